@@ -1,0 +1,54 @@
+"""simsplit: many clients train heads and tails against one shared trunk, and the cut is watched.
+
+>>> from simsplit import load_scenario, run
+>>> result = run(load_scenario("scenarios/quickstart.yaml"))  # doctest: +SKIP
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
+    from simsplit.experiment import run
+    from simsplit.methods.base import CodecConfig, Method, MethodConfig
+    from simsplit.results import Run
+    from simsplit.scenario import Scenario, load_scenario
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CodecConfig": "simsplit.methods.base",
+    "DataError": "simsplit.errors",
+    "Method": "simsplit.methods.base",
+    "MethodConfig": "simsplit.methods.base",
+    "ProtocolError": "simsplit.errors",
+    "Run": "simsplit.results",
+    "RunError": "simsplit.errors",
+    "Scenario": "simsplit.scenario",
+    "ScenarioError": "simsplit.errors",
+    "SimsplitError": "simsplit.errors",
+    "load_scenario": "simsplit.scenario",
+    "run": "simsplit.experiment",
+}
+
+__all__ = [
+    "CodecConfig",
+    "DataError",
+    "Method",
+    "MethodConfig",
+    "ProtocolError",
+    "Run",
+    "RunError",
+    "Scenario",
+    "ScenarioError",
+    "SimsplitError",
+    "load_scenario",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first asked for: `simsplit --help` needs none of torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'simsplit' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""The measured ratios, and the plain PyTorch loop they are measured against."""

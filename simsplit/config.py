@@ -1,0 +1,15 @@
+"""The base of every part's config: frozen, and strict about unknown fields.
+
+A part (a method, a partition, an optimizer, ...) keeps its config beside its code; `scenario.py`
+composes them. So the schema, the errors and `simsplit list` all come from these classes.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Config(BaseModel):
+    """A frozen piece of a scenario; an unknown field is an error, a field's docstring its help."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=True
+    )

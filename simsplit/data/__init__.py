@@ -1,0 +1,31 @@
+"""Data: where samples come from, who holds them, and how batches are made of them."""
+
+from simsplit.data.batches import (
+    Augmentation,
+    Batch,
+    Batcher,
+    batch_indices,
+    channel_statistics,
+)
+from simsplit.data.config import DataConfig, Prepared, prepare
+from simsplit.data.partitions import PARTITIONS, Partition
+from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.sources import SOURCES, Source
+
+__all__ = [
+    "PARTITIONS",
+    "SOURCES",
+    "Augmentation",
+    "Batch",
+    "Batcher",
+    "DataConfig",
+    "DataInfo",
+    "DataSet",
+    "Partition",
+    "Prepared",
+    "Samples",
+    "Source",
+    "batch_indices",
+    "channel_statistics",
+    "prepare",
+]

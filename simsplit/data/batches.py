@@ -1,0 +1,143 @@
+"""Mini-batches out of uint8 images that lie on the device once, for all clients.
+
+Clients number in the hundreds and their batches are small, so a loader with workers, or a transform
+per sample, would cost more than the training step. Here a client's part is index arithmetic on one
+tensor that all clients of a process share, and every draw depends only on (seed, client, epoch).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simsplit.data.samples import Samples
+from simsplit.seeds import rng_for
+
+Augmentation = Literal["crop", "flip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Normalised images, their labels, and the rows of the samples they came from."""
+
+    inputs: Tensor
+    labels: Tensor
+    indices: Tensor
+
+
+class Batcher:
+    """Makes batches out of samples that it keeps on `device`.
+
+    Args:
+        samples: Moved to the device once; `indices` count its rows.
+        mean: Per channel, of pixels scaled to [0, 1].
+        std: Likewise.
+        augment: "crop" pads with black by an eighth of the height and crops at random; "flip"
+            mirrors left and right with probability one half. Both drawn for each image.
+        device: Where batches are made.
+        channels_last: Whether inputs have that memory format.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augment: Sequence[Augmentation] = (),
+        device: torch.device | str = "cpu",
+        channels_last: bool = False,
+    ) -> None:
+        self.device = torch.device(device)
+        self._inputs = samples.inputs.to(self.device).contiguous()
+        self._labels = samples.labels.to(self.device)
+        self._pad = max(1, samples.inputs.shape[2] // 8) if "crop" in augment else 0
+        self._flip = "flip" in augment
+        self._channels_last = channels_last
+        self.augments = bool(augment)
+        # (pixel / 255 - mean) / std as one multiplication and one addition
+        means, stds = (torch.tensor(list(each), dtype=torch.float64) for each in (mean, std))
+        assert means.shape == stds.shape == self._inputs.shape[1:2]
+        self._scale = (1 / (255 * stds)).float().view(-1, 1, 1).to(self.device)
+        self._shift = (-means / stds).float().view(-1, 1, 1).to(self.device)
+
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+        """The rows `indices`; augmented with draws from `rng` (a CPU generator), plain without."""
+        rows = indices.to(self.device, non_blocking=True)
+        images = self._inputs.index_select(0, rows)
+        if rng is not None and (self._pad or self._flip):
+            images = shifted(images, self._pad, self._flip, rng)
+        if self._channels_last:
+            # while pixels are still bytes: four times less to move about than as floats
+            images = images.contiguous(memory_format=torch.channels_last)
+        inputs = images.float().mul_(self._scale).add_(self._shift)
+        return Batch(inputs, self._labels.index_select(0, rows), indices)
+
+
+def shifted(images_BCHW: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:
+    """Each image cropped at random out of a black border `pad` wide, and mirrored half the time.
+
+    One `index_select` of whole pixel rows, out of a flat view in which a window of W pixels starts
+    at every position: the windows overlap in memory, so nothing is copied but what is kept, and
+    that some ten times faster than by gathering single pixels.
+    """
+    batch, channels, height, width = images_BCHW.shape
+    bordered = _bordered(images_BCHW, pad, flip)
+    high, wide = bordered.shape[2:]
+    down, right = torch.randint(2 * pad + 1, (2, batch), generator=rng)
+    mirrored = torch.randint(1 + flip, (batch,), generator=rng)
+    # one number an image says how far its window starts from the border's corner, so that one
+    # small transfer, which nobody waits for, takes all draws to the device
+    offset = (mirrored * batch * channels * high + down) * wide + right
+    lines = torch.arange(0, batch * channels * high * wide, wide, device=bordered.device)
+    corners_BCH = lines.view(batch, channels, high)[:, :, :height]
+    starts_BCH = corners_BCH + offset.to(bordered.device, non_blocking=True)[:, None, None]
+    windows = bordered.as_strided((bordered.numel() - width + 1, width), (1, 1))
+    return windows.index_select(0, starts_BCH.flatten()).view(images_BCHW.shape)
+
+
+def _bordered(images_BCHW: Tensor, pad: int, flip: bool) -> Tensor:
+    """The images in a black border; with `flip`, followed by their mirror images."""
+    batch, channels, height, width = images_BCHW.shape
+    copies = 1 + flip
+    bordered = images_BCHW.new_zeros((copies * batch, channels, height + 2 * pad, width + 2 * pad))
+    inner = bordered[:, :, pad : pad + height, pad : pad + width]
+    inner[:batch] = images_BCHW
+    if flip:
+        inner[batch:] = images_BCHW.flip(-1)
+    return bordered
+
+
+def batch_indices(
+    part: Tensor, batch_size: int, seed: int, client: int, epoch: int, *, drop_last: bool
+) -> tuple[Tensor, ...]:
+    """A client's rows in this epoch's order, cut into batches; the same on every call.
+
+    `drop_last` leaves out a last batch that is not full, unless it is the only one: a client with
+    fewer samples than `batch_size` would otherwise never train.
+    """
+    order = torch.randperm(len(part), generator=rng_for(seed, "batches", client, epoch))
+    batches = torch.split(part[order], batch_size) if len(part) else ()
+    if drop_last and len(batches) > 1 and len(batches[-1]) < batch_size:
+        return tuple(batches[:-1])
+    return tuple(batches)
+
+
+def channel_statistics(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, of pixels scaled to [0, 1].
+
+    Exact, and without a float copy of the data: 256 counts a channel say all there is to know.
+    """
+    values = torch.arange(256, dtype=torch.float64) / 255
+    means, stds = [], []
+    for channel in range(samples.inputs.shape[1]):
+        counts = torch.zeros(256, dtype=torch.int64)
+        for chunk in torch.split(samples.inputs[:, channel], 4096):
+            counts += torch.bincount(chunk.flatten(), minlength=256)
+        weights = counts.double() / counts.sum()
+        mean = (weights * values).sum()
+        means.append(mean.item())
+        stds.append((weights * (values - mean) ** 2).sum().sqrt().item())
+    return tuple(means), tuple(stds)

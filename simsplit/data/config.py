@@ -1,0 +1,128 @@
+"""From a scenario's `data:` to what a run trains and tests on, with no row in two places."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+
+from simsplit.config import Config
+from simsplit.data.batches import Augmentation, channel_statistics
+from simsplit.data.partitions import Iid, Partition
+from simsplit.data.samples import DataInfo, Samples
+from simsplit.data.sources import DigitsSource, Source
+from simsplit.data.splits import stratified
+from simsplit.errors import ScenarioError
+from simsplit.seeds import numpy_rng_for
+
+
+class DataConfig(Config):
+    """Which data, how much of it, what is held out, and who holds the rest."""
+
+    source: Source = DigitsSource()
+    """Where images come from; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
+    train_samples: int | None = Field(default=None, ge=1)
+    """Use at most so many of the training samples, stratified."""
+    test_samples: int | None = Field(default=None, ge=1)
+    """Use at most so many of the test samples, stratified."""
+    validation: float = Field(default=0.0, ge=0, lt=1)
+    """Part of the training samples held out to select by, before clients are dealt theirs."""
+    auxiliary: float = Field(default=0.0, ge=0, lt=1)
+    """Part of the training samples that is public, held out likewise: for attacks and warm-ups."""
+    augment: tuple[Augmentation, ...] = ()
+    """Changes drawn anew for every image and epoch: `crop` (padded by an eighth), `flip`."""
+    normalise: Literal["dataset", "unit"] = "dataset"
+    """To mean 0 and deviation 1 by channel over the clients' samples, or only to [0, 1]."""
+    partition: Partition = Iid()
+    """Who holds what; a bare word such as `iid` stands for `{kind: iid}`."""
+
+    @field_validator("source", "partition", mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @field_validator("auxiliary")
+    @classmethod
+    def _leaves_some(cls, value: float, others: ValidationInfo) -> float:
+        validation = others.data.get("validation", 0.0)
+        if value + validation >= 1:
+            raise ValueError(
+                f"must be below {1 - validation:g}, what a validation part of {validation:g} "
+                f"leaves, got {value:g}"
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data as a run uses them; `parts` are rows of `train`, one array for each client."""
+
+    name: str
+    info: DataInfo
+    train: Samples
+    validation: Samples | None
+    auxiliary: Samples | None
+    test: Samples
+    parts: list[np.ndarray]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def prepare(config: DataConfig, num_clients: int, seed: int) -> Prepared:
+    """Load, limit, hold out, deal and measure, in that order.
+
+    Each choice has its own stream of draws, so that more auxiliary data leaves the validation part
+    what it was.
+    """
+    data = config.source.load()
+    train = _limited(data.train, config.train_samples, seed, "train")
+    kept, validation = _without(train, config.validation, len(train), seed, "validation")
+    kept, auxiliary = _without(kept, config.auxiliary, len(train), seed, "auxiliary")
+    mean, std = _statistics(kept, config.normalise)
+    return Prepared(
+        name=data.name,
+        info=data.info,
+        train=kept,
+        validation=validation,
+        auxiliary=auxiliary,
+        test=_limited(data.test, config.test_samples, seed, "test"),
+        parts=config.partition.deal(kept.labels.numpy(), num_clients, seed),
+        mean=mean,
+        std=std,
+    )
+
+
+def _limited(samples: Samples, most: int | None, seed: int, purpose: str) -> Samples:
+    if most is None or most >= len(samples):
+        return samples
+    rng = numpy_rng_for(seed, "data", purpose)
+    return samples.take(stratified(samples.labels.numpy(), most, rng))
+
+
+def _without(
+    samples: Samples, fraction: float, total: int, seed: int, field: str
+) -> tuple[Samples, Samples | None]:
+    """What is left of `samples`, and the part held out: `fraction` of `total` rows, stratified."""
+    if fraction == 0:
+        return samples, None
+    count = round(fraction * total)
+    if not 0 < count < len(samples):
+        raise ScenarioError(
+            f"data.{field}",
+            f"must hold out 1 to {len(samples) - 1} of {total} training samples, "
+            f"got {count} (a part of {fraction:g})",
+        )
+    out = stratified(samples.labels.numpy(), count, numpy_rng_for(seed, "data", field))
+    kept = np.setdiff1d(np.arange(len(samples)), out)
+    return samples.take(kept), samples.take(out)
+
+
+def _statistics(
+    samples: Samples, normalise: Literal["dataset", "unit"]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    channels = samples.inputs.shape[1]
+    if normalise == "unit":
+        return (0.0,) * channels, (1.0,) * channels
+    mean, std = channel_statistics(samples)
+    # a channel that is the same everywhere becomes 0, not a division by 0
+    return mean, tuple(each or 1.0 for each in std)

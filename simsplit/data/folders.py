@@ -1,0 +1,101 @@
+"""Data of one's own, as a folder of image files for each class."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from simsplit.config import Config
+from simsplit.data.images import Channels, Form, stacked
+from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.splits import held_out
+from simsplit.errors import DataError
+from simsplit.seeds import numpy_rng_for
+
+_TEST_NAMES = ("test", "validation", "val")
+
+
+class FolderSource(Config):
+    """Image files in a sub-folder for each class, below train/ and test/ or all in one."""
+
+    kind: Literal["folder"] = "folder"
+    path: Path
+    """Holds train/ and test/ (or validation/, val/), or else the classes' folders themselves."""
+    size: int = Field(default=32, ge=1)
+    """Height and width that images are resized to."""
+    channels: Channels = 3
+    """3 for colour, 1 for grey; images are converted to it."""
+    test_fraction: float = Field(default=0.2, gt=0, lt=1)
+    """Part of every class that is test data, where there is no test/."""
+
+    def describe(self) -> DataInfo | None:
+        """From the folders' names; None where there are none yet."""
+        folder = self._train_folder()
+        if not folder.is_dir():
+            return None
+        return DataInfo((self.channels, self.size, self.size), len(_classes(folder)))
+
+    def load(self) -> DataSet:
+        """Decode every image."""
+        train_folder = self._train_folder()
+        names = _classes(train_folder)
+        train = self._read(train_folder, names)
+        if train_folder != self.path:
+            test = self._read(self._test_folder(), names)
+        else:
+            rng = numpy_rng_for(0, "folder", "test")
+            kept, out = held_out(train.labels.numpy(), self.test_fraction, rng)
+            train, test = train.take(kept), train.take(out)
+        return DataSet(self.path.name, train, test, names)
+
+    def _train_folder(self) -> Path:
+        nested = self.path / "train"
+        return nested if nested.is_dir() else self.path
+
+    def _test_folder(self) -> Path:
+        for name in _TEST_NAMES:
+            if (self.path / name).is_dir():
+                return self.path / name
+        raise DataError(
+            f"data.source.path: {self.path} has train/ but none of {', '.join(_TEST_NAMES)}; "
+            "add one, or name train/ itself to have a part of it held out"
+        )
+
+    def _read(self, folder: Path, names: tuple[str, ...]) -> Samples:
+        from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+
+        _check_known(folder, names)
+        numbers = {name: number for number, name in enumerate(names)}
+        files = make_dataset(str(folder), numbers, IMG_EXTENSIONS, allow_empty=True)
+        if not files:
+            raise DataError(
+                f"data.source.path: no image files below {folder}; allowed: "
+                f"{' '.join(IMG_EXTENSIONS)}"
+            )
+        images = ((Path(file), f"data.source.path: {file}") for file, _ in files)
+        form = Form(self.channels, self.size, self.size, resize=True)
+        inputs = stacked(images, len(files), form, strict=False)
+        return Samples(inputs, torch.tensor(np.array([number for _, number in files])))
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    from torchvision.datasets.folder import find_classes
+
+    try:
+        return tuple(find_classes(folder)[0])
+    except OSError as error:
+        raise DataError(
+            f"data.source.path: {folder.absolute()} has no folder for each class ({error}); "
+            "name a folder that has"
+        ) from error
+
+
+def _check_known(folder: Path, names: tuple[str, ...]) -> None:
+    strangers = sorted(set(_classes(folder)) - set(names))
+    if strangers:
+        raise DataError(
+            f"data.source.path: {folder} has classes that the training data lack: "
+            f"{', '.join(strangers)}; allowed: {', '.join(names)}"
+        )

@@ -1,0 +1,102 @@
+"""Images from bytes and files into uint8 tensors, once, when a source is loaded.
+
+Pillow decodes, one image after another: measured on 32x32 JPEGs, two threads took longer than one,
+since the interpreter's lock is held for most of so small an image.
+"""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsplit.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from PIL.Image import Image
+
+Channels = Literal[1, 3]
+
+_GREY_MODES = frozenset({"1", "L", "LA"})
+_COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"})
+
+
+@dataclass(frozen=True)
+class Form:
+    """The one form that all images of a data set are brought to."""
+
+    channels: Channels
+    height: int
+    width: int
+    resize: bool
+    """Whether an image of another size is resized rather than refused."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return self.channels, self.height, self.width
+
+
+def form_of(first: "Image", size: int | None, channels: Channels | None, where: str) -> Form:
+    """The form that the first image sets, where `size` and `channels` leave it open."""
+    grey = _is_grey(first, where)
+    width, height = (size, size) if size else first.size
+    return Form(channels or (1 if grey else 3), height, width, resize=size is not None)
+
+
+def opened(source: "bytes | Path", where: str) -> "Image":
+    """The image in `source`, not yet decoded."""
+    from PIL import Image
+
+    try:
+        return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except OSError as error:
+        raise DataError(f"{where}: not an image that Pillow can read ({error})") from error
+
+
+def pixels(image: "Image", form: Form, where: str, *, strict: bool = True) -> np.ndarray:
+    """`image` in `form`, H x W or H x W x 3; with `strict`, colour is never turned grey."""
+    from PIL import Image
+
+    grey = _is_grey(image, where)
+    if strict and form.channels == 1 and not grey:
+        raise DataError(
+            f"{where}: mode {image.mode} among grey images; set data.source.channels to 1 or 3"
+        )
+    try:
+        plain = image.convert("L" if form.channels == 1 else "RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{where}: cannot be decoded ({error}); replace the file") from error
+    if plain.size != (form.width, form.height):
+        if not form.resize:
+            raise DataError(
+                f"{where}: {plain.width}x{plain.height} (width x height) where the first image is "
+                f"{form.width}x{form.height}; set data.source.size to resize all of them"
+            )
+        plain = plain.resize((form.width, form.height), Image.Resampling.BILINEAR)
+    return np.asarray(plain)
+
+
+def stacked(
+    images: Iterable["tuple[bytes | Path, str]"], count: int, form: Form, *, strict: bool = True
+) -> Tensor:
+    """`count` images (each with where it is from) as one uint8 tensor N x C x H x W."""
+    stack = np.empty((count, *form.shape), dtype=np.uint8)
+    for row, (source, where) in enumerate(images):
+        plain = pixels(opened(source, where), form, where, strict=strict)
+        stack[row] = plain if form.channels == 1 else plain.transpose(2, 0, 1)
+    return torch.from_numpy(stack)
+
+
+def _is_grey(image: "Image", where: str) -> bool:
+    if image.mode in _GREY_MODES:
+        return True
+    if image.mode in _COLOUR_MODES:
+        return False
+    # Pillow would clip 16-bit and float images to 0..255 without a word
+    raise DataError(f"{where}: mode {image.mode} is not 8 bits a channel; convert the images first")

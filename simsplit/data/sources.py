@@ -1,0 +1,136 @@
+"""Data sets by name: what ships with scikit-learn, what torchvision knows, and the union of all.
+
+A source's config says where data are, `load` reads them and `describe` says what a model needs to
+know without reading them. Sources never depend on a scenario's seed: which rows are test rows is a
+property of the data.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from simsplit.config import Config
+from simsplit.data.folders import FolderSource
+from simsplit.data.images import Form, pixels
+from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
+from simsplit.data.splits import held_out
+from simsplit.data.tables import HubSource, ParquetSource
+from simsplit.errors import DataError
+from simsplit.seeds import numpy_rng_for
+
+
+class DigitsSource(Config):
+    """scikit-learn's 1,797 handwritten digits of 8x8 pixels: nothing to download."""
+
+    kind: Literal["digits"] = "digits"
+    size: int = Field(default=28, ge=8, le=256)
+    """Height and width that the 8x8 images are scaled up to, bilinearly."""
+
+    def describe(self) -> DataInfo:
+        """Known beforehand."""
+        return DataInfo((1, self.size, self.size), 10)
+
+    def load(self) -> DataSet:
+        """1,437 training and 360 test digits, stratified, the same in every run."""
+        from PIL import Image
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+        scaled = [
+            Image.fromarray(image).resize((self.size, self.size), Image.Resampling.BILINEAR)
+            for image in grey
+        ]
+        samples = samples_of(np.stack([np.asarray(image) for image in scaled]), digits.target)
+        kept, out = held_out(digits.target, 0.2, numpy_rng_for(0, "digits", "test"))
+        names = tuple(str(digit) for digit in range(10))
+        return DataSet("digits", samples.take(kept), samples.take(out), names)
+
+
+_KNOWN = {
+    "mnist": DataInfo((1, 28, 28), 10),
+    "fashion_mnist": DataInfo((1, 28, 28), 10),
+    "cifar10": DataInfo((3, 32, 32), 10),
+    "cifar100": DataInfo((3, 32, 32), 100),
+    "gtsrb": DataInfo((3, 32, 32), 43),
+}
+
+
+class TorchvisionSource(Config):
+    """A data set that torchvision can read, and download where allowed to."""
+
+    kind: Literal["mnist", "fashion_mnist", "cifar10", "cifar100", "gtsrb"]
+    root: Path = Path("data")
+    """The folder torchvision keeps its data sets in."""
+    download: bool = False
+    """Whether data missing from `root` may be downloaded into it."""
+
+    def describe(self) -> DataInfo:
+        """Known beforehand; GTSRB's images, of many sizes, are brought to 32x32."""
+        return _KNOWN[self.kind]
+
+    def load(self) -> DataSet:
+        """Training and test samples as the data set divides them."""
+        train, test = self._open(train=True), self._open(train=False)
+        read = _signs if self.kind == "gtsrb" else _arrays
+        classes = _KNOWN[self.kind].classes
+        names = tuple(getattr(train, "classes", map(str, range(classes))))
+        return DataSet(self.kind, read(train), read(test), names)
+
+    def _open(self, *, train: bool) -> Any:  # noqa: ANN401 - torchvision is untyped
+        from torchvision import datasets
+
+        makers = {
+            "mnist": datasets.MNIST,
+            "fashion_mnist": datasets.FashionMNIST,
+            "cifar10": datasets.CIFAR10,
+            "cifar100": datasets.CIFAR100,
+        }
+        try:
+            if self.kind == "gtsrb":
+                split = "train" if train else "test"
+                return datasets.GTSRB(str(self.root), split, download=self.download)
+            return makers[self.kind](str(self.root), train, download=self.download)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise DataError(self._unreadable(error)) from error
+
+    def _unreadable(self, error: Exception) -> str:
+        where = f"data.source.root: no usable {self.kind} in {self.root.absolute()}"
+        if self.download:
+            return f"{where}, and the download failed ({error}); put torchvision's files there"
+        return f"{where} ({error}); set data.source.root, or data.source.download: true"
+
+
+def _arrays(source: Any) -> Samples:  # noqa: ANN401
+    """MNIST and CIFAR keep all their pixels in one array (or tensor)."""
+    return samples_of(np.asarray(source.data), np.asarray(source.targets))
+
+
+def _signs(source: Any) -> Samples:  # noqa: ANN401
+    """GTSRB opens a file per image."""
+    form = Form(3, 32, 32, resize=True)
+    images, labels = [], []
+    for image, label in source:
+        images.append(pixels(image, form, "data.source.root: gtsrb"))
+        labels.append(label)
+    return samples_of(np.stack(images), np.array(labels))
+
+
+Source = Annotated[
+    DigitsSource | TorchvisionSource | ParquetSource | HubSource | FolderSource,
+    Field(discriminator="kind"),
+]
+
+SOURCES: dict[str, type[Config]] = {
+    "digits": DigitsSource,
+    "mnist": TorchvisionSource,
+    "fashion_mnist": TorchvisionSource,
+    "cifar10": TorchvisionSource,
+    "cifar100": TorchvisionSource,
+    "gtsrb": TorchvisionSource,
+    "parquet": ParquetSource,
+    "hub": HubSource,
+    "folder": FolderSource,
+}

@@ -1,0 +1,31 @@
+"""Stratified choices of rows, so that a small held-out part keeps the classes' shares."""
+
+import math
+
+import numpy as np
+
+
+def stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """`count` sorted rows whose class shares are those of `labels`, to within one row a class.
+
+    Classes get their share rounded down; the rows left over go to the largest remainders. Unlike
+    scikit-learn's splitter this accepts classes of a single row.
+    """
+    classes, sizes = np.unique(labels, return_counts=True)
+    shares = sizes * (count / max(1, len(labels)))
+    quotas = np.floor(shares).astype(int)
+    by_remainder = np.argsort(quotas - shares, kind="stable")
+    quotas[by_remainder[: count - quotas.sum()]] += 1
+    chosen = [
+        rng.permutation(np.flatnonzero(labels == label))[:quota]
+        for label, quota in zip(classes, quotas, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+def held_out(
+    labels: np.ndarray, fraction: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """All rows as (kept, held out), the latter a stratified `fraction` rounded up."""
+    out = stratified(labels, math.ceil(fraction * len(labels)), rng)
+    return np.setdiff1d(np.arange(len(labels)), out), out

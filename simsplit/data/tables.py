@@ -1,0 +1,261 @@
+"""Data in the Hugging Face hub's layout: tables with a column of images and one of labels.
+
+A parquet folder and a data set of the hub differ in how their table is found; columns, class names
+and pixels are read by the same code.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from simsplit.config import Config
+from simsplit.data.images import Channels, Form, form_of, opened, stacked
+from simsplit.data.samples import DataInfo, DataSet, Samples, checked_labels
+from simsplit.errors import DataError, near
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a table keeps images and labels, and what the labels are called (if it says)."""
+
+    image: str
+    label: str
+    names: tuple[str, ...] | None
+
+
+class TableConfig(Config):
+    """What any table of images may need to be told."""
+
+    image: str | None = None
+    """Column of images; found by its type if left out."""
+    label: str | None = None
+    """Column of integer labels; found by its type if left out."""
+    size: int | None = Field(default=None, ge=1)
+    """Height and width that images are resized to; if left out, all must have the same size."""
+    channels: Channels | None = None
+    """1 to turn images grey, 3 for colour; if left out, as the first image is."""
+
+
+class ParquetSource(TableConfig):
+    """A folder of parquet files as downloaded from the Hugging Face hub."""
+
+    kind: Literal["parquet"] = "parquet"
+    path: Path
+    """Holds train.parquet and test.parquet or validation.parquet, or shards (train-*.parquet)."""
+
+    def describe(self) -> DataInfo | None:
+        """From the schema, the labels and the first image; None where there are no files yet."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self.path.is_dir():
+            return None
+        first, *_ = files = _files(self.path, ("train",))
+        try:
+            with pq.ParquetFile(first) as parquet:
+                columns = columns_of(parquet.schema_arrow, self, str(first))
+                batch = next(parquet.iter_batches(batch_size=1, columns=[columns.image]))
+            form = _form(pa.Table.from_batches([batch]), columns, self, str(first))
+        except (OSError, pa.ArrowException, StopIteration) as error:
+            raise _unreadable(first, error) from error
+        if columns.names is not None:
+            return DataInfo(form.shape, len(columns.names))
+        labels = _labels(_read(files, [columns.label]), columns, str(self.path))
+        return DataInfo(form.shape, int(labels.max()) + 1)
+
+    def load(self) -> DataSet:
+        """Decode every image."""
+        train = _read(_files(self.path, ("train",)))
+        test = _read(_files(self.path, ("test", "validation")))
+        return data_set(self.path.name, train, test, self)
+
+
+class HubSource(TableConfig):
+    """A data set of the Hugging Face hub, or a local folder laid out like one."""
+
+    kind: Literal["hub"] = "hub"
+    name: str
+    """Such as `uoft-cs/cifar10`."""
+    config: str | None = None
+    """Which of the data set's configurations, if it has several."""
+    revision: str | None = None
+    """A branch, tag or commit; name one to be sure of the same data another day."""
+    train_split: str = "train"
+    test_split: str = "test"
+
+    def describe(self) -> DataInfo | None:
+        """Unknown without asking the hub."""
+        return None
+
+    def load(self) -> DataSet:
+        """Fetch (or find in the hub's cache) and decode every image."""
+        train = self._table(self.train_split)
+        test = self._table(self.test_split)
+        return data_set(self.name.rsplit("/", 1)[-1], train, test, self)
+
+    def _table(self, split: str) -> "pa.Table":
+        import datasets
+
+        try:
+            loaded = datasets.load_dataset(
+                self.name, self.config, revision=self.revision, split=split
+            )
+        except Exception as error:  # the hub's client raises from half a dozen packages
+            raise DataError(
+                f"data.source.name: '{self.name}' (split '{split}') cannot be loaded: {error}; "
+                "check the names and the network, or download its parquet files and use "
+                "{kind: parquet, path: ...}"
+            ) from error
+        schema = loaded.features.arrow_schema
+        return loaded.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
+
+
+def data_set(name: str, train: "pa.Table", test: "pa.Table", config: TableConfig) -> DataSet:
+    """Both tables decoded into the form that the first training image sets."""
+    columns = columns_of(train.schema, config, f"{name} (train)")
+    for split, table in (("train", train), ("test", test)):
+        _check_column(table, columns, f"{name} ({split})")
+    labels = _labels(train, columns, f"{name} (train)")
+    names = columns.names or tuple(str(number) for number in range(int(labels.max()) + 1))
+    form = _form(train, columns, config, f"{name} (train)")
+    strict = config.channels is None
+    made = [
+        _samples(table, columns, form, len(names), f"{name} ({split})", strict=strict)
+        for split, table in (("train", train), ("test", test))
+    ]
+    return DataSet(name, made[0], made[1], names)
+
+
+def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
+    """The columns that `config` names, or the only ones whose types can be images and labels."""
+    import pyarrow.types as kinds
+
+    def is_image(kind: "pa.DataType") -> bool:
+        if kinds.is_struct(kind):
+            return bool(kind.get_field_index("bytes") >= 0)
+        return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind))
+
+    image = _column("image", config.image, [f.name for f in schema if is_image(f.type)], where)
+    integers = [f.name for f in schema if kinds.is_integer(f.type)]
+    label = _column("label", config.label, integers, where)
+    names = _features(schema).get(label, {}).get("names")
+    return Columns(image, label, tuple(names) if names else None)
+
+
+def _column(role: str, wanted: str | None, fitting: list[str], where: str) -> str:
+    if wanted is None and len(fitting) == 1:
+        return fitting[0]
+    if wanted in fitting:
+        return wanted
+    choice = ", ".join(fitting) or "none"
+    if wanted is None:
+        problem = f"{len(fitting)} columns can be the {role}"
+        raise DataError(f"data.source.{role}: {where}: {problem}, name one of: {choice}")
+    raise DataError(
+        f"data.source.{role}: {where}: no {role} column '{wanted}'{near(wanted, fitting)} "
+        f"allowed: {choice}"
+    )
+
+
+def _features(schema: "pa.Schema") -> dict[str, Any]:
+    """The hub's own description of the columns, which parquet files carry along."""
+    try:
+        described = json.loads((schema.metadata or {})[b"huggingface"])
+        features: dict[str, Any] = described["info"]["features"]
+    except (KeyError, ValueError):
+        return {}
+    return features
+
+
+def _check_column(table: "pa.Table", columns: Columns, where: str) -> None:
+    for role, name in (("image", columns.image), ("label", columns.label)):
+        if name not in table.column_names:
+            raise DataError(f"data.source.{role}: {where} has no column '{name}'")
+    if table.num_rows == 0:
+        raise DataError(f"data.source: {where} has no rows")
+
+
+def _form(table: "pa.Table", columns: Columns, config: TableConfig, where: str) -> Form:
+    source, place = next(_sources(table.slice(0, 1), columns, where))
+    return form_of(opened(source, place), config.size, config.channels, place)
+
+
+def _samples(
+    table: "pa.Table", columns: Columns, form: Form, classes: int, where: str, *, strict: bool
+) -> Samples:
+    labels = checked_labels(_labels(table, columns, where), classes, f"data.source.label: {where}")
+    inputs = stacked(_sources(table, columns, where), len(labels), form, strict=strict)
+    return Samples(inputs, torch.from_numpy(labels))
+
+
+def _labels(table: "pa.Table", columns: Columns, where: str) -> np.ndarray:
+    column = table[columns.label]
+    if column.null_count:
+        raise DataError(
+            f"data.source.label: {where}: {column.null_count} rows of '{columns.label}' are "
+            "empty; every row needs a label"
+        )
+    return np.array(column.to_numpy(), dtype=np.int64)
+
+
+def _sources(table: "pa.Table", columns: Columns, where: str) -> Iterator[tuple[bytes | Path, str]]:
+    """Every row's image, as bytes or (where a table only refers to it) the path of a file."""
+    # a chunk at a time, so that not all encoded images are held twice
+    row = 0
+    for chunk in table[columns.image].chunks:
+        for value in chunk.to_pylist():
+            place = f"data.source.image: {where}, row {row}"
+            content = value if isinstance(value, bytes) else _content(value)
+            if content is None:
+                raise DataError(f"{place}: empty; remove the row")
+            yield content, place
+            row += 1
+
+
+def _content(value: dict[str, Any] | None) -> bytes | Path | None:
+    value = value or {}
+    if value.get("bytes") is not None:
+        return bytes(value["bytes"])
+    return Path(value["path"]) if value.get("path") else None
+
+
+def _files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
+    """The files of the first of `splits` that has any, in `folder` or its data/."""
+    for split in splits:
+        for place in (folder, folder / "data"):
+            whole = place / f"{split}.parquet"
+            files = [whole] if whole.is_file() else sorted(place.glob(f"{split}-*.parquet"))
+            if files:
+                return files
+    wanted = " or ".join(f"{split}.parquet" for split in splits)
+    raise DataError(
+        f"data.source.path: no {wanted} (or its shards) in {folder.absolute()}; "
+        "name a folder that has the hub's parquet files"
+    )
+
+
+def _read(files: list[Path], columns: list[str] | None = None) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for file in files:
+        try:
+            # a file at a time: `read_table` on a folder would take its name for a partition
+            tables.append(pq.ParquetFile(file).read(columns))
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(file, error) from error
+    return pa.concat_tables(tables)
+
+
+def _unreadable(file: Path, error: Exception) -> DataError:
+    return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")

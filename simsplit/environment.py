@@ -1,0 +1,34 @@
+"""What a run ran on and with, for whoever has to repeat it."""
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+_PACKAGES = ("simsplit", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "flwr-datasets")
+
+
+def describe_environment(device: torch.device) -> dict[str, object]:
+    """Versions, machine, device and thread count."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "device": str(device),
+        "gpu": gpu,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

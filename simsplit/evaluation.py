@@ -1,0 +1,97 @@
+"""How a run is scored: on held-out data, through the same wire, with whose head and tail.
+
+Where the head is shared there is one model to score, the one that trained last. Where heads are per
+client each is scored on the whole split with its own head and tail, and the figure is their mean.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.config import Config
+from simsplit.data.batches import Batcher
+from simsplit.metrics.classification import Metric, score
+from simsplit.packets import ClientId
+from simsplit.parties.feed import whole
+from simsplit.schedules.exchange import Exchange
+from simsplit.seeds import numpy_rng_for
+
+Split = Literal["test", "validation"]
+
+
+class EvaluateConfig(Config):
+    """When, on what and how a run is scored."""
+
+    every: int = Field(default=1, ge=0)
+    """Rounds between evaluations; the last round is always evaluated; 0: only the last."""
+    on: tuple[Split, ...] | None = None
+    """Which splits; null: test, and validation where `data.validation` holds some out."""
+    clients: int | None = Field(default=None, ge=1)
+    """With per-client heads: evaluate at most so many clients (a seeded choice); null: all."""
+    metrics: tuple[Metric, ...] = ("accuracy", "balanced_accuracy", "loss")
+    """What to report."""
+    batch_size: int = Field(default=500, ge=1)
+    """Samples per evaluation batch."""
+
+    def due(self, round_number: int, rounds: int) -> bool:
+        """Whether this round is evaluated."""
+        return round_number == rounds or (self.every > 0 and round_number % self.every == 0)
+
+
+class Evaluator:
+    """Scores the run's models on its splits."""
+
+    def __init__(
+        self,
+        config: EvaluateConfig,
+        exchange: Exchange,
+        splits: Mapping[Split, tuple[Batcher, Tensor]],
+        clients: Sequence[ClientId] | None,
+        seed: int,
+    ) -> None:
+        """`clients` are those with models of their own, or None where one model is shared."""
+        self.config = config
+        self.exchange = exchange
+        self.splits = splits
+        self.clients = clients if clients is None else choose(clients, config.clients, seed)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the figures that `evaluate` gives."""
+        return [f"{split}_{metric}" for split in self.splits for metric in self.config.metrics]
+
+    def evaluate(
+        self, round_number: int
+    ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
+        """The round's figures, and where models are per client those of each."""
+        holder = self.exchange.holder
+        scored = self.clients if self.clients is not None else [0 if holder is None else holder]
+        rows = {client: self._score(client, round_number) for client in scored}
+        means = {
+            column: sum(row[column] for row in rows.values()) / len(rows) for column in self.columns
+        }
+        return means, rows if self.clients is not None else {}
+
+    def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
+        row: dict[str, float] = {}
+        for split, (batcher, labels) in self.splits.items():
+            outputs = [
+                self.exchange.evaluate(client, batcher.batch(indices, None), round_number, number)
+                for number, indices in enumerate(
+                    whole(len(labels), self.config.batch_size, batcher.device)
+                )
+            ]
+            figures = score(torch.cat(outputs).cpu(), labels, self.config.metrics)
+            row |= {f"{split}_{name}": value for name, value in figures.items()}
+        return row
+
+
+def choose(clients: Sequence[ClientId], at_most: int | None, seed: int) -> list[ClientId]:
+    """At most so many of the clients, by seed, in order; all of them where there is no limit."""
+    if at_most is None or at_most >= len(clients):
+        return list(clients)
+    chosen = numpy_rng_for(seed, "evaluate").choice(len(clients), at_most, replace=False)
+    return [clients[index] for index in sorted(chosen)]

@@ -1,0 +1,182 @@
+"""What a method at the cut is: a set of hooks, each of which defaults to doing nothing.
+
+A method object lives at one side of the cut (`Site`) and never sees its counterpart: what the other
+side must know travels in packets. Learned parts are its `module`, stepped by that side's optimizer.
+
+    client                                   wire                server
+    batch = transform(batch)
+    z     = encode(head(x))      pack  --- SMASHED ------>  unpack; lift
+    u     = decode(...)        unpack  <-- FEATURES ------  pack
+    tail_loss, outgoing(grad)    pack  --- FEATURES_GRAD ->  unpack
+    loss                       unpack  <-- SMASHED_GRAD --  pack
+
+A method that acts on the feature leg is built a second time for it, with the roles of the two sides
+exchanged: the server encodes, the client lifts. `pack` and `unpack` are the wire format (a cast, an
+index list): they act on detached tensors, so gradients pass them straight through.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.config import Config
+from simsplit.data.batches import Batch
+from simsplit.packets import ClientId, Leg
+from simsplit.seeds import Scope, rng_for
+
+Side = Literal["client", "server"]
+Shape = tuple[int, ...]
+Segment = Literal["head", "trunk", "tail", "method"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a method is being built: which side, which leg, and the shape that reaches it."""
+
+    side: Side
+    leg: Leg
+    shape: Shape
+    seed: int
+    device: torch.device
+    where: str = "method"
+
+    @property
+    def sends(self) -> bool:
+        """Whether this side encodes (and the other lifts) on this leg."""
+        return (self.side == "client") == (self.leg is Leg.SMASHED)
+
+    @property
+    def size(self) -> int:
+        """Values per sample before encoding."""
+        return int(torch.Size(self.shape).numel())
+
+
+@dataclass(slots=True)
+class Step:
+    """One side's view of one mini-batch; `memo` carries what a method needs from hook to hook."""
+
+    client: ClientId
+    round: int
+    number: int
+    seed: int
+    training: bool = True
+    labels: Tensor | None = None
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+    def rng(self, *scope: Scope) -> torch.Generator:
+        """This step's own stream for one purpose; the two sides' streams are unrelated."""
+        mode = "train" if self.training else "evaluate"
+        return rng_for(self.seed, mode, self.client, self.round, self.number, *scope)
+
+
+@dataclass(frozen=True)
+class Share:
+    """One gradient message, and the secret weight with which its reply enters the sum."""
+
+    grad: Tensor
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training: which data, which segments learn, whether gradients cross."""
+
+    name: str
+    rounds: int
+    source: Literal["private", "public"] = "private"
+    learns: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
+    gradients: bool = True
+
+
+class Method:
+    """Base class of what happens at the cut; override only the hooks that matter.
+
+    >>> class Halve(Method):
+    ...     def encode(self, z, step):
+    ...         return z / 2
+    """
+
+    module: nn.Module | None = None
+    """Learned parts on this side, stepped by this side's optimizer."""
+    num_side: int = 0
+    """How many tensors `pack` adds beside the payload (scales, indices)."""
+
+    def announce(self) -> tuple[Tensor, ...]:
+        """Server: what every client is told before training (counted as BROADCAST)."""
+        return ()
+
+    def hear(self, tensors: tuple[Tensor, ...]) -> None:
+        """Client: take in what the server announced."""
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """Client: change the batch before the head (add support samples, secret tokens)."""
+        return batch
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Sender: turn the segment's output into what is sent; differentiable."""
+        return z
+
+    def lift(self, z: Tensor, step: Step) -> Tensor:
+        """Receiver: turn what arrived into the next segment's input; differentiable."""
+        return z
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        """Client: turn the returned features into the tail's input; differentiable."""
+        return u
+
+    def loss(self, step: Step) -> Tensor | None:
+        """Client: a term on what was encoded, added on the way back through the head."""
+        return None
+
+    def tail_loss(self, step: Step) -> Tensor | None:
+        """Client: a term on what was decoded, added to the task's loss."""
+        return None
+
+    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+        """Client: the messages that stand for one feature gradient."""
+        return (Share(grad),)
+
+    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        """Either side: the wire format of a payload or gradient, payload first; no graph."""
+        return (x,)
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        """Either side: the inverse of `pack`, as near as the format allows."""
+        return tensors[0]
+
+    def plan(self, rounds: int) -> Sequence[Phase]:
+        """Phases to run before the `rounds` of training proper."""
+        return ()
+
+
+class MethodConfig(Config, ABC):
+    """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
+
+    @property
+    def acts_on(self) -> tuple[Leg, ...]:
+        """The forward legs that the method encodes."""
+        return (Leg.SMASHED,)
+
+    def sent_shape(self, shape: Shape, where: str) -> Shape:
+        """The per-sample shape after `encode`; raises ScenarioError at `where` if impossible."""
+        return shape
+
+    @abstractmethod
+    def build(self, site: Site) -> Method:
+        """The method's half for one site."""
+
+
+class CodecConfig(MethodConfig):
+    """Base of methods that can also shrink the feature legs."""
+
+    legs: tuple[Literal["smashed", "features"], ...] = ("smashed",)
+    """Which forward legs (with their gradients) to act on."""
+
+    @property
+    def acts_on(self) -> tuple[Leg, ...]:
+        """The legs that the scenario names."""
+        return tuple(Leg(leg) for leg in self.legs)

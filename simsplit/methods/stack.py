@@ -1,0 +1,167 @@
+"""A scenario's list of methods as one: hooks in order on the way out, reversed on the way back."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batch
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import (
+    Method,
+    MethodConfig,
+    Phase,
+    Shape,
+    Share,
+    Side,
+    Site,
+    Step,
+)
+from simsplit.packets import Leg
+from simsplit.seeds import seed_for
+
+_FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
+
+
+class Stack:
+    """One side's methods, composed. `smashed` and `features` are the chains of the two legs."""
+
+    def __init__(self, smashed: Sequence[Method], features: Sequence[Method], side: Side) -> None:
+        self.side = side
+        self.smashed = tuple(smashed)
+        self.features = tuple(features)
+        self.modules = nn.ModuleDict(
+            {
+                f"{leg}_{index}": method.module
+                for leg, methods in (("smashed", self.smashed), ("features", self.features))
+                for index, method in enumerate(methods)
+                if method.module is not None
+            }
+        )
+
+    def announce(self) -> list[tuple[Tensor, ...]]:
+        """What each method, in order, has to tell the clients."""
+        return [method.announce() for method in chain(self.smashed, self.features)]
+
+    def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
+        """Hand each method what its counterpart announced."""
+        for method, tensors in zip(chain(self.smashed, self.features), announced, strict=True):
+            method.hear(tensors)
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """Client: every method's `transform`, in order."""
+        for method in self.smashed:
+            batch = method.transform(batch, step)
+        return batch
+
+    def encode(self, x: Tensor, step: Step) -> Tensor:
+        """Sender: the client's on the smashed leg, the server's on the feature leg."""
+        for method in self.smashed if self.side == "client" else self.features:
+            x = method.encode(x, step)
+        return x
+
+    def lift(self, x: Tensor, step: Step) -> Tensor:
+        """Receiver: the other chain, in reverse; on the client followed by `decode`."""
+        if self.side == "server":
+            for method in reversed(self.smashed):
+                x = method.lift(x, step)
+            return x
+        for method in reversed(self.features):
+            x = method.lift(x, step)
+        for method in reversed(self.smashed):
+            x = method.decode(x, step)
+        return x
+
+    def loss(self, step: Step) -> Tensor | None:
+        """The sum of the terms on what was encoded, or None where no method has one."""
+        return _total([method.loss(step) for method in self.smashed])
+
+    def tail_loss(self, step: Step) -> Tensor | None:
+        """The sum of the terms on what was decoded, or None."""
+        return _total([method.tail_loss(step) for method in self.smashed])
+
+    def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
+        """Every method may split each message of the one before; weights multiply."""
+        shares = [Share(grad)]
+        for method in self.smashed:
+            shares = [
+                Share(inner.grad, outer.weight * inner.weight)
+                for outer in shares
+                for inner in method.outgoing(outer.grad, step)
+            ]
+        return shares
+
+    def pack(self, leg: Leg, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        """The wire format: the payload, then each method's side tensors in order."""
+        beside: list[Tensor] = []
+        for method in self._chain(leg):
+            x, *side = method.pack(x, step)
+            if len(side) != method.num_side:
+                name = type(method).__name__
+                raise ProtocolError(
+                    f"{name}.pack gave {len(side)} side tensors; num_side is {method.num_side}"
+                )
+            beside += side
+        return (x, *beside)
+
+    def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        """The inverse of `pack`, last method first."""
+        x, *beside = tensors
+        for method in reversed(self._chain(leg)):
+            start = len(beside) - method.num_side
+            x = method.unpack((x, *beside[start:]), step)
+            del beside[start:]
+        return x
+
+    def messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        """Cut a packet's tensors into its messages (one, unless `outgoing` made several)."""
+        width = 1 + sum(method.num_side for method in self._chain(leg))
+        return [tensors[start : start + width] for start in range(0, len(tensors), width)]
+
+    def plan(self, rounds: int) -> list[Phase]:
+        """The phases that the methods want before training proper, in order."""
+        return [phase for method in self.smashed for phase in method.plan(rounds)]
+
+    def _chain(self, leg: Leg) -> tuple[Method, ...]:
+        return self.features if leg in _FEATURE_LEGS else self.smashed
+
+
+def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
+    present = [term for term in terms if term is not None]
+    return sum(present[1:], start=present[0]) if present else None
+
+
+def build_stack(
+    configs: Sequence[MethodConfig],
+    side: Side,
+    shapes: tuple[Shape, Shape],
+    seed: int,
+    device: torch.device,
+) -> Stack:
+    """One side's half of the listed methods; `shapes` are the cut's and the features'."""
+    chains: dict[Leg, list[Method]] = {Leg.SMASHED: [], Leg.FEATURES: []}
+    for leg, shape in zip(chains, shapes, strict=True):
+        for index, config in enumerate(configs):
+            if leg not in config.acts_on:
+                continue
+            where = f"method.{index}"
+            stream = seed_for(seed, "method", leg.value, index)
+            site = Site(side, leg, shape, stream, device, where)
+            sent = config.sent_shape(shape, where)
+            chains[leg].append(config.build(site))
+            shape = sent
+    return Stack(chains[Leg.SMASHED], chains[Leg.FEATURES], side)
+
+
+def sent_shapes(
+    configs: Sequence[MethodConfig], shapes: tuple[Shape, Shape]
+) -> tuple[Shape, Shape]:
+    """What crosses per sample on the two forward legs, after every method; checks each on the way."""
+    sent = []
+    for leg, shape in zip((Leg.SMASHED, Leg.FEATURES), shapes, strict=True):
+        for index, config in enumerate(configs):
+            if leg in config.acts_on:
+                shape = config.sent_shape(shape, f"method.{index}")
+        sent.append(shape)
+    return sent[0], sent[1]

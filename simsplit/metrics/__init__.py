@@ -1,0 +1,1 @@
+"""How good what came out is: thin calls into kept libraries."""

@@ -1,0 +1,57 @@
+"""How good class predictions are: thin calls into scikit-learn."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Metric = Literal["accuracy", "balanced_accuracy", "macro_f1", "top5", "loss"]
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> float:
+    """Share of samples whose largest output is their label."""
+    return (outputs.argmax(-1) == labels).double().mean().item()
+
+
+def balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
+    """Mean over classes of the share recovered: what accuracy hides under skewed data."""
+    from sklearn.metrics import recall_score
+
+    predicted = outputs.argmax(-1)
+    classes = labels.unique().tolist()
+    return float(
+        recall_score(labels, predicted, labels=classes, average="macro", zero_division=0.0)
+    )
+
+
+def macro_f1(outputs: Tensor, labels: Tensor) -> float:
+    """Mean over classes of F1."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, outputs.argmax(-1), average="macro", zero_division=0.0))
+
+
+def top5(outputs: Tensor, labels: Tensor) -> float:
+    """Share of samples whose label is among the five largest outputs."""
+    best = outputs.topk(min(5, outputs.shape[-1])).indices
+    return (best == labels[:, None]).any(1).double().mean().item()
+
+
+def loss(outputs: Tensor, labels: Tensor) -> float:
+    """Mean cross-entropy."""
+    return torch.nn.functional.cross_entropy(outputs, labels).item()
+
+
+METRICS: dict[Metric, Callable[[Tensor, Tensor], float]] = {
+    "accuracy": accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "macro_f1": macro_f1,
+    "top5": top5,
+    "loss": loss,
+}
+
+
+def score(outputs: Tensor, labels: Tensor, metrics: Sequence[Metric]) -> dict[str, float]:
+    """The named metrics of one set of predictions (on the CPU)."""
+    return {name: METRICS[name](outputs, labels) for name in metrics}

@@ -1,0 +1,133 @@
+"""Fresh weights for a cut network, every segment from a stream of its own.
+
+A network's usual constructor draws all its weights in one go, so a client's head would change with
+the trunk's depth and a client's tail with both. Here a model is laid out once on the meta device
+(layers without memory or draws), and each segment is copied from that layout and initialised alone.
+"""
+
+import copy
+from abc import abstractmethod
+from functools import lru_cache
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from simsplit.config import Config
+from simsplit.models.split import SplitModel
+from simsplit.seeds import Scope, isolated
+
+InputShape = tuple[int, int, int]
+"""One image: channels, height, width."""
+
+Shape = tuple[int, ...]
+
+Owner = Literal["head", "trunk", "tail"]
+
+
+class Segments(NamedTuple):
+    """A network cut in three; joined in this order they are the whole network."""
+
+    head: nn.Module
+    trunk: nn.Module
+    tail: nn.Module
+
+
+class SplitConfig(Config):
+    """Base of the models: says how the segments are laid out, and gets fresh ones from that."""
+
+    kaiming: ClassVar[bool] = False
+    """Whether convolutions start as torchvision's ResNets do; otherwise as torch's default."""
+
+    @abstractmethod
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """Cut and feature shape per sample; ScenarioError if such images do not fit the network.
+
+        By arithmetic: tracing the layers, even on the meta device, loads a second's worth of
+        torch's compiler, and a scenario is to be validated at once.
+        """
+
+    @abstractmethod
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """The three segments, their weights of no account; called under the meta device."""
+
+    def build(
+        self,
+        input_shape: InputShape,
+        num_classes: int,
+        seed: int,
+        scope: tuple[Scope, ...] = (),
+    ) -> SplitModel:
+        """A model with fresh weights; `scope` picks another head and tail for the same trunk."""
+        cut_shape, feature_shape = self.shapes(input_shape)
+        trunk = _layout(self, input_shape, num_classes).trunk
+        return SplitModel(
+            head=self.build_head(input_shape, num_classes, seed, scope),
+            trunk=fresh(trunk, "trunk", seed, kaiming=self.kaiming),
+            tail=self.build_tail(input_shape, num_classes, seed, scope),
+            cut_shape=cut_shape,
+            feature_shape=feature_shape,
+        )
+
+    def build_head(
+        self,
+        input_shape: InputShape,
+        num_classes: int,
+        seed: int,
+        scope: tuple[Scope, ...] = (),
+    ) -> nn.Module:
+        """The head that `build` would give, at the cost of the head alone."""
+        head = _layout(self, input_shape, num_classes).head
+        return fresh(head, "head", seed, scope, kaiming=self.kaiming)
+
+    def build_tail(
+        self,
+        input_shape: InputShape,
+        num_classes: int,
+        seed: int,
+        scope: tuple[Scope, ...] = (),
+    ) -> nn.Module:
+        """The tail that `build` would give, at the cost of the tail alone."""
+        tail = _layout(self, input_shape, num_classes).tail
+        return fresh(tail, "tail", seed, scope, kaiming=self.kaiming)
+
+
+def shapes(config: SplitConfig, input_shape: InputShape, num_classes: int) -> tuple[Shape, Shape]:
+    """Cut and feature shape per sample, at once: neither builds a layer nor runs one."""
+    del num_classes  # they shape the tail's output only, which never crosses
+    return config.shapes(input_shape)
+
+
+def fresh(
+    layout: nn.Module,
+    owner: Owner,
+    seed: int,
+    scope: tuple[Scope, ...] = (),
+    *,
+    kaiming: bool = False,
+) -> nn.Module:
+    """A copy of `layout` on the CPU with weights from the stream ("model", owner, *scope)."""
+    segment = copy.deepcopy(layout).to_empty(device="cpu")
+    with isolated(seed, "model", owner, *scope):
+        for module in segment.modules():
+            _reset(module, kaiming=kaiming)
+    return segment
+
+
+def _reset(module: nn.Module, *, kaiming: bool) -> None:
+    """Initialise what `module` itself owns, its children excepted."""
+    if kaiming and isinstance(module, nn.Conv2d):
+        assert module.bias is None, "a kaiming convolution's bias would stay unset memory"
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    elif any(True for _ in module.parameters(recurse=False)):
+        reset = getattr(module, "reset_parameters", None)
+        assert reset is not None, f"{type(module).__name__} cannot be initialised"
+        reset()
+
+
+@lru_cache(maxsize=64)
+def _layout(config: SplitConfig, input_shape: InputShape, num_classes: int) -> Segments:
+    """The segments on the meta device; builds copy from them, so they are never handed out."""
+    config.shapes(input_shape)  # refuses what does not fit, before the layers do
+    with torch.device("meta"):
+        return config.segments(input_shape, num_classes)

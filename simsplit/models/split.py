@@ -1,0 +1,23 @@
+"""A network cut in three, which is all that the rest of simsplit knows of a model."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass
+class SplitModel:
+    """Head and tail (the client's) around a trunk (the server's), and the shapes between them."""
+
+    head: nn.Module
+    trunk: nn.Module
+    tail: nn.Module
+    cut_shape: tuple[int, ...]
+    """Per sample, what the head puts out, e.g. (64, 8, 8)."""
+    feature_shape: tuple[int, ...]
+    """Per sample, what the trunk puts out, e.g. (512,)."""
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy of the tail's logits, averaged over the batch."""
+        return F.cross_entropy(outputs, labels)

@@ -1,0 +1,156 @@
+"""Image classifiers cut in three as LightSplit's Table II cuts them.
+
+The L1H head is a network's stem, or its first convolution; the L2H head is one block deeper. In the
+two small networks the paper adds that block. For ResNet-18 it prints one trunk size beside both
+heads, which is what adding gives, while a cut that goes deeper into one network would move the
+block out of the trunk; both are offered. The paper names no activation after the small networks'
+added block, so there is none. All trunks start with a convolution and no segment modifies its input
+in place: what crosses the cut is a leaf, and the other side still needs it as it was.
+"""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from torch import nn
+
+from simsplit.errors import ScenarioError
+from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig
+from simsplit.models.layers import BatchNorm1d, BatchNorm2d
+
+if TYPE_CHECKING:
+    from torchvision.models import ResNet
+
+Cut = Literal["l1h", "l2h"]
+
+
+class ResNet18(SplitConfig):
+    """torchvision's ResNet-18; its segments keep torchvision's names for their weights."""
+
+    kaiming: ClassVar[bool] = True
+
+    kind: Literal["resnet18"] = "resnet18"
+    cut: Cut = "l2h"
+    """How deep the head is: the stem alone (l1h), or the stem and one residual block (l2h)."""
+    l2h: Literal["moved", "added"] = "moved"
+    """Whether the l2h head takes its block from the trunk or gets one more. No effect on l1h."""
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """imagenet: 7x7 convolution, stride 2, and max pooling. cifar: 3x3, stride 1, no pooling."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """The stem halves images twice (rounding up) or never; too few pixels are refused."""
+        stem_stride = 4 if self.stem == "imagenet" else 1
+        smallest = stem_stride * 4 + 1  # so that there is still something for layer4 to halve
+        if min(input_shape[1:]) < smallest:
+            takes = f"{self.kind} with the {self.stem} stem takes {smallest}x{smallest} or larger"
+            raise _misfit(takes, input_shape, f"{smallest} or more")
+        height, width = (-(-side // stem_stride) for side in input_shape[1:])
+        return (64, height, width), (512,)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Cut torchvision's network after its stem, or one block further."""
+        from torchvision.models import resnet18
+        from torchvision.models.resnet import BasicBlock
+
+        net = resnet18(num_classes=num_classes, norm_layer=BatchNorm2d)
+        head = self._stem(net, input_shape[0])
+        layer1 = net.layer1
+        if self.cut == "l2h" and self.l2h == "moved":
+            head["layer1"], layer1 = layer1[:1], layer1[1:]
+        elif self.cut == "l2h":
+            head["extra"] = BasicBlock(64, 64, norm_layer=BatchNorm2d)
+        rest = {"layer2": net.layer2, "layer3": net.layer3, "layer4": net.layer4}
+        trunk = OrderedDict(layer1=layer1, **rest, avgpool=net.avgpool, flatten=nn.Flatten())
+        return Segments(nn.Sequential(head), nn.Sequential(trunk), net.fc)
+
+    def _stem(self, net: "ResNet", channels: int) -> OrderedDict[str, nn.Module]:
+        """The layers before layer1, for images of any number of channels."""
+        if self.stem == "cifar":
+            conv = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+            return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu)
+        conv = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu, maxpool=net.maxpool)
+
+
+class SimpleCNN(SplitConfig):
+    """Two convolutions and two linear layers, for grey or colour images of 28 or 32 pixels."""
+
+    kind: Literal["simplecnn"] = "simplecnn"
+    cut: Cut = "l2h"
+    """How deep the head is: the first convolution (l1h), or a second one besides (l2h)."""
+    l2h: Literal["added"] = "added"
+    """The l2h head's second convolution is always one that the l1h network does not have."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """20x12x12 or 20x14x14 at the cut; only sizes that the linear layers are made for pass."""
+        size_fits = input_shape[1:] in ((28, 28), (32, 32))
+        if not size_fits or input_shape[0] not in (1, 3):
+            takes = f"{self.kind} takes 28x28 or 32x32 in 1 or 3 channels"
+            raise _misfit(takes, input_shape, "" if size_fits else "28 or 32")
+        side = (input_shape[1] - 4) // 2
+        return (20, side, side), (512,)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Table II's layers; with 3 channels of 32x32 the first linear layer takes 1,250 values."""
+        channels, side, _ = input_shape
+        head = [nn.Conv2d(channels, 20, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        if self.cut == "l2h":
+            head += _same_size_block(20)
+        pooled = ((side - 4) // 2 - 4) // 2
+        trunk = nn.Sequential(
+            nn.Conv2d(20, 50, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(50 * pooled * pooled, 512),
+            nn.ReLU(),
+        )
+        return Segments(nn.Sequential(*head), trunk, nn.Linear(512, num_classes))
+
+
+class MicronNet(SplitConfig):
+    """The small traffic-sign network, for 32x32 colour images.
+
+    Its first linear layer takes 74x4x4 values, which unpadded convolutions give only without the
+    third pooling of the network's own paper: the sides go 32, 28, 14, 12, 6, 4.
+    """
+
+    kind: Literal["micronnet"] = "micronnet"
+    cut: Cut = "l2h"
+    """How deep the head is: two convolutions (l1h), or a third one besides (l2h)."""
+    l2h: Literal["added"] = "added"
+    """The l2h head's third convolution is always one that the l1h network does not have."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """29x14x14 at the cut; all but 32x32 colour images are refused."""
+        if input_shape != (3, 32, 32):
+            size = "" if input_shape[1:] == (32, 32) else "32"
+            raise _misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
+        return (29, 14, 14), (300,)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Table II's layers."""
+        head = [BatchNorm2d(3), nn.Conv2d(3, 1, 1), BatchNorm2d(1), nn.ReLU()]
+        head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _pool()]
+        if self.cut == "l2h":
+            head += _same_size_block(29)
+        trunk = [nn.Conv2d(29, 59, 3), BatchNorm2d(59), nn.ReLU(), _pool()]
+        trunk += [nn.Conv2d(59, 74, 3), BatchNorm2d(74), nn.ReLU(), nn.Flatten()]
+        trunk += [nn.Linear(74 * 4 * 4, 300), nn.ReLU(), BatchNorm1d(300)]
+        return Segments(nn.Sequential(*head), nn.Sequential(*trunk), nn.Linear(300, num_classes))
+
+
+def _same_size_block(channels: int) -> list[nn.Module]:
+    """What L2H adds to a small network's head: padded, so that the cut keeps L1H's shape."""
+    return [nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels)]
+
+
+def _pool() -> nn.MaxPool2d:
+    """MicronNet's overlapping pooling, which rounds up."""
+    return nn.MaxPool2d(3, stride=2, ceil_mode=True)
+
+
+def _misfit(takes: str, input_shape: InputShape, size: str) -> ScenarioError:
+    """The error for images that do not fit; `size` is what would, empty if it is not the size."""
+    got = "x".join(str(extent) for extent in input_shape)
+    resize = f"set data.source.size to {size}, or " if size else ""
+    return ScenarioError("model.kind", f"{takes}, got {got}; {resize}choose another model")

@@ -1,0 +1,268 @@
+"""The client's side of the cut: head, tail, data, and what it does with what the server returns.
+
+A client knows nothing of the server beyond the packets it gets. One training step is three calls,
+between which its graph waits: `forward`, `finish`, `backward`. Under a vanilla cut it has no tail and
+`finish` is left out; `labels` goes up beside the smashed data.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batch
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import Phase, Step
+from simsplit.methods.stack import Stack
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.feed import Feed
+from simsplit.parties.learner import Learner
+from simsplit.parties.precision import Autocast
+from simsplit.parties.tally import Tally
+from simsplit.seeds import isolated
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What a client keeps of a step while the server works on it."""
+
+    step: Step
+    sent: Tensor
+    labels: Tensor
+
+
+@dataclass
+class ClientParts:
+    """What a client is made of; learners may be shared with other clients."""
+
+    head: nn.Module
+    tail: nn.Module | None
+    stack: Stack
+    learners: tuple[Learner, ...]
+    shared: tuple[Learner, ...] = ()
+    """Those of the learners that travel from client to client."""
+    moments_travel: bool = True
+    """Whether optimizer moments travel with shared weights, or stay each client's own."""
+
+
+class Client:
+    """One client's half of every step."""
+
+    def __init__(
+        self,
+        number: ClientId,
+        parts: ClientParts,
+        feeds: dict[str, Feed],
+        loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        seed: int,
+        device: torch.device,
+        autocast: Autocast = nullcontext,
+    ) -> None:
+        self.number = number
+        self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
+        self.learners = parts.learners
+        self.shared = parts.shared
+        self.moments_travel = parts.moments_travel
+        self.feeds = feeds
+        self.loss = loss
+        self.seed = seed
+        self.autocast = autocast
+        self.tally = Tally(device)
+        self.taken = dict.fromkeys(feeds, 0)
+        self.phase = Phase("train", rounds=0)
+        self.random = any(learner.random for learner in self.learners)
+        self._pending: _Pending | None = None
+
+    def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
+        """Take in what the methods announce before training."""
+        self.stack.hear(announced)
+
+    def enter(self, phase: Phase, lr_factor: float) -> None:
+        """Start a round of `phase`."""
+        self.phase = phase
+        for learner in self.learners:
+            learner.learn(phase.learns)
+            learner.set_lr_factor(lr_factor)
+
+    def forward(self, round_number: int) -> Packet:
+        """Take the next batch through the head and encode it: SMASHED."""
+        number = self.taken[self.phase.source]
+        self.taken[self.phase.source] += 1
+        batch = self.feeds[self.phase.source].batch(number)
+        step = Step(self.number, round_number, number, self.seed, labels=batch.labels)
+        return self._smash(batch, step)
+
+    def labels(self) -> Packet:
+        """Vanilla cut: the labels that belong to what `forward` sent."""
+        pending = self._waiting()
+        return self._packet(Leg.LABELS, pending.step, (pending.labels,))
+
+    def finish(self, packet: Packet) -> Packet | None:
+        """Decode the features, score them, and answer with their gradient (FEATURES_GRAD).
+
+        In a phase whose gradients stay home the client learns here and now, and answers nothing.
+        """
+        pending = self._waiting()
+        step = pending.step
+        arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
+        arrived = arrived.detach().requires_grad_()
+        with self.autocast(), self._noise(step, "tail"):
+            outputs = self._tail()(self.stack.lift(arrived, step))
+            loss = self.loss(outputs, pending.labels)
+            extra = self.stack.tail_loss(step)
+        self.tally.add(loss, outputs, pending.labels)
+        self.tally.add_method_loss(extra, len(pending.labels))
+        (loss if extra is None else loss + extra).backward()
+        if not self.phase.gradients:
+            self._learn()
+            return None
+        assert arrived.grad is not None, "the loss does not depend on the features"
+        shares = self.stack.outgoing(arrived.grad, step)
+        step.memo["weights"] = [share.weight for share in shares]
+        packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
+        return self._packet(Leg.FEATURES_GRAD, step, tuple(chain.from_iterable(packed)))
+
+    def backward(self, packet: Packet) -> None:
+        """Carry the returned gradient, and the methods' own terms, back through the head; learn."""
+        pending = self._waiting()
+        grad = self._reply(packet, pending.step)
+        term = self.stack.loss(pending.step)
+        self.tally.add_method_loss(term, len(pending.labels))
+        if pending.sent.requires_grad:
+            roots = [pending.sent] if term is None else [pending.sent, term]
+            torch.autograd.backward(roots, [grad] if term is None else [grad, None])
+        self._learn()
+
+    def probe(self, batch: Batch, round_number: int, number: int) -> Packet:
+        """Evaluation: SMASHED for a given batch, nothing learned."""
+        step = Step(self.number, round_number, number, self.seed, training=False)
+        with torch.no_grad():
+            return self._smash(batch, step)
+
+    def predict(self, packet: Packet) -> Tensor:
+        """Evaluation: the outputs for the features that came back."""
+        step = self._waiting().step
+        self._pending = None
+        with torch.no_grad(), self.autocast():
+            arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
+            outputs: Tensor = self._tail()(self.stack.lift(arrived, step))
+        return outputs.float()
+
+    def hand_over(self, round_number: int) -> Packet:
+        """The live tensors of every learner that travels to the next client: HANDOVER."""
+        return Packet(self.number, Leg.HANDOVER, round_number, self._taken(), self._travelling())
+
+    def receive(self, packet: Packet) -> None:
+        """Take over what `hand_over` sent; where both hold the same tensors nothing is copied."""
+        with torch.no_grad():
+            for live, sent in zip(self._travelling(), packet.tensors, strict=True):
+                if live is not sent:
+                    live.copy_(sent)
+
+    def state(self) -> dict[str, Tensor]:
+        """What this client alone owns: its learners that do not travel, and where its feeds stand."""
+        own = _states(learner for learner in self.learners if learner not in self.shared)
+        taken = {f"taken.{source}": torch.tensor(count) for source, count in self.taken.items()}
+        return own | taken
+
+    def shared_state(self) -> dict[str, Tensor]:
+        """What this client shares with others and now holds."""
+        return _states(self.shared)
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        _load(state, [learner for learner in self.learners if learner not in self.shared])
+        self.taken = {source: int(state[f"taken.{source}"]) for source in self.taken}
+
+    def load_shared(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `shared_state` gave."""
+        _load(state, self.shared)
+
+    def report(self) -> dict[str, float]:
+        """This round's sums, and start new ones."""
+        return self.tally.read()
+
+    def steps_per_epoch(self, source: str) -> int:
+        """Batches in one pass over this client's data from a source (private or public)."""
+        return self.feeds[source].steps_per_epoch if source in self.feeds else 0
+
+    def plan(self, rounds: int) -> list[Phase]:
+        """The phases that this client's methods want before training proper."""
+        return self.stack.plan(rounds)
+
+    def _smash(self, batch: Batch, step: Step) -> Packet:
+        for learner in self.learners:
+            learner.train(step.training)
+        batch = self.stack.transform(batch, step)
+        with self.autocast(), self._noise(step, "head"):
+            sent = self.stack.encode(self.head(batch.inputs), step)
+        self._pending = _Pending(step, sent, batch.labels)
+        return self._packet(Leg.SMASHED, step, self.stack.pack(Leg.SMASHED, sent.detach(), step))
+
+    def _reply(self, packet: Packet, step: Step) -> Tensor:
+        """The gradient of what was sent, recombined if `outgoing` made several messages."""
+        weights = step.memo.get("weights", [1.0])
+        messages = self.stack.messages(Leg.SMASHED_GRAD, packet.tensors)
+        if len(messages) != len(weights):
+            raise ProtocolError(f"{len(weights)} gradients sent, {len(messages)} replies")
+        grads = [self.stack.unpack(Leg.SMASHED_GRAD, message, step) for message in messages]
+        if weights == [1.0]:
+            return grads[0]
+        return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)
+
+    def _learn(self) -> None:
+        self._pending = None
+        for learner in self.learners:
+            learner.step()
+            learner.clear()
+
+    def _tail(self) -> nn.Module:
+        if self.tail is None:
+            raise ProtocolError("under a vanilla cut the server holds the tail")
+        return self.tail
+
+    def _waiting(self) -> _Pending:
+        if self._pending is None:
+            raise ProtocolError(f"client {self.number} got a reply to nothing it sent")
+        return self._pending
+
+    def _packet(self, leg: Leg, step: Step, tensors: tuple[Tensor, ...]) -> Packet:
+        return Packet(self.number, leg, step.round, step.number, tensors)
+
+    def _noise(self, step: Step, segment: str) -> AbstractContextManager[object]:
+        """Dropout draws from the global stream: lend it this step's own."""
+        if not (self.random and step.training):
+            return nullcontext()
+        scope = ("dropout", segment, step.round, step.number)
+        return isolated(self.seed, *scope, device=self.tally.device)
+
+    def _travelling(self) -> tuple[Tensor, ...]:
+        tensors = (learner.travelling(moments=self.moments_travel) for learner in self.shared)
+        return tuple(chain.from_iterable(tensors))
+
+    def _taken(self) -> int:
+        return sum(self.taken.values())
+
+
+def _states(learners: Iterable[Learner]) -> dict[str, Tensor]:
+    return {
+        f"{index}.{name}": tensor
+        for index, learner in enumerate(learners)
+        for name, tensor in learner.state().items()
+    }
+
+
+def _load(state: Mapping[str, Tensor], learners: Iterable[Learner]) -> None:
+    for index, learner in enumerate(learners):
+        prefix = f"{index}."
+        learner.load(
+            {
+                name.removeprefix(prefix): tensor
+                for name, tensor in state.items()
+                if name.startswith(prefix)
+            }
+        )

@@ -1,0 +1,59 @@
+"""What a scenario says of the clients and of how both sides train."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from simsplit.config import Config
+from simsplit.parties.optimizers import ConstantLr, LrSchedule, Optimizer, SgdConfig
+from simsplit.parties.precision import Precision
+
+
+class ClientsConfig(Config):
+    """How many clients there are, and which segments they share."""
+
+    count: int = Field(default=10, ge=1)
+    """Number of clients."""
+    heads: Literal["shared", "per_client"] = "shared"
+    """One head handed from client to client (SCH), or each client its own (PCH)."""
+    tail: Literal["own", "shared"] | None = None
+    """Whose the tail is; null: as the head. `shared` beside per-client heads is a variant."""
+    handover: Literal["state", "weights"] = "state"
+    """What travels of a shared segment: its weights with the optimizer's moments, or the weights
+    alone (each client then keeps moments of its own)."""
+    start: Literal["same", "own"] = "same"
+    """Per-client segments start from the same weights, or each from its own draw."""
+
+    @model_validator(mode="after")
+    def _tail_follows(self) -> Self:
+        if self.heads == "shared" and self.tail == "own":
+            raise ValueError(
+                "tail: own needs heads: per_client (a shared head takes its tail along)"
+            )
+        return self
+
+    @property
+    def shares_tail(self) -> bool:
+        """Whether one tail is handed from client to client."""
+        return self.heads == "shared" or self.tail == "shared"
+
+
+class TrainConfig(Config):
+    """Batches, optimizers of the two sides, and numerical precision."""
+
+    batch_size: int = Field(default=64, ge=1)
+    """Samples per mini-batch; a client's last one of an epoch may be smaller."""
+    drop_last: bool = False
+    """Leave out a smaller last batch (a client with less than one batch keeps it)."""
+    client: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
+    """The optimizer of heads, tails and a method's client part."""
+    server: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
+    """The optimizer of the trunk and a method's server part."""
+    lr_schedule: LrSchedule = ConstantLr()
+    """A factor on both learning rates, by round."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Clip each side's gradient norm to this."""
+    precision: Precision = "fp32"
+    """bf16 computes under autocast; what crosses the cut is then counted at 2 bytes a value."""
+    channels_last: bool = False
+    """Lay images out channels-last, which some processors convolve faster."""

@@ -1,0 +1,55 @@
+"""A client's stream of batches: a pure function of seed, client and step, so it resumes for free."""
+
+import torch
+from torch import Tensor
+
+from simsplit.data.batches import Batch, Batcher, batch_indices
+from simsplit.packets import ClientId
+from simsplit.seeds import rng_for
+
+
+class Feed:
+    """Batch `number` of a client's endless walk through its part, reshuffled every epoch."""
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        part: Tensor,
+        *,
+        batch_size: int,
+        seed: int,
+        client: ClientId,
+        drop_last: bool = False,
+    ) -> None:
+        self.batcher = batcher
+        self.part = part
+        self.batch_size = batch_size
+        self.seed = seed
+        self.client = client
+        self.drop_last = drop_last and len(part) >= batch_size
+        whole, rest = divmod(len(part), batch_size)
+        self.steps_per_epoch = whole + (1 if rest and not self.drop_last else 0)
+        self._epoch = -1
+        self._cut: tuple[Tensor, ...] = ()
+
+    def indices(self, number: int) -> Tensor:
+        """Which samples batch `number` (from 0) consists of."""
+        epoch, position = divmod(number, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._cut = batch_indices(
+                self.part, self.batch_size, self.seed, self.client, epoch, drop_last=self.drop_last
+            )
+            self._epoch = epoch
+        return self._cut[position]
+
+    def batch(self, number: int) -> Batch:
+        """Batch `number`, augmented by its own stream if the batcher augments."""
+        rng = None
+        if self.batcher.augments:
+            rng = rng_for(self.seed, "augment", self.client, number)
+        return self.batcher.batch(self.indices(number), rng)
+
+
+def whole(samples: int, batch_size: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Every index once, in order, in batches: how an evaluation walks through its samples."""
+    return torch.arange(samples, device=device).split(batch_size)

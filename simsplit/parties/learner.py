@@ -1,0 +1,121 @@
+"""One owner's trainable parts and the optimizer that steps them, kept for the whole run.
+
+A client has a learner for its head and tail, the server one for the trunk. Optimizers are never
+rebuilt: a learner whose moments restarted each batch would train a different model. Several clients
+may hold one learner (a shared head); handing it over is a packet of its live tensors.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.errors import ProtocolError
+from simsplit.parties.optimizers import OptimizerConfig
+
+
+class Learner:
+    """Named modules, their optimizer, and their state as a flat dict of tensors."""
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        optimizer: OptimizerConfig,
+        clip_norm: float | None = None,
+    ) -> None:
+        self.modules = nn.ModuleDict(dict(modules))
+        self.parameters = [p for p in self.modules.parameters() if p.requires_grad]
+        self.optimizer = optimizer.build(self.parameters) if self.parameters else None
+        self.clip_norm = clip_norm
+        self.base_lr = getattr(optimizer, "lr", 0.0)
+        self.learning = frozenset(self.modules)
+        self._travel: tuple[Tensor, ...] = ()
+        self._travel_key: tuple[bool, int] | None = None
+        self.random = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.modules.modules())
+
+    def train(self, training: bool) -> None:
+        """Switch the layers' mode; free where they are in it. Frozen modules stay in inference."""
+        if self.modules.training == training:
+            return
+        self.modules.train(training)
+        for name in self.modules.keys() - self.learning:
+            self.modules[name].eval()
+
+    def learn(self, names: frozenset[str]) -> None:
+        """Let only the named modules learn from here on (a phase freezes the others)."""
+        learning = names & frozenset(self.modules)
+        if learning != self.learning:
+            self.learning = learning
+            for name, module in self.modules.items():
+                module.requires_grad_(name in learning)
+            self.modules.eval()
+
+    def set_lr_factor(self, factor: float) -> None:
+        """Set the learning rate to `factor` times the configured one."""
+        if self.optimizer is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.base_lr * factor
+
+    def clear(self) -> None:
+        """Forget gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def step(self) -> None:
+        """Clip if asked to, and take one optimizer step."""
+        if self.optimizer is None:
+            return
+        if self.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        self.optimizer.step()
+
+    def weights(self) -> dict[str, Tensor]:
+        """Parameters and buffers, live."""
+        return dict(self.modules.state_dict(keep_vars=False))
+
+    def moments(self) -> dict[str, Tensor]:
+        """The optimizer's tensors, live, by parameter number and name."""
+        if self.optimizer is None:
+            return {}
+        return {
+            f"optimizer.{index}.{name}": value
+            for index, parameter in enumerate(self.parameters)
+            for name, value in self.optimizer.state.get(parameter, {}).items()
+            if isinstance(value, Tensor)
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on."""
+        return {**self.weights(), **self.moments()}
+
+    def travelling(self, *, moments: bool) -> tuple[Tensor, ...]:
+        """The live tensors that a hand-over carries; gathered once, since they are updated in place."""
+        key = (moments, len(self.optimizer.state) if self.optimizer else 0)
+        if key != self._travel_key:
+            self._travel = tuple((self.state() if moments else self.weights()).values())
+            self._travel_key = key
+        return self._travel
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state that `state` gave; tensors are copied into the live ones."""
+        own = self.weights()
+        missing = own.keys() - state.keys()
+        if missing:
+            raise ProtocolError(f"a learner's state lacks {', '.join(sorted(missing))}")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
+        self._load_moments(state)
+        self._travel_key = None
+
+    def _load_moments(self, state: Mapping[str, Tensor]) -> None:
+        if self.optimizer is None:
+            return
+        for name, value in state.items():
+            if not name.startswith("optimizer."):
+                continue
+            _, index, slot = name.split(".", 2)
+            parameter = self.parameters[int(index)]
+            # torch keeps step counters on the CPU and moments beside their parameter
+            home = parameter.device if value.dim() else torch.device("cpu")
+            self.optimizer.state[parameter][slot] = value.to(home, copy=True)

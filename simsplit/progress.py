@@ -1,0 +1,50 @@
+"""What a run tells whoever watches it: the interface that terminals, notebooks and tests implement."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is about to run, for whoever shows progress."""
+
+    path: Path
+    name: str
+    rounds: int
+    done: int
+    clients: int
+    samples: int
+    memory: str
+
+
+class Observer(Protocol):
+    """Whoever shows how a run is going."""
+
+    def begin(self, plan: Plan) -> None:
+        """Training is about to start, or to go on."""
+
+    def warn(self, message: str) -> None:
+        """Something that the user should know."""
+
+    def step(self, done: int, total: int) -> None:
+        """So many of a round's steps are done. Called after every one: be quick."""
+
+    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+        """A round is done; `row` is its line in the `rounds` table."""
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def begin(self, plan: Plan) -> None:
+        """Say nothing."""
+
+    def warn(self, message: str) -> None:
+        """Say nothing."""
+
+    def step(self, done: int, total: int) -> None:
+        """Say nothing."""
+
+    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+        """Say nothing."""

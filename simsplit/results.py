@@ -1,0 +1,181 @@
+"""The run directory: tidy tables that only grow while a run lasts, and `Run`, which reads them back.
+
+CSV, because it can be appended to, survives a torn last line, and pandas reads it in one; floats are
+written so that they read back bit for bit. Wall-clock times stand in a table of their own
+(`timing`): every other table is a pure function of the scenario, so a resumed run's equal those of a
+run that was never stopped.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simsplit.errors import RunError, RunFailedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, object]
+
+SCENARIO = "scenario.yaml"
+SUMMARY = "summary.json"
+ENVIRONMENT = "environment.json"
+CHECKPOINTS = "checkpoints"
+
+WIRE_COLUMNS = ("round", "client", "phase", "leg", "packets", "bytes")
+TIMING_COLUMNS = ("round", "train_s", "evaluate_s", "elapsed_s")
+
+
+class RunWriter:
+    """Appends to a run directory; a failing disk becomes an error that says what is kept."""
+
+    def __init__(self, path: Path, columns: Mapping[str, Iterable[str]]) -> None:
+        self.path = path
+        self.columns = {table: tuple(names) for table, names in columns.items()}
+
+    def start(self, scenario: str, environment: Row) -> None:
+        """Make the folder and what describes the run."""
+        with writing(self.path):
+            (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            (self.path / SCENARIO).write_text(scenario, encoding="utf-8")
+        self.write_json(ENVIRONMENT, environment)
+        for table, names in self.columns.items():
+            with writing(self._file(table)):
+                self._file(table).write_text(",".join(names) + "\n", encoding="utf-8")
+
+    def append(self, table: str, rows: Iterable[Row]) -> None:
+        """Add rows to a table; a column that a row lacks stays empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns[table], restval="", lineterminator="\n")
+        writer.writerows(rows)
+        with writing(self._file(table)), self._file(table).open("a", encoding="utf-8") as file:
+            file.write(text.getvalue())
+
+    def sizes(self) -> dict[str, int]:
+        """Every table's size now, after making sure that it is on the disk."""
+        for table in self.columns:
+            with writing(self._file(table)), self._file(table).open("rb") as file:
+                os.fsync(file.fileno())
+        return {table: self._file(table).stat().st_size for table in self.columns}
+
+    def rewind(self, sizes: Mapping[str, int]) -> None:
+        """Cut the tables back to the sizes that a checkpoint remembers."""
+        for table in self.columns:
+            file = self._file(table)
+            if not file.exists() or file.stat().st_size < sizes.get(table, 0):
+                raise RunError(
+                    f"{file} is shorter than when its checkpoint was written; cannot resume"
+                )
+            with writing(file):
+                os.truncate(file, sizes[table])
+
+    def write_json(self, name: str, values: Row) -> None:
+        """Write a small file whole or not at all."""
+        target = self.path / name
+        with writing(target):
+            replace(target, json.dumps(values, indent=2).encode() + b"\n")
+
+    def _file(self, table: str) -> Path:
+        return self.path / f"{table}.csv"
+
+
+class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
+    """A context in which a failing write becomes an error that names the file and the cause."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Explain an OSError."""
+        if isinstance(error, OSError):
+            raise RunFailedError(
+                f"cannot write {self.path}: {error.strerror or error}. The last checkpoint is kept; "
+                "make room (or fix the folder) and start again with --resume"
+            ) from error
+
+
+def replace(target: Path, content: bytes) -> None:
+    """Put `content` at `target` atomically and durably."""
+    partial = target.with_name(target.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(target)
+
+
+class Run:
+    """A run directory, read: tables as DataFrames, the summary as a dict.
+
+    >>> Run.load("runs/first").rounds.plot(x="round", y="test_accuracy")  # doctest: +SKIP
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Run":
+        """Open a run directory; RunError where there is none."""
+        path = Path(path)
+        if not (path / SCENARIO).is_file():
+            runs = sorted(str(found.parent) for found in path.glob(f"*/{SCENARIO}"))
+            held = f"; it holds runs: {', '.join(runs[:8])}" if runs else ""
+            raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
+        return cls(path)
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """One row per round: losses, figures of each evaluated split, bytes."""
+        return self._table("rounds")
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """One row per client and round."""
+        return self._table("clients")
+
+    @cached_property
+    def wire(self) -> "pd.DataFrame":
+        """One row per round, client, phase and leg: packets and bytes."""
+        return self._table("wire")
+
+    @cached_property
+    def timing(self) -> "pd.DataFrame":
+        """One row per round: wall-clock seconds."""
+        return self._table("timing")
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What the run came to; its `status` says whether it finished."""
+        return self._json(SUMMARY)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Where and with what it ran."""
+        return self._json(ENVIRONMENT)
+
+    def _table(self, name: str) -> "pd.DataFrame":
+        import pandas as pd
+
+        file = self.path / f"{name}.csv"
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"cannot read {file}: {error.strerror}") from None
+        whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
+        return pd.read_csv(io.StringIO(whole), float_precision="round_trip")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        file = self.path / name
+        try:
+            values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise RunError(f"cannot read {file}: {error}") from None
+        return values

@@ -1,0 +1,84 @@
+"""Who takes the next step, where one client trains at a time.
+
+A round gives every client its local steps: one pass over its part, or `local_steps` of them.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Discriminator, Field, model_validator
+
+from simsplit.config import Config
+from simsplit.packets import ClientId
+
+DEFAULT_ROUNDS = 10
+
+
+class ScheduleConfig(Config, ABC):
+    """How long to train, and in what order clients take their steps."""
+
+    rounds: int | None = Field(default=None, ge=1)
+    """Rounds to train. Give this or `epochs`; 10 rounds if neither is given."""
+    epochs: float | None = Field(default=None, gt=0)
+    """Passes over all clients' data, in place of `rounds`."""
+    local_steps: int | None = Field(default=None, ge=1)
+    """Mini-batches per client and round; null means one pass over the client's part."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.rounds is not None and self.epochs is not None:
+            raise ValueError("give rounds or epochs, not both")
+        return self
+
+    def num_rounds(self, steps_per_epoch: Mapping[ClientId, int]) -> int:
+        """Rounds in all; `epochs` is turned into the rounds that cover as many batches."""
+        if self.rounds is not None:
+            return self.rounds
+        if self.epochs is None:
+            return DEFAULT_ROUNDS
+        if self.local_steps is None:
+            return math.ceil(self.epochs)
+        batches = sum(steps_per_epoch.values())
+        return math.ceil(self.epochs * batches / (self.local_steps * len(steps_per_epoch)))
+
+    def local(self, steps_per_epoch: Mapping[ClientId, int]) -> dict[ClientId, int]:
+        """How many steps each client takes in a round."""
+        if self.local_steps is None:
+            return dict(steps_per_epoch)
+        return dict.fromkeys(steps_per_epoch, self.local_steps)
+
+    @abstractmethod
+    def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
+        """The clients of one round in the order of their steps, each as often as `steps` says."""
+
+
+class RoundRobinConfig(ScheduleConfig):
+    """One mini-batch each in turn (LightSplit's Algorithm 1: batch t is client t mod n's)."""
+
+    kind: Literal["round_robin"] = "round_robin"
+
+    def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
+        """Clients that are through with their part leave the circle."""
+        for lap in range(max(steps.values(), default=0)):
+            yield from (client for client, count in steps.items() if lap < count)
+
+
+class PerClientConfig(ScheduleConfig):
+    """All of one client's steps, then the next client's (as SafeSplit has it)."""
+
+    kind: Literal["per_client"] = "per_client"
+
+    def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
+        """Client by client."""
+        for client, count in steps.items():
+            for _ in range(count):
+                yield client
+
+
+Schedule = Annotated[RoundRobinConfig | PerClientConfig, Discriminator("kind")]
+SCHEDULES: dict[str, type[ScheduleConfig]] = {
+    "round_robin": RoundRobinConfig,
+    "per_client": PerClientConfig,
+}

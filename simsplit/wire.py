@@ -1,0 +1,67 @@
+"""The only crossing: every packet between a client and the server goes through `Wire.carry`.
+
+Here it is measured (bytes counted from the tensors, by round, client, phase and leg) and shown to
+whoever watches. A tap sees exactly what a server-side observer could see: packets. It must not keep
+a packet's tensors without cloning them, since a hand-over's are live.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from simsplit.packets import ClientId, Leg, Packet
+
+WireKey = tuple[int, ClientId, str, Leg]
+
+
+class Tap(Protocol):
+    """Whoever watches the wire."""
+
+    def observe(self, packet: Packet) -> None:
+        """Look at a packet on its way."""
+
+
+class Wire:
+    """Carries packets, counts them, shows them to taps."""
+
+    def __init__(self, taps: Sequence[Tap] = ()) -> None:
+        self.taps = list(taps)
+        self.phase = "train"
+        self._counts: dict[WireKey, list[int]] = {}
+        self.up = 0
+        """Bytes sent towards the server (or the next client) so far."""
+        self.down = 0
+        """Bytes sent towards clients so far."""
+
+    def carry(self, packet: Packet) -> Packet:
+        """Count one packet, show it, deliver it."""
+        nbytes = packet.nbytes
+        key = (packet.round, packet.client, self.phase, packet.leg)
+        count = self._counts.get(key)
+        if count is None:
+            self._counts[key] = [1, nbytes]
+        else:
+            count[0] += 1
+            count[1] += nbytes
+        for tap in self.taps:
+            tap.observe(packet)
+        return packet
+
+    def drain(self) -> list[dict[str, int | str]]:
+        """The rows counted since the last call, in the order of their first packet."""
+        rows: list[dict[str, int | str]] = []
+        for (round_number, client, phase, leg), (packets, nbytes) in self._counts.items():
+            if phase != "evaluate":
+                self.up += nbytes if leg.up else 0
+                self.down += 0 if leg.up else nbytes
+            rows.append(
+                {
+                    "round": round_number,
+                    "client": client,
+                    "phase": phase,
+                    "leg": leg.value,
+                    "packets": packets,
+                    "bytes": nbytes,
+                }
+            )
+        self._counts.clear()
+        return rows

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import ValidationError
+
+from simsplit import data
+from simsplit.data import DataConfig, channel_statistics, prepare
+from simsplit.data.partitions import Dirichlet, Iid
+from simsplit.data.sources import DigitsSource, TorchvisionSource
+from simsplit.errors import ScenarioError
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """200 training images of 2x2 pixels in two uneven classes, each of a shade of its own."""
+    for split, counts in (("train", (150, 50)), ("test", (12, 4))):
+        shade = 0
+        for name, count in zip("ab", counts, strict=True):
+            folder = tmp_path / split / name
+            folder.mkdir(parents=True)
+            for _ in range(count):
+                Image.new("L", (2, 2), shade).save(folder / f"{shade:03}.png")
+                shade += 1
+    return {"kind": "folder", "path": str(tmp_path), "size": 2, "channels": 1}
+
+
+def shades(samples):
+    return set(samples.inputs[:, 0, 0, 0].tolist()) if samples is not None else set()
+
+
+def prepared(source, clients=4, seed=0, **fields):
+    return prepare(DataConfig.model_validate({"source": source, **fields}), clients, seed)
+
+
+def test_words_stand_for_kinds():
+    config = DataConfig.model_validate({"source": "cifar10", "partition": "dirichlet"})
+    assert config.source == TorchvisionSource(kind="cifar10")
+    assert config.partition == Dirichlet()
+    assert DataConfig().source == DigitsSource()
+    assert DataConfig().partition == Iid()
+    with pytest.raises(ValidationError, match="mnist"):
+        DataConfig.model_validate({"source": "minst"})
+
+
+def test_nothing_is_in_two_places(numbered):
+    got = prepared(numbered, validation=0.1, auxiliary=0.2)
+    train, validation, auxiliary = map(shades, (got.train, got.validation, got.auxiliary))
+    assert (len(train), len(validation), len(auxiliary)) == (140, 20, 40)
+    assert train | validation | auxiliary == set(range(200))
+    assert sorted(np.concatenate(got.parts).tolist()) == list(range(140))
+    # three to one, as in all of the training data
+    assert np.bincount(got.validation.labels).tolist() == [15, 5]
+    assert np.bincount(got.auxiliary.labels).tolist() == [30, 10]
+
+
+def test_nothing_held_out_is_none_and_all_is_dealt(numbered):
+    got = prepared(numbered)
+    assert got.validation is None
+    assert got.auxiliary is None
+    assert shades(got.train) == set(range(200))
+    assert [len(part) for part in got.parts] == [50] * 4
+    assert (got.info.classes, len(got.test)) == (2, 16)
+
+
+def test_limits_are_stratified_and_come_before_holding_out(numbered):
+    got = prepared(numbered, train_samples=40, test_samples=8, validation=0.25)
+    assert (len(got.train), len(got.validation), len(got.test)) == (30, 10, 8)
+    assert np.bincount(got.test.labels).tolist() == [6, 2]
+    assert len(prepared(numbered, train_samples=10**6).train) == 200
+
+
+def test_each_choice_has_its_own_stream(numbered):
+    alone = prepared(numbered, validation=0.1)
+    beside = prepared(numbered, validation=0.1, auxiliary=0.3, clients=7, test_samples=3)
+    other = prepared(numbered, validation=0.1, seed=1)
+    assert shades(alone.validation) == shades(beside.validation)
+    assert shades(alone.validation) != shades(other.validation)
+
+
+def test_the_seed_does_not_move_the_test_part(numbered):
+    assert torch.equal(prepared("digits").test.inputs, prepared("digits", seed=1).test.inputs)
+
+
+def test_statistics_come_from_the_training_part_alone(numbered):
+    got = prepared(numbered, validation=0.4)
+    assert (got.mean, got.std) == channel_statistics(got.train)
+    assert got.mean != prepared(numbered).mean
+
+
+def test_unit_normalisation_only_scales(numbered):
+    got = prepared(numbered, normalise="unit")
+    assert (got.mean, got.std) == ((0.0,), (1.0,))
+
+
+def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
+    (tmp_path / "only").mkdir()
+    for number in range(10):
+        Image.new("L", (2, 2), 51).save(tmp_path / "only" / f"{number}.png")
+    source = {"kind": "folder", "path": str(tmp_path), "size": 2, "channels": 1}
+    got = prepared(source, clients=2)
+    assert got.mean == pytest.approx((0.2,))
+    assert got.std == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "clients", "field", "said"),
+    [
+        ({"validation": 0.001}, 4, "data.validation", "must hold out 1 to 199 of 200.*got 0"),
+        ({"auxiliary": 0.999}, 4, "data.auxiliary", "got 200"),
+        ({"train_samples": 3}, 4, "clients.count", "must be 1 to the 3 training"),
+        ({"validation": 0.9}, 21, "clients.count", "must be 1 to the 20 training"),
+    ],
+)
+def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, said):
+    with pytest.raises(ScenarioError, match=said) as caught:
+        prepared(numbered, clients, **fields)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "said"),
+    [
+        ({"validation": 1.0}, ("validation",), "less than 1"),
+        ({"validation": 0.6, "auxiliary": 0.4}, ("auxiliary",), "must be below 0.4"),
+        ({"train_samples": 0}, ("train_samples",), "greater than or equal to 1"),
+        ({"augment": ["rotate"]}, ("augment", 0), "'crop' or 'flip'"),
+        ({"partition": {"kind": "dirichlet", "alpha": 0}}, None, "greater than 0"),
+    ],
+)
+def test_impossible_fields_are_refused_where_they_stand(fields, place, said):
+    with pytest.raises(ValidationError, match=said) as caught:
+        DataConfig.model_validate(fields)
+    assert place is None or caught.value.errors()[0]["loc"] == place
+
+
+def test_every_public_name_exists():
+    assert all(hasattr(data, name) for name in data.__all__)
+    assert sorted(data.__all__) == sorted(set(data.__all__))

@@ -1,0 +1,231 @@
+import warnings
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from simsplit.data.partitions import (
+    PARTITIONS,
+    Dirichlet,
+    Exponential,
+    Iid,
+    Linear,
+    Partition,
+    Pathological,
+    Shards,
+    topped_up,
+)
+from simsplit.errors import ScenarioError
+from simsplit.seeds import numpy_rng_for
+
+
+def balanced(count, classes=10):
+    """Labels in no particular order."""
+    return numpy_rng_for(0, "test").permutation(np.arange(count) % classes)
+
+
+def histograms(parts, labels):
+    return np.array([np.bincount(labels[part], minlength=labels.max() + 1) for part in parts])
+
+
+def sizes(parts):
+    return [len(part) for part in parts]
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_every_sample_has_exactly_one_client(kind):
+    labels = balanced(1437)
+    parts = PARTITIONS[kind]().deal(labels, 20, seed=3)
+    assert len(parts) == 20
+    assert sorted(np.concatenate(parts).tolist()) == list(range(1437))
+    assert all(len(part) and part.dtype == np.int64 for part in parts)
+    assert all((np.diff(part) > 0).all() for part in parts)
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_the_seed_alone_decides(kind):
+    labels = balanced(600)
+    partition = PARTITIONS[kind]()
+    first = partition.deal(labels, 10, seed=3)
+    np.random.default_rng().random()
+    again = partition.deal(labels, 10, seed=3)
+    other = partition.deal(labels, 10, seed=4)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_dealing_leaves_the_global_streams_alone(kind):
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    PARTITIONS[kind]().deal(balanced(200), 10, seed=0)
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize("kind", ["iid", "linear", "exponential"])
+def test_sorted_labels_are_dealt_alike(kind):
+    # a partition that took rows in the source's order would give each client one class
+    labels = np.sort(balanced(2000))
+    largest = PARTITIONS[kind]().deal(labels, 4, seed=0)[-1]
+    assert (np.bincount(labels[largest]) > 0.6 * len(largest) / 10).all()
+
+
+def test_iid_sizes_are_those_of_flower():
+    import datasets
+    from flwr_datasets.partitioner import IidPartitioner
+
+    flower = IidPartitioner(num_partitions=7)
+    flower.dataset = datasets.Dataset.from_dict({"label": balanced(100)})
+    expected = [len(flower.load_partition(client)) for client in range(7)]
+    assert sizes(Iid().deal(balanced(100), 7, seed=0)) == expected
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(Linear, "Linear"), (Exponential, "Exponential")])
+def test_skewed_sizes_are_those_of_flower(ours, theirs):
+    import datasets
+    from flwr_datasets import partitioner
+
+    flower = getattr(partitioner, f"{theirs}Partitioner")(num_partitions=5)
+    flower.dataset = datasets.Dataset.from_dict({"label": balanced(1003)})
+    expected = [len(flower.load_partition(client)) for client in range(5)]
+    assert sizes(ours().deal(balanced(1003), 5, seed=0)) == expected
+
+
+def test_linear_and_exponential_sizes_by_hand():
+    assert sizes(Linear().deal(balanced(100), 4, seed=0)) == [10, 20, 30, 40]
+    # shares e^-3 : e^-2 : e^-1 : 1 of 1000 are 32.06, 87.14, 236.88 and 643.91
+    assert sizes(Exponential().deal(balanced(1000), 4, seed=0)) == [32, 87, 236, 645]
+
+
+def test_exponential_shares_that_round_to_nothing_are_topped_up_to_one():
+    got = sizes(Exponential().deal(balanced(1437), 1000, seed=0))
+    assert min(got) == 1
+    assert got[:900] == [1] * 900
+    assert got == sorted(got)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 10.0])
+def test_dirichlet_shares_vary_as_alpha_says(alpha):
+    clients, per_class = 10, 200
+    labels = balanced(10 * per_class)
+    shares = np.concatenate(
+        [
+            histograms(Dirichlet(alpha=alpha).deal(labels, clients, seed), labels) / per_class
+            for seed in range(20)
+        ]
+    )
+    # a client's share of a class is Beta(alpha, (clients - 1) * alpha)
+    mean = 1 / clients
+    variance = mean * (1 - mean) / (clients * alpha + 1)
+    assert shares.mean() == pytest.approx(mean)
+    # 2,000 shares: for the most skewed the variance estimate has a deviation of about 6%
+    assert shares.var() == pytest.approx(variance, rel=0.2)
+
+
+def test_a_huge_alpha_and_infinity_give_each_class_evenly():
+    labels = balanced(6000)
+    for alpha, slack in ((1e7, 2), (float("inf"), 0)):
+        counts = histograms(Dirichlet(alpha=alpha).deal(labels, 10, seed=0), labels)
+        assert np.abs(counts - 60).max() <= slack
+
+
+def test_infinite_alpha_keeps_sizes_even_where_classes_do_not_divide():
+    got = sizes(Dirichlet(alpha=float("inf")).deal(balanced(1437), 100, seed=0))
+    assert set(got) == {14, 15}
+
+
+@pytest.mark.parametrize("minimum", [1, 10])
+def test_an_extreme_dirichlet_draw_is_repaired(minimum):
+    labels = balanced(1437)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Flower warns before it retries
+        parts = Dirichlet(alpha=0.05, min_samples=minimum).deal(labels, 100, seed=0)
+    assert min(sizes(parts)) == minimum
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("clients", "alpha"), [(100, 0.05), (1000, 0.5)])
+def test_many_clients_on_sixty_thousand_labels(clients, alpha):
+    parts = Dirichlet(alpha=alpha, min_samples=10).deal(balanced(60_000), clients, seed=1)
+    assert len(parts) == clients
+    assert min(sizes(parts)) >= 10
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PARTITIONS if kind != "dirichlet"])
+def test_a_thousand_clients(kind):
+    config = {"shards": {"shards_per_client": 1}}.get(kind, {})
+    parts = PARTITIONS[kind](**config).deal(balanced(1437), 1000, seed=0)
+    assert len(parts) == 1000
+    assert min(sizes(parts)) >= 1
+
+
+def test_topping_up_moves_as_few_as_possible_from_the_largest():
+    parts = [np.arange(0, 1), np.arange(1, 1), np.arange(1, 9), np.arange(9, 15)]
+    got = topped_up(parts, 3)
+    # 2 and 3 are missing: 5 moves, off the ends of 8 and 6, which meet at 5 and 4 or 4 and 5
+    assert sizes(got)[:2] == [3, 3]
+    assert sorted(sizes(got)[2:]) == [4, 5]
+    assert got[0][0] == 0
+    kept = sum(len(np.intersect1d(a, b)) for a, b in zip(parts, got, strict=True))
+    assert kept == 15 - 5
+    assert sorted(np.concatenate(got).tolist()) == list(range(15))
+
+
+def test_pathological_clients_hold_their_number_of_classes():
+    labels = balanced(5000)
+    counts = histograms(Pathological(classes_per_client=3).deal(labels, 10, seed=0), labels)
+    assert ((counts > 0).sum(axis=1) == 3).all()
+    # every class is held by 3 of the 10 clients, and divided evenly
+    assert ((counts > 0).sum(axis=0) == 3).all()
+    assert set(counts[counts > 0]) <= {166, 167}
+
+
+def test_pathological_with_fewer_clients_than_classes_loses_no_class():
+    labels = balanced(1000)
+    counts = histograms(Pathological(classes_per_client=2).deal(labels, 5, seed=0), labels)
+    assert ((counts > 0).sum(axis=1) == 2).all()
+    assert ((counts > 0).sum(axis=0) == 1).all()
+
+
+def test_shards_hold_few_classes_and_lose_no_remainder():
+    labels = balanced(1437)
+    parts = Shards(shards_per_client=2).deal(labels, 10, seed=0)
+    counts = histograms(parts, labels)
+    # 20 shards of 71 or 72 over classes of 143 or 144: a shard spans at most two classes
+    assert ((counts > 0).sum(axis=1) <= 4).all()
+    assert (counts > 0).sum(axis=1).mean() < 4
+    assert set(sizes(parts)) <= {142, 143, 144}
+
+
+@pytest.mark.parametrize(
+    ("config", "clients", "field", "said"),
+    [
+        ({"kind": "iid"}, 51, "clients.count", "must be 1 to the 50 training samples"),
+        ({"kind": "iid"}, 0, "clients.count", "got 0"),
+        ({"kind": "dirichlet", "min_samples": 6}, 10, "data.partition.min_samples", "at most 5"),
+        (
+            {"kind": "pathological", "classes_per_client": 11},
+            10,
+            "data.partition.classes_per_client",
+            "must be 1 to 10",
+        ),
+        (
+            {"kind": "pathological", "classes_per_client": 2},
+            4,
+            "data.partition.classes_per_client",
+            "must be 3 to 10",
+        ),
+        ({"kind": "shards", "shards_per_client": 6}, 10, "data.partition.shards", "at most 5"),
+    ],
+)
+def test_what_cannot_be_dealt_blames_the_field(config, clients, field, said):
+    partition = TypeAdapter(Partition).validate_python(config)
+    with pytest.raises(ScenarioError, match=said) as caught:
+        partition.deal(balanced(50), clients, seed=0)
+    assert caught.value.field.startswith(field)
+
+
+def test_the_registry_names_every_kind_of_the_union():
+    for kind, made in PARTITIONS.items():
+        assert type(TypeAdapter(Partition).validate_python({"kind": kind})) is made
+    mapping = TypeAdapter(Partition).json_schema()["discriminator"]["mapping"]
+    assert set(mapping) == set(PARTITIONS)

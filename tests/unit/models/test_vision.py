@@ -1,0 +1,131 @@
+"""Table II of the LightSplit paper: parameter counts, cut shapes, and what does not fit."""
+
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from simsplit.errors import ScenarioError
+from simsplit.models import MODELS, MicronNet, Model, ResNet18, SimpleCNN, SplitModel, shapes
+
+TABLE_II = [
+    (ResNet18(cut="l1h"), (3, 32, 32), 10, (9_536, 11_166_976, 5_130)),
+    (ResNet18(), (3, 32, 32), 10, (83_520, 11_092_992, 5_130)),
+    (ResNet18(l2h="added"), (3, 32, 32), 10, (83_520, 11_166_976, 5_130)),
+    (ResNet18(), (3, 32, 32), 100, (83_520, 11_092_992, 51_300)),
+    (MicronNet(cut="l1h"), (3, 32, 32), 43, (824, 411_192, 12_943)),
+    (MicronNet(), (3, 32, 32), 43, (8_451, 411_192, 12_943)),
+    (SimpleCNN(cut="l1h"), (1, 28, 28), 10, (520, 435_162, 5_130)),
+    (SimpleCNN(), (1, 28, 28), 10, (4_160, 435_162, 5_130)),
+    # not in the table: conv 3*20*25+20; conv 20*50*25+50 and fc 1250*512+512; Linear(512, 10)
+    (SimpleCNN(cut="l1h"), (3, 32, 32), 10, (1_520, 665_562, 5_130)),
+    # 3*64*9 + 2*64
+    (ResNet18(cut="l1h", stem="cifar"), (3, 32, 32), 10, (1_856, 11_166_976, 5_130)),
+    # one channel: 64*49 + 2*64
+    (ResNet18(cut="l1h"), (1, 28, 28), 10, (3_264, 11_166_976, 5_130)),
+]
+
+SHAPES = [
+    (ResNet18(cut="l1h"), (3, 32, 32), (64, 8, 8), (512,)),
+    (ResNet18(), (3, 32, 32), (64, 8, 8), (512,)),
+    (ResNet18(l2h="added"), (1, 28, 28), (64, 7, 7), (512,)),
+    (ResNet18(), (3, 17, 33), (64, 5, 9), (512,)),
+    (ResNet18(), (3, 18, 19), (64, 5, 5), (512,)),
+    (ResNet18(stem="cifar"), (3, 32, 32), (64, 32, 32), (512,)),
+    (ResNet18(stem="cifar"), (1, 5, 6), (64, 5, 6), (512,)),
+    (MicronNet(cut="l1h"), (3, 32, 32), (29, 14, 14), (300,)),
+    (MicronNet(), (3, 32, 32), (29, 14, 14), (300,)),
+    (SimpleCNN(cut="l1h"), (1, 28, 28), (20, 12, 12), (512,)),
+    (SimpleCNN(), (1, 28, 28), (20, 12, 12), (512,)),
+    (SimpleCNN(), (1, 32, 32), (20, 14, 14), (512,)),
+    (SimpleCNN(), (3, 28, 28), (20, 12, 12), (512,)),
+    (SimpleCNN(), (3, 32, 32), (20, 14, 14), (512,)),
+]
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(("config", "input_shape", "num_classes", "expected"), TABLE_II)
+def test_parameter_counts(config, input_shape, num_classes, expected):
+    model = config.build(input_shape, num_classes, seed=0)
+    assert (count(model.head), count(model.trunk), count(model.tail)) == expected
+
+
+@pytest.mark.parametrize(("config", "input_shape", "cut_shape", "feature_shape"), SHAPES)
+def test_shapes_are_those_of_the_real_tensors(config, input_shape, cut_shape, feature_shape):
+    model = config.build(input_shape, 10, seed=0)
+    with torch.no_grad():
+        smashed = model.head.eval()(torch.zeros(2, *input_shape))
+        features = model.trunk.eval()(smashed)
+    assert smashed.shape == (2, *cut_shape)
+    assert features.shape == (2, *feature_shape)
+    assert model.tail(features).shape == (2, 10)
+    assert (model.cut_shape, model.feature_shape) == (cut_shape, feature_shape)
+    assert shapes(config, input_shape, 10) == (cut_shape, feature_shape)
+
+
+def test_shapes_lay_out_no_layers(monkeypatch):
+    monkeypatch.setattr(ResNet18, "segments", None)
+    assert shapes(ResNet18(), (3, 224, 224), 1000) == ((64, 56, 56), (512,))
+
+
+def test_the_linear_layer_of_simplecnn_takes_1250_values_in_colour():
+    trunk = SimpleCNN().build((3, 32, 32), 10, seed=0).trunk
+    assert [m.in_features for m in trunk.modules() if isinstance(m, nn.Linear)] == [1250]
+
+
+@pytest.mark.parametrize("cut", ["l1h", "l2h"])
+def test_resnet18_is_torchvisions(cut):
+    from torchvision.models import resnet18
+
+    net = resnet18(num_classes=10)
+    model = ResNet18(cut=cut, l2h="moved").build((3, 32, 32), 10, seed=0)
+    names = [*model.head.state_dict(), *model.trunk.state_dict(), "fc.weight", "fc.bias"]
+    assert sorted(names) == sorted(net.state_dict())
+
+    for segment in (model.head, model.trunk):
+        segment.load_state_dict({name: net.state_dict()[name] for name in segment.state_dict()})
+    model.tail.load_state_dict(net.fc.state_dict())
+    images = torch.rand(4, 3, 32, 32)
+    joint = nn.Sequential(model.head, model.trunk, model.tail)
+    assert torch.equal(joint(images), net(images))  # training mode; it also moves the statistics
+    assert torch.equal(joint.eval()(images), net.eval()(images))
+
+
+@pytest.mark.parametrize(
+    ("config", "input_shape", "reason"),
+    [
+        (SimpleCNN(), (1, 8, 8), "takes 28x28 or 32x32 in 1 or 3 channels, got 1x8x8; set data."),
+        (SimpleCNN(), (3, 28, 32), "got 3x28x32; set data.source.size to 28 or 32, or choose"),
+        (SimpleCNN(), (4, 28, 28), "got 4x28x28; choose another model"),
+        (MicronNet(), (3, 28, 28), "got 3x28x28; set data.source.size to 32, or choose another"),
+        (MicronNet(), (1, 32, 32), "micronnet takes 32x32 in 3 channels, got 1x32x32; choose"),
+        (ResNet18(), (3, 16, 32), "imagenet stem takes 17x17 or larger, got 3x16x32; set data."),
+        (ResNet18(stem="cifar"), (3, 4, 4), "cifar stem takes 5x5 or larger, got 3x4x4"),
+    ],
+)
+def test_images_that_do_not_fit(config, input_shape, reason):
+    for attempt in (config.build, config.build_head):
+        with pytest.raises(ScenarioError) as caught:
+            attempt(input_shape, 10, seed=0)
+        assert caught.value.field == "model.kind"
+        assert reason in caught.value.reason
+    with pytest.raises(ScenarioError):
+        shapes(config, input_shape, 10)
+
+
+def test_the_union_knows_every_model_by_kind():
+    adapter = TypeAdapter(Model)
+    for kind, config in MODELS.items():
+        assert adapter.validate_python({"kind": kind}) == config()
+    with pytest.raises(ValidationError):
+        adapter.validate_python({"kind": "simplecnn", "l2h": "moved"})
+
+
+def test_loss_is_the_mean_cross_entropy():
+    model = SplitModel(nn.Identity(), nn.Identity(), nn.Identity(), (2,), (2,))
+    outputs = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
+    loss = model.loss(outputs, torch.tensor([0, 1]))
+    assert loss.item() == pytest.approx(0.6931472)  # ln 2
