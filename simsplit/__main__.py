@@ -1,14 +1,17 @@
 """The command line. Whatever is heavy is imported by the command that needs it, never before."""
 
 import json
+import os
+import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+import typer.core
 
-from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
+from simsplit.errors import RunFailedError, SimsplitError
 
 if TYPE_CHECKING:
     from simsplit.methods import MethodConfig
@@ -16,11 +19,15 @@ if TYPE_CHECKING:
     from simsplit.results import Run
     from simsplit.scenario import Scenario
 
+# Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
+# Typer would still escape square brackets for rich.
+typer.core.HAS_RICH = False
 app = typer.Typer(
     help="A multi-client split-learning simulator: what crosses the cut is projected, counted and "
     "watched.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -42,6 +49,7 @@ Format = Annotated[
 @app.command()
 def run(
     file: File,
+    *,
     out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
     set_: Set = None,
     resume: Annotated[
@@ -54,29 +62,26 @@ def run(
 ) -> None:
     """Train what a scenario describes into a run directory."""
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
-    scenario = _load(file, overrides, plugin)
-    from rich.console import Console
-
-    from simsplit import console, experiment
-
-    observer = console.observer_for(Console(stderr=True), quiet=quiet or as_json)
-    path = experiment.run_directory(scenario, out, resume=resume)
+    again = ["simsplit", "run", str(file)]
     try:
-        result = experiment.run(scenario, path, resume=resume, observer=observer)
+        scenario = _load(file, overrides, plugin)
+        from rich.console import Console
+
+        from simsplit import console, experiment
+
+        path = experiment.run_directory(scenario, out, resume=resume)
+        again += ["--out", str(path), "--resume", *_flags("--set", overrides)]
+        again += _flags("--plugin", plugin or [])
+        with console.watching(Console(stderr=True), quiet=quiet or as_json) as observer:
+            result = experiment.run(scenario, path, resume=resume, observer=observer)
     except KeyboardInterrupt:
-        _say(
-            f"\ninterrupted; go on with: simsplit run {file} --out {path} --resume{_flags(overrides)}"
-        )
+        _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
-    finally:
-        close = getattr(observer, "close", None)
-        if close is not None:
-            close()
     if as_json:
         typer.echo(json.dumps({**result.summary, "path": str(path)}, indent=2))
     elif not quiet:
         _print_run(result)
-        typer.echo(f"The run lies in {path}  (simsplit show {path})")
+        typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
 @app.command()
@@ -89,14 +94,15 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
         typer.echo("its data are not known before they are loaded, so shapes were not checked")
         return
     (cut, features), (smashed, sent) = scenario.shapes(info)
-    for name, whole, crossing in (("cut", cut, smashed), ("features", features, sent)):
+    legs = [("cut", cut, smashed), ("features", features, sent)]
+    for name, whole, crossing in legs[:1] if scenario.topology == "vanilla" else legs:
         shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
         typer.echo(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
 
 
 @app.command()
 def schema(plugin: Plugin = None) -> None:
-    """Print the JSON Schema of scenario files, for an editor's completion."""
+    """Print the JSON Schema of scenario files, for editors."""
     from simsplit.scenario import file_schema
 
     typer.echo(json.dumps(file_schema(_plugins(plugin)), indent=2))
@@ -110,15 +116,15 @@ def list_(
     format_: Format = "table",
     plugin: Plugin = None,
 ) -> None:
-    """List the parts that a scenario can name, with each field's meaning and default."""
+    """List what a scenario can name: fields, defaults, meanings."""
     from simsplit.catalogue import catalogue
 
     for table in catalogue(what, _plugins(plugin)):
         _print(table, format_)
 
 
-@app.command()
-def show(
+@app.command(name="show")
+def show_(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     format_: Format = "table",
 ) -> None:
@@ -137,7 +143,7 @@ def compare(
         typer.Option(help="Which round of a run to quote."),
     ] = "best_on_validation",
 ) -> None:
-    """Put runs beside each other: accuracy, change against Raw, bytes; seeds become a spread."""
+    """Put runs beside each other; seeds become a mean and a spread."""
     from simsplit.report.runs import compare as compared
     from simsplit.results import Run
 
@@ -153,7 +159,7 @@ def bench(
         bool, typer.Option("--quick", help="A tenth of the steps: a smoke test.")
     ] = False,
 ) -> None:
-    """Measure the simulator against a plain PyTorch loop, interleaved in one run."""
+    """Measure the simulator against a plain PyTorch loop."""
     from simsplit.bench import benches
 
     for table, figures in benches(name, device=device, quick=quick, say=_say):
@@ -169,40 +175,57 @@ def _load(file: Path, overrides: list[str], plugin: list[str] | None) -> "Scenar
     pairs = {}
     for override in overrides:
         field, equals, value = override.partition("=")
-        if not equals:
-            raise ScenarioError("", f"--set takes FIELD=VALUE, got '{override}'")
+        if not field or not equals:
+            raise SimsplitError(f"--set takes FIELD=VALUE, got '{override}'")
         pairs[field] = value
     return load_scenario(file, pairs, _plugins(plugin))
 
 
 def _plugins(modules: list[str] | None) -> "dict[str, type[MethodConfig]]":
     """The METHODS dicts of the modules that the user named; the only way in for foreign code."""
-    methods: dict[str, Any] = {}
+    methods: dict[str, type[MethodConfig]] = {}
     for name in modules or []:
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            module = import_module(name)
-        except ImportError as error:
-            raise ScenarioError("", f"--plugin {name}: cannot be imported ({error})") from None
-        finally:
-            sys.path.pop(0)
-        if not isinstance(getattr(module, "METHODS", None), dict):
-            raise ScenarioError("", f"--plugin {name}: has no METHODS dict of kind -> MethodConfig")
-        methods |= module.METHODS
+        methods |= _methods_of(name)
     return methods
 
 
-def _flags(overrides: list[str]) -> str:
-    return "".join(f" --set {override}" for override in overrides)
+def _methods_of(name: str) -> "dict[str, type[MethodConfig]]":
+    from simsplit.methods import METHODS, MethodConfig
+
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(import_module(name), "METHODS", None)
+    except Exception as error:  # noqa: BLE001 - whatever a module of the user's raises
+        wrong = f"{type(error).__name__}: {error}"
+        raise SimsplitError(f"--plugin {name}: cannot be imported ({wrong})") from None
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not isinstance(found, dict):
+        raise SimsplitError(f"--plugin {name}: has no METHODS dict of kind -> MethodConfig")
+    for kind, config in found.items():
+        if not (isinstance(config, type) and issubclass(config, MethodConfig)):
+            raise SimsplitError(f"--plugin {name}: METHODS['{kind}'] is no MethodConfig class")
+        said = getattr(config.model_fields.get("kind"), "default", None)
+        if said != kind:
+            raise SimsplitError(
+                f"--plugin {name}: METHODS['{kind}'] needs `kind: Literal['{kind}'] = '{kind}'`, "
+                f"got {said!r}"
+            )
+        if kind in METHODS:
+            raise SimsplitError(f"--plugin {name}: '{kind}' is a method already; choose another")
+    return found
+
+
+def _flags(option: str, values: list[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
 
 
 def _print_run(result: "Run", form: Literal["table", "markdown", "csv", "latex"] = "table") -> None:
-    from simsplit.report.runs import show as shown
+    from simsplit.report.runs import heading, show
 
-    summary = result.summary
     if form == "table":
-        typer.echo(f"{summary['name']}: {summary['status']}, {summary['rounds_done']} rounds")
-    for table in shown(result):
+        typer.echo(heading(result))
+    for table in show(result):
         _print(table, form)
 
 
@@ -212,9 +235,10 @@ def _print(table: "Table", form: Literal["table", "markdown", "csv", "latex"]) -
         return
     from rich.console import Console
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(console.width, 140))
+    # NO_COLOR leaves rich its bold and italics, which are escape codes too
+    console = Console(force_terminal=False if os.environ.get("NO_COLOR") else None)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 140
     console.print(table.rich(), highlight=False)
 
 

@@ -87,6 +87,16 @@ class Assembler:
             }
         )
 
+    def joint(self) -> tuple[SplitModel, tuple[Stack, Stack]]:
+        """A second copy of the same model and of both sides' methods, for whoever compares."""
+        model = self.scenario.model.build(*self.input, self.scenario.seed)
+        for part in (model.head, model.trunk, model.tail):
+            self._placed(part)
+        client = self._stack("client", seed_for(self.scenario.seed, "client"))
+        server = self._stack("server", seed_for(self.scenario.seed, "server"))
+        client.hear(server.announce())
+        return model, (client, server)
+
     def assemble(self) -> Assembly:
         """The live parts."""
         scenario = self.scenario
@@ -169,7 +179,7 @@ class Assembler:
         own: Sequence[Learner],
         head: nn.Module | None = None,
     ) -> ClientParts:
-        """Parts of which `modules` are shared: with their moments, or each client its own moments."""
+        """Parts of which `modules` are shared, with their moments or without."""
         if self.vanilla:
             modules.pop("tail", None)
         train, travel = self.scenario.train, self.scenario.clients.handover == "state"
@@ -240,5 +250,5 @@ class Assembler:
     def _placed(self, module: nn.Module) -> nn.Module:
         module = module.to(self.device)
         if self.scenario.train.channels_last:
-            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            module = module.to(memory_format=torch.channels_last)
         return module

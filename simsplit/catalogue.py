@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
+from pydantic.fields import FieldInfo
 
 from simsplit.data import PARTITIONS, SOURCES
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import SimsplitError, near
 from simsplit.methods import METHODS
 from simsplit.metrics.classification import METRICS
 from simsplit.models import MODELS
@@ -27,9 +27,10 @@ Configs = Mapping[str, type[BaseModel]]
 def groups(plugins: Configs | None = None) -> dict[str, Configs]:
     """Every registry, by the word that `simsplit list` knows it under."""
     sections = {
-        name: field.annotation
+        name: member
         for name, field in Scenario.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for member in get_args(field.annotation) or (field.annotation,)
+        if _is_config(member) and "kind" not in member.model_fields
     }
     return {
         "scenario": {"scenario": Scenario} | sections,
@@ -49,32 +50,33 @@ def catalogue(what: str | None, plugins: Configs | None = None) -> list[Table]:
     if what is None:
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
         rows.append(("metrics", ", ".join(METRICS)))
-        return [Table("simsplit list WHAT", ("what", "kinds"), rows)]
+        return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
     if what == "metrics":
-        rows = [(name, (metric.__doc__ or "").splitlines()[0]) for name, metric in METRICS.items()]
-        return [Table("metrics", ("metric", "meaning"), rows)]
+        rows = [(name, _one_line(metric.__doc__)) for name, metric in METRICS.items()]
+        return [Table("metrics", ("metric", "meaning"), rows, "ll")]
     if what not in known:
         words = [*known, "metrics"]
-        raise ScenarioError(
-            "",
-            f"nothing to list under '{what}'{near(what, words) or ','} allowed: {', '.join(words)}",
-        )
-    return [_part(kind, config) for kind, config in known[what].items()]
+        hint = near(what, words) or ","
+        raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(words)}")
+    kinds: dict[type[BaseModel], list[str]] = {}
+    for kind, config in known[what].items():
+        kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
+    return [_part(", ".join(names), config) for config, names in kinds.items()]
 
 
 def _part(kind: str, config: type[BaseModel]) -> Table:
-    rows = []
-    for name, field in config.model_fields.items():
-        if name == "kind":
-            continue
-        default = (
-            "required"
-            if field.is_required()
-            else _default(field.get_default(call_default_factory=True))
-        )
-        rows.append((name, _type(field.annotation), default, _one_line(field.description)))
+    rows = [
+        (name, _type(field.annotation), _default(field), _one_line(field.description))
+        for name, field in config.model_fields.items()
+        if name != "kind"
+    ]
     title = f"{kind}: {_one_line(config.__doc__)}"
-    return Table(title, ("field", "type", "default", "meaning"), rows)
+    columns = ("field", "type", "default", "meaning")
+    return Table(title, columns, rows or [("(no fields)", "", "", "")], "llll")
+
+
+def _is_config(annotation: Any) -> bool:  # noqa: ANN401 - any annotation
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _one_line(text: str | None) -> str:
@@ -82,16 +84,28 @@ def _one_line(text: str | None) -> str:
     return " ".join(first.split())
 
 
-def _default(value: object) -> str:
-    if value is PydanticUndefined or value is None:
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel) and "kind" not in type(value).model_fields:
+        return "see below"
+    return _yaml(value)
+
+
+def _yaml(value: object) -> str:
+    """A default as a scenario would spell it."""
+    if value is None:
         return "null"
     if isinstance(value, BaseModel):
-        kind = getattr(value, "kind", None)
-        return str(kind) if kind else "{...}"
+        kind = getattr(value, "kind", "")
+        rest = value.model_dump(exclude_defaults=True, exclude={"kind"})
+        words = [f"kind: {kind}", *(f"{name}: {_yaml(item)}" for name, item in rest.items())]
+        return f"{{{', '.join(words)}}}" if rest else kind
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return "[" + ", ".join(_default(item) for item in value) + "]"
+        return "[" + ", ".join(_yaml(item) for item in value) + "]"
     return str(value)
 
 
@@ -105,9 +119,16 @@ def _type(annotation: Any) -> str:  # noqa: ANN401 - any annotation
     if origin in (Union, types.UnionType):
         return " | ".join(dict.fromkeys(_type(arg) for arg in args))
     if origin is tuple:
-        return f"list of {_type(args[0])}"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _list_type(args)
+    if _is_config(annotation):
         kind = annotation.model_fields.get("kind")
-        return str(kind.default) if kind else "fields"
+        return _type(kind.annotation) if kind else "fields"
     plain = {int: "whole number", float: "number", str: "text", bool: "true | false"}
     return {**plain, Path: "path", type(None): "null"}.get(annotation, str(annotation))
+
+
+def _list_type(args: tuple[Any, ...]) -> str:
+    if args[-1] is not Ellipsis:
+        return "[" + ", ".join(map(_type, args)) + "]"
+    each = _type(args[0])
+    return f"list of ({each})" if " | " in each else f"list of {each}"

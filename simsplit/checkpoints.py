@@ -1,7 +1,7 @@
 """Checkpoints: one folder a round, tensors in safetensors and the rest in JSON, written atomically.
 
-Nothing here is ever unpickled. A folder counts only once it has been renamed into place, and only if
-its tensors have the size and digest that its JSON states; otherwise the one before it is taken.
+Nothing here is ever unpickled. A folder counts only once it has been renamed into place, and only
+if its tensors have the size and digest that its JSON states; otherwise the one before it is taken.
 """
 
 import hashlib
@@ -83,7 +83,8 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[s
             continue
         if facts["scenario"] != digest:
             raise RunError(
-                f"{candidate} was written by another scenario; resume with the scenario.yaml that "
+                f"{candidate} was written by another scenario; only its length, stopping, "
+                "checkpoints, threads and output may change. Resume with the scenario.yaml that "
                 "lies in the run directory, or give another --out"
             )
         return tensors, Progress(**facts["progress"]), complaints
@@ -98,6 +99,7 @@ def digest_of(text: str) -> str:
 
 
 def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
     facts = json.loads((candidate / _FACTS).read_text(encoding="utf-8"))
@@ -106,7 +108,10 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{len(blob)} of {facts['tensors']['bytes']} bytes are there")
     if _digest(blob) != facts["tensors"]["blake2b"]:
         raise ValueError("its content is not what was written")
-    return from_bytes(blob), facts
+    try:
+        return from_bytes(blob), facts
+    except SafetensorError as error:
+        raise ValueError(f"its tensors cannot be read: {error}") from None
 
 
 def _folders(folder: Path) -> list[Path]:

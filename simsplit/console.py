@@ -1,6 +1,8 @@
 """How a run shows itself in a terminal: a live line where there is one, plain lines where not."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
@@ -10,10 +12,24 @@ from simsplit.progress import Observer, Plan, Silent
 
 
 def observer_for(console: Console, *, quiet: bool) -> Observer:
-    """Live progress on a terminal, a line a round elsewhere, nothing if quiet."""
+    """Live progress on a terminal, a line a round elsewhere, nothing if quiet.
+
+    Live progress takes escape codes even where it takes no colours, so NO_COLOR has lines too.
+    """
     if quiet:
         return Silent()
-    return Live(console) if console.is_terminal else Lines(console)
+    return Live(console) if console.is_terminal and not console.no_color else Lines(console)
+
+
+@contextmanager
+def watching(console: Console, *, quiet: bool) -> Iterator[Observer]:
+    """An observer for the length of a run; a bar is taken away however the run ends."""
+    observer = observer_for(console, quiet=quiet)
+    try:
+        yield observer
+    finally:
+        if isinstance(observer, Live):
+            observer.close()
 
 
 def opening(plan: Plan) -> str:
@@ -93,7 +109,7 @@ class _TimeLeft(ProgressColumn):
         self.pace = pace
         super().__init__()
 
-    def render(self, task: object) -> str:  # type: ignore[override]
+    def render(self, task: object) -> str:
         done = float(getattr(task, "completed", 0.0))
         return f"{clock(self.pace.left(done))} left" if done > self.pace.first else ""
 

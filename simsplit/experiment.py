@@ -103,7 +103,7 @@ class Experiment:
         refuse_if_too_large(self.estimate, self.device)
         self.parts: Assembly = assembler.assemble()
         self.progress = Progress()
-        self.digest = checkpoints.digest_of(scenario.yaml())
+        self.digest = checkpoints.digest_of(scenario.identity())
         figures = scenario.figures
         own = figures if scenario.clients.heads == "per_client" else []
         extra = ["method_loss"] if scenario.method else []
@@ -253,8 +253,8 @@ class Experiment:
         columns = self.writer.columns["clients"]
         rows = []
         for client, report in reports.items():
-            row = {"round": number, "client": client, "steps": 0, "samples": 0} | report
-            row |= own.get(client, {})
+            row: dict[str, object] = {"round": number, "client": client, "steps": 0, "samples": 0}
+            row |= report | own.get(client, {})
             rows.append({name: value for name, value in row.items() if name in columns})
         return rows
 
@@ -304,7 +304,7 @@ class Experiment:
             state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
         holder = self.parts.exchange.holder or 0
         shared = self.parts.pool.ask(holder, "shared_state")
-        return state | {f"shared/{name}": tensor for name, tensor in shared.items()}
+        return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
     def _resume(self) -> bool:
         """Take up the newest whole checkpoint; False where there is none to take up."""
@@ -315,11 +315,12 @@ class Experiment:
         for complaint in complaints:
             self.observer.warn(f"{complaint}; going on from round {self.progress.round}")
         self.writer.rewind(self.progress.tables)
+        self.writer.describe(self.scenario.yaml())
         self.parts.wire.up, self.parts.wire.down = self.progress.bytes_up, self.progress.bytes_down
         self.parts.exchange.holder = self.progress.holder
         self.parts.server.learner.load(_below(tensors, "server/"))
         self.parts.pool.call("load", {c: (_below(tensors, f"client/{c}/"),) for c in self.clients})
-        self.parts.pool.ask(self.progress.holder or 0, "load_shared", _below(tensors, "shared/"))
+        self.parts.pool.ask(self.progress.holder or 0, "load_shared", _below(tensors, "holder/"))
         return True
 
     def _note(self, status: str, **more: object) -> None:

@@ -1,7 +1,8 @@
 """How much memory a run will take, said before it starts; what cannot fit is refused.
 
-An estimate from what is known: the images, each owner's weights, gradients and optimizer slots times
-the number of owners, and the activations that one training step keeps, measured on a small batch.
+An estimate from what is known: the images, each owner's weights, gradients and optimizer slots
+times the number of owners, and the activations that one training step keeps, measured on a small
+batch.
 """
 
 import os
@@ -71,7 +72,7 @@ def activation_bytes(forward: Callable[[], Tensor]) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free where the run will live: the GPU's, or this machine's (or container's)."""
+    """Memory that is free where the run will live: on the GPU, this machine or its container."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     limits = [_available(), _container_limit()]

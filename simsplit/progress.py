@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: the interface that terminals, notebooks and tests implement."""
+"""What a run tells whoever watches it: what terminals, notebooks and tests implement."""
 
 from dataclasses import dataclass
 from pathlib import Path

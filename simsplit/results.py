@@ -1,9 +1,10 @@
-"""The run directory: tidy tables that only grow while a run lasts, and `Run`, which reads them back.
+"""The run directory: tidy tables that only grow while a run lasts, and `Run`, which reads them
+back.
 
-CSV, because it can be appended to, survives a torn last line, and pandas reads it in one; floats are
-written so that they read back bit for bit. Wall-clock times stand in a table of their own
-(`timing`): every other table is a pure function of the scenario, so a resumed run's equal those of a
-run that was never stopped.
+CSV, because it can be appended to, survives a torn last line, and pandas reads it in one; floats
+are written so that they read back bit for bit. Wall-clock times stand in a table of their own
+(`timing`): every other table is a pure function of the scenario, so a resumed run's equal those
+of a run that was never stopped.
 """
 
 import csv
@@ -13,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from simsplit.errors import RunError, RunFailedError
 
@@ -42,11 +43,16 @@ class RunWriter:
         """Make the folder and what describes the run."""
         with writing(self.path):
             (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-            (self.path / SCENARIO).write_text(scenario, encoding="utf-8")
+        self.describe(scenario)
         self.write_json(ENVIRONMENT, environment)
         for table, names in self.columns.items():
             with writing(self._file(table)):
                 self._file(table).write_text(",".join(names) + "\n", encoding="utf-8")
+
+    def describe(self, scenario: str) -> None:
+        """Save the resolved scenario, which replays the run."""
+        with writing(self.path / SCENARIO):
+            replace(self.path / SCENARIO, scenario.encode())
 
     def append(self, table: str, rows: Iterable[Row]) -> None:
         """Add rows to a table; a column that a row lacks stays empty."""
@@ -97,8 +103,8 @@ class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
         """Explain an OSError."""
         if isinstance(error, OSError):
             raise RunFailedError(
-                f"cannot write {self.path}: {error.strerror or error}. The last checkpoint is kept; "
-                "make room (or fix the folder) and start again with --resume"
+                f"cannot write {self.path}: {error.strerror or error}. The last checkpoint is "
+                "kept; make room (or fix the folder) and start again with --resume"
             ) from error
 
 
@@ -170,7 +176,10 @@ class Run:
         except OSError as error:
             raise RunError(f"cannot read {file}: {error.strerror}") from None
         whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
-        return pd.read_csv(io.StringIO(whole), float_precision="round_trip")
+        # pandas 3 reads floats back exactly by itself, and warns at being told to
+        precision: Literal["round_trip"] | None
+        precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
+        return pd.read_csv(io.StringIO(whole), float_precision=precision)
 
     def _json(self, name: str) -> dict[str, Any]:
         file = self.path / name

@@ -8,21 +8,24 @@ import functools
 import operator
 from collections.abc import Mapping
 from pathlib import Path
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+import torch
 from pydantic import Discriminator, Field, ValidationError, create_model, model_validator
+from torch import nn
 
 from simsplit.config import Config
-from simsplit.data import DataConfig
-from simsplit.data.sources import DataInfo
+from simsplit.data import DataConfig, DataInfo
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import EvaluateConfig
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.stack import sent_shapes
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.fresh import Shape
+from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
-from simsplit.scenario_errors import explain
+from simsplit.scenario_errors import explain, refuse_misread, shown, unknown
 from simsplit.scenario_files import dump, read
 from simsplit.schedules.sequential import RoundRobinConfig, Schedule
 
@@ -33,9 +36,16 @@ def _union(configs: Mapping[str, type[MethodConfig]]) -> Any:  # noqa: ANN401 - 
 
 
 if TYPE_CHECKING:
+    from simsplit.parties.optimizers import OptimizerConfig
+
     AnyMethod = MethodConfig
 else:
     AnyMethod = _union(METHODS)
+
+
+_NO_VALIDATION = "validation needs data.validation above 0"
+_SAFE = {"kind", "lr", "momentum", "weight_decay"}
+"""An optimizer's options that go with all others."""
 
 
 class StopConfig(Config):
@@ -74,7 +84,7 @@ class Scenario(Config):
     """One experiment, whole: replaying it gives the same tables."""
 
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Names the run directory; letters, digits, dots, dashes and underscores."""
+    """Letters, digits, dots, dashes and underscores, no dash or dot first; names the run."""
     seed: int = Field(default=0, ge=0)
     """Every random draw's source."""
     data: DataConfig = DataConfig()
@@ -82,7 +92,7 @@ class Scenario(Config):
     model: Model = SimpleCNN()
     """The network, and where it is cut."""
     topology: Literal["u_shaped", "vanilla"] = "u_shaped"
-    """u_shaped: clients keep tail and labels. vanilla: the server holds the tail and sees labels."""
+    """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels."""
     clients: ClientsConfig = ClientsConfig()
     """The clients."""
     method: tuple[AnyMethod, ...] = ()
@@ -106,27 +116,58 @@ class Scenario(Config):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        if self.stop is not None and self.stop.metric not in self.figures:
-            raise ScenarioError(
-                "stop.metric", f"must be one of {', '.join(self.figures)}, got '{self.stop.metric}'"
-            )
-        if self.topology == "vanilla" and "features" in {
-            leg for method in self.method for leg in getattr(method, "legs", ())
-        }:
-            raise ScenarioError(
-                "topology", "a vanilla cut has no feature legs for a method to act on"
-            )
+        self._refuse_unscorable()
+        self._refuse_missing_legs()
+        for side in ("client", "server"):
+            self._refuse_as_torch_does(side)
         info = self.data.source.describe()
         if info is not None:
             self.shapes(info)
         return self
 
+    def _refuse_unscorable(self) -> None:
+        """Splits that do not exist, and figures that nobody computes."""
+        for field, names in (("metrics", self.evaluate.metrics), ("on", self.splits)):
+            if not names or len(set(names)) < len(names):
+                raise ScenarioError(
+                    f"evaluate.{field}", f"must name at least one, each once, got {shown(names)}"
+                )
+        if "validation" in self.splits and not self.data.validation:
+            raise ScenarioError("evaluate.on", f"got {shown(self.splits)}; {_NO_VALIDATION}")
+        if self.stop is not None and self.stop.metric not in self.figures:
+            wrong = unknown(self.stop.metric, self.figures)
+            if self.stop.metric.startswith("validation_") and not self.data.validation:
+                wrong = f"got '{self.stop.metric}'; {_NO_VALIDATION}"
+            raise ScenarioError("stop.metric", wrong)
+
+    def _refuse_missing_legs(self) -> None:
+        if self.topology == "u_shaped":
+            return
+        for index, method in enumerate(self.method):
+            if Leg.FEATURES in method.acts_on:
+                raise ScenarioError(
+                    f"method.{index}.legs",
+                    "got features, but a vanilla cut has no feature legs; allowed: smashed",
+                )
+
+    def _refuse_as_torch_does(self, side: Literal["client", "server"]) -> None:
+        """torch alone knows which of an optimizer's options go together."""
+        optimizer: OptimizerConfig = getattr(self.train, side)
+        changed = optimizer.model_dump(exclude_defaults=True)
+        if set(changed) <= _SAFE:
+            return  # torch's optimizers take two seconds to import
+        if (refusal := _refusal(optimizer)) is None:
+            return
+        defaults = {name: type(optimizer).model_fields[name].default for name in changed}
+        cures = [n for n in changed if not _refusal(optimizer.model_copy(update={n: defaults[n]}))]
+        field = ".".join(("train", side, *cures[:1]))
+        got = shown(changed[cures[0]] if cures else changed)
+        raise ScenarioError(field, f"got {got}; {refusal}")
+
     @property
     def splits(self) -> tuple[Literal["test", "validation"], ...]:
         """The splits that are evaluated."""
         if self.evaluate.on is not None:
-            if "validation" in self.evaluate.on and not self.data.validation:
-                raise ScenarioError("evaluate.on", "validation needs data.validation above 0")
             return self.evaluate.on
         return ("validation", "test") if self.data.validation else ("test",)
 
@@ -143,6 +184,24 @@ class Scenario(Config):
     def yaml(self) -> str:
         """The scenario, resolved and complete: what is saved with a run and replays it."""
         return dump(self.model_dump(mode="json"))
+
+    def identity(self) -> str:
+        """What a checkpoint must agree with: all but what a resumed run may change."""
+        values = self.model_dump(mode="json")
+        for name in ("output", "checkpoint", "threads", "device", "stop"):
+            del values[name]
+        for name in ("rounds", "epochs"):
+            del values["schedule"][name]
+        return dump(values)
+
+
+def _refusal(optimizer: "OptimizerConfig") -> str | None:
+    """Why torch will not have these options, or None if it will."""
+    try:
+        optimizer.build([nn.Parameter(torch.zeros(1))])
+    except (ValueError, RuntimeError) as error:
+        return f"torch says: {error}"
+    return None
 
 
 def load_scenario(
@@ -163,22 +222,44 @@ def parse(
     """A scenario from plain values; `methods` are those of plugins."""
     model = scenario_class(methods)
     try:
-        return model.model_validate(dict(values))
+        scenario = model.model_validate(dict(values))
     except ValidationError as error:
         raise explain(error, model, values) from None
+    refuse_misread(values, scenario)
+    return scenario
 
 
 def scenario_class(methods: Mapping[str, type[MethodConfig]] | None = None) -> type[Scenario]:
     """Scenario, its `method` field extended by the methods of plugins."""
     if not methods:
         return Scenario
-    field = (tuple[_union({**METHODS, **methods}), ...], ())
-    return create_model("Scenario", __base__=Scenario, method=field)
+    meaning = Scenario.model_fields["method"].description
+    several = GenericAlias(tuple, (_union({**METHODS, **methods}), ...))
+    field: Any = (several, Field(default=(), description=meaning))
+    return create_model("Scenario", __base__=Scenario, __doc__=Scenario.__doc__, method=field)
 
 
 def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict[str, Any]:
-    """JSON Schema of a scenario file: the model's, and what only a file may have (`extends`)."""
+    """JSON Schema of a scenario file: the model's, and what only a file may have."""
     schema = scenario_class(methods).model_json_schema()
+    for part in schema["$defs"].values():
+        _name_kind(part)
+    for field in ("source", "partition"):
+        _allow_word(schema["$defs"]["DataConfig"]["properties"][field], schema["$defs"])
     extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
     schema["properties"] = {"extends": extends, **schema["properties"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _name_kind(part: dict[str, Any]) -> None:
+    """Require a part's `kind`, which tells the parts apart, and say what it stands for."""
+    if "kind" in part["properties"]:
+        part["properties"]["kind"]["description"] = part["description"]
+        part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
+
+
+def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
+    """Let a bare kind stand for a part that needs no other field."""
+    kinds = field["discriminator"]["mapping"].items()
+    words = [kind for kind, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]]
+    field["oneOf"] = [{"enum": words}, *field["oneOf"]]

@@ -1,7 +1,10 @@
-"""pydantic's errors in the scenario's own words: field, what was got, what is allowed, what is near."""
+"""pydantic's errors in the scenario's own words: field, what was got, what is allowed, near."""
 
+import json
+import math
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -18,6 +21,7 @@ _BOUNDS = {
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
+    "finite": "a finite number",
     "bool": "true or false",
     "string": "text",
     "tuple": "a list",
@@ -35,50 +39,92 @@ def explain(
     return ScenarioError.of_many([_explain(one, model, values) for one in error.errors()])
 
 
+def refuse_misread(values: Mapping[str, Any], made: BaseModel) -> None:
+    """ScenarioError where pydantic made a number of what nobody meant as one: true, false, .nan."""
+    if found := list(_misread(values, made, ())):
+        raise ScenarioError.of_many(found)
+
+
+def unknown(got: object, known: Sequence[str]) -> str:
+    """What is wrong with a word that is none of the known ones."""
+    allowed = f"allowed: {', '.join(known)}"
+    if not isinstance(got, str):
+        return f"got {shown(got)}; {allowed}"
+    return f"unknown '{got}'{near(got, known) or ','} {allowed}"
+
+
+def _misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[ScenarioError]:  # noqa: ANN401
+    if isinstance(got, Mapping):
+        for name, value in got.items():
+            yield from _misread(value, getattr(made, name, None), (*path, name))
+    elif isinstance(got, list | tuple):
+        for index, value in enumerate(got):
+            yield from _misread(value, made[index], (*path, str(index)))
+    elif isinstance(got, bool) != isinstance(made, bool) and isinstance(made, int | float):
+        wanted = "true or false" if isinstance(made, bool) else "a number"
+        if not isinstance(got, str):  # words such as yes are for pydantic to judge
+            yield ScenarioError(".".join(path), f"must be {wanted}, got {shown(got)}")
+    elif isinstance(made, float) and math.isnan(made):
+        yield ScenarioError(".".join(path), "must be a number, got .nan")
+
+
 def _explain(
     error: ErrorDetails, model: type[BaseModel], values: Mapping[str, Any]
 ) -> ScenarioError:
-    path, owner = _locate(error["loc"], model, values)
+    path, owner, kinds = _locate(error["loc"], model, values)
     field = ".".join(str(part) for part in path)
     kind, ctx, got = error["type"], error.get("ctx", {}), error["input"]
-    if kind == "extra_forbidden":
-        known = sorted(owner.model_fields) if owner else []
-        allowed = f"allowed: {', '.join(known)}"
-        return ScenarioError(field, f"unknown field{near(str(path[-1]), known) or ','} {allowed}")
-    if kind == "union_tag_invalid":
-        known = [word.strip().strip("'") for word in str(ctx["expected_tags"]).split(",")]
-        return ScenarioError(f"{field}.kind", _unknown(str(ctx["tag"]), known))
-    if kind == "union_tag_not_found":
-        return ScenarioError(
-            f"{field}.kind", f"missing; {_shown(got)} does not say which kind it is"
-        )
+    if kind in ("extra_forbidden", "invalid_key"):
+        return ScenarioError(field, unknown_field(str(path[-1]), owner))
+    if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
+        return _which_kind(field, got, kinds, bare=isinstance(_at(values, path), str))
     if kind == "literal_error":
         known = [word.strip("'") for word in str(ctx["expected"]).replace(" or ", ", ").split(", ")]
-        return ScenarioError(field, _unknown(str(got), known))
+        return ScenarioError(field, unknown(got, known))
+    if kind == "string_pattern_mismatch" and owner is not None:
+        meaning = owner.model_fields[str(path[-1])].description or f"what matches {ctx['pattern']}"
+        return ScenarioError(field, f"got {shown(got)}; allowed: {' '.join(meaning.split())}")
     return ScenarioError(field, _reason(kind, ctx, got, error["msg"]))
+
+
+def unknown_field(name: str, owner: type[BaseModel] | None) -> str:
+    """What is wrong with a field that its config does not have."""
+    known = list(owner.model_fields) if owner else []
+    return f"unknown field{near(name, known) or ','} allowed: {', '.join(known)}"
+
+
+def _which_kind(field: str, got: object, kinds: list[str], *, bare: bool) -> ScenarioError:
+    """A part whose `kind` is missing, unknown, or not in its place."""
+    if isinstance(got, Mapping) and "kind" in got:
+        # a bare word has been spelled out on the way: blame what the user wrote
+        return ScenarioError(field if bare else f"{field}.kind", unknown(got["kind"], kinds))
+    if isinstance(got, Mapping):
+        return ScenarioError(f"{field}.kind", f"missing; allowed: {', '.join(kinds)}")
+    meant = f"; write {{kind: {got}}}" if got in kinds else f"; its kinds: {', '.join(kinds)}"
+    return ScenarioError(field, f"must be a mapping of fields, got {shown(got)}{meant}")
 
 
 def _reason(kind: str, ctx: Mapping[str, Any], got: object, message: str) -> str:
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return f"must be {words} {ctx[name]:g}, got {_shown(got)}"
+        return f"must be {words} {ctx[name]:g}, got {shown(got)}"
     if kind == "missing":
-        return "missing"
+        return f"missing, got only {shown(got)}"
     if kind == "value_error":
         return message.removeprefix("Value error, ")
-    if kind == "string_pattern_mismatch":
-        return f"must match {ctx['pattern']}, got {_shown(got)}"
+    if kind in ("too_long", "too_short"):
+        return f"must have {ctx.get('max_length', ctx.get('min_length'))} entries, got {shown(got)}"
     if (wanted := _TYPES.get(kind.split("_")[0])) is not None:
-        return f"must be {wanted}, got {_shown(got)}"
-    return f"{message[0].lower()}{message[1:]}, got {_shown(got)}"
+        return f"must be {wanted}, got {shown(got)}"
+    return f"{message[0].lower()}{message[1:]}, got {shown(got)}"
 
 
-def _unknown(got: str, known: list[str]) -> str:
-    return f"unknown '{got}'{near(got, known) or ','} allowed: {', '.join(known)}"
-
-
-def _shown(got: object) -> str:
-    text = "null" if got is None else repr(got)
+def shown(got: object) -> str:
+    """A value much as YAML spells it, cut short where it is long."""
+    text = repr(got)
+    if not isinstance(got, str):
+        with suppress(ValueError):  # a list that holds itself, as YAML's aliases can make one
+            text = json.dumps(got, default=str, skipkeys=True)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -86,23 +132,36 @@ def _locate(
     loc: tuple[int | str, ...],
     model: type[BaseModel],
     values: Any,  # noqa: ANN401
-) -> tuple[list[int | str], type[BaseModel] | None]:
-    """The field path without pydantic's union tags, and the config that holds the last field."""
+) -> tuple[list[int | str], type[BaseModel] | None, list[str]]:
+    """(field path, config that holds the last field, kinds it chooses among, if it does).
+
+    pydantic's own path has the tags of unions in it, which no user wrote.
+    """
     path: list[int | str] = []
     annotation: Any = model
     owner: type[BaseModel] | None = model
-    here = values
     for part in loc:
         below = _members(annotation)
-        if isinstance(part, str) and _tagged(below, part) is not None and not _has(here, part):
-            annotation = _tagged(below, part)
+        if _kinds(below):
+            annotation = _tagged(below, str(part))
             continue
         path.append(part)
-        config = next((m for m in below if isinstance(m, type) and issubclass(m, BaseModel)), None)
+        config = next((m for m in below if _is_config(m)), None)
         owner = config if isinstance(part, str) else owner
         annotation = _below(below, config, part)
-        here = _get(here, part)
-    return path, owner
+    return path, owner, _kinds(_members(annotation))
+
+
+def _kinds(members: list[Any]) -> list[str]:
+    """The kinds that a union of configs is told apart by; empty where it is no such union."""
+    configs = [member for member in members if _is_config(member)]
+    if len(configs) < 2:
+        return []
+    return [kind for config in configs for kind in get_args(config.model_fields["kind"].annotation)]
+
+
+def _is_config(member: Any) -> bool:  # noqa: ANN401
+    return isinstance(member, type) and issubclass(member, BaseModel)
 
 
 def _members(annotation: Any) -> list[Any]:  # noqa: ANN401
@@ -115,12 +174,7 @@ def _members(annotation: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _tagged(members: list[Any], tag: str) -> Any:  # noqa: ANN401
-    for member in members:
-        if isinstance(member, type) and issubclass(member, BaseModel):
-            kind = member.model_fields.get("kind")
-            if kind is not None and tag in get_args(kind.annotation):
-                return member
-    return None
+    return next((member for member in members if tag in _kinds([member, member])), None)
 
 
 def _below(members: list[Any], config: type[BaseModel] | None, part: int | str) -> Any:  # noqa: ANN401
@@ -130,12 +184,11 @@ def _below(members: list[Any], config: type[BaseModel] | None, part: int | str) 
     return field.annotation if field else None
 
 
-def _has(here: Any, part: str) -> bool:  # noqa: ANN401
-    return isinstance(here, Mapping) and part in here
-
-
-def _get(here: Any, part: int | str) -> Any:  # noqa: ANN401
-    try:
-        return here[part]
-    except (KeyError, IndexError, TypeError):
-        return None
+def _at(values: Any, path: list[int | str]) -> Any:  # noqa: ANN401
+    """What the user wrote at a path, or None."""
+    for part in path:
+        try:
+            values = values[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return values

@@ -1,6 +1,11 @@
-"""Scenario files: safe YAML, `extends`, and `--set`; plain values in, plain values out."""
+"""Scenario files: safe YAML, `extends`, and `--set`; plain values in, plain values out.
 
-from collections.abc import Mapping
+Plain words mean what YAML 1.2 says. PyYAML, which keeps to 1.1, reads `on:` as true (`evaluate.on`
+is a field), 1e-3 as text, 010 as 8 and 2024-01-01 as a date.
+"""
+
+import re
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,73 +15,128 @@ from simsplit.errors import ScenarioError, near
 
 Values = dict[str, Any]
 
+_PLAIN = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", list("-+0123456789")),
+    "float": (
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    "merge": (r"<<", ["<"]),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Builds plain values only; every field's name is text, and none is there twice."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - as PyYAML declares it; filled below
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _refused("a field's name must be plain text", key)
+            if key.tag.endswith(":merge"):
+                continue
+            if key.value in seen:
+                raise _refused(f"the field '{key.value}' is there twice", key)
+            seen.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that either YAML would take for something other than text."""
+
+
+def _refused(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+for _tag, (_pattern, _first) in _PLAIN.items():
+    _whole = re.compile(f"^(?:{_pattern})$")
+    for _side in (_Loader, _Dumper):
+        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, _first)
+
 
 def read(path: Path, overrides: Mapping[str, str]) -> Values:
     """A file's values on top of those of the file it extends, and the overrides on top of both."""
     values = _with_parents(path, ())
     for field, text in overrides.items():
-        assign(values, field, _parse(text, f"--set {field}"))
+        assign(values, field, _parse(text, field, f"'{text}'"))
     return values
 
 
 def dump(values: Values) -> str:
     """YAML in the order of the fields."""
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def merge(base: Values, changes: Mapping[str, Any]) -> Values:
     """Mappings merge key by key, anything else is replaced; a mapping of another kind too."""
     merged = dict(base)
-    for key, value in changes.items():
-        below = merged.get(key)
+    for key, change in changes.items():
+        below, value = _spelled_out(merged.get(key), change)
         same_kind = (
             isinstance(below, dict)
             and isinstance(value, Mapping)
             and ("kind" not in value or value["kind"] == below.get("kind"))
         )
-        merged[key] = merge(below, value) if same_kind and isinstance(below, dict) else value
+        merged[key] = merge(below, value) if same_kind else value
     return merged
 
 
 def assign(values: Values, field: str, value: Any) -> None:  # noqa: ANN401 - any YAML value
-    """Set a dotted field (`method.0.ratio`) in place, making mappings on the way."""
-    *parents, last = field.split(".")
+    """Set a dotted field (`method.0.ratio`) in place, making mappings and lists on the way."""
+    keys = field.split(".")
     here: Any = values
-    for index, key in enumerate(parents):
-        here = _descend(here, key, ".".join(parents[: index + 1]))
+    for index, key in enumerate(keys[:-1]):
+        here = _descend(here, key, keys[index + 1], ".".join(keys[: index + 1]))
     if isinstance(here, list):
-        position = _position(here, last, field)
+        position = _position(here, keys[-1], field)
         here[position : position + 1] = [value]
     else:
-        here[last] = value
+        here[keys[-1]] = value
 
 
-def _descend(here: Any, key: str, field: str) -> Any:  # noqa: ANN401
+def _spelled_out(below: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Both in full, where one of them is a bare word: `cifar10` is short for `{kind: cifar10}`."""
+    if isinstance(below, str) and isinstance(value, Mapping):
+        return {"kind": below}, value
+    if isinstance(value, str) and isinstance(below, dict) and "kind" in below:
+        return below, {"kind": value}
+    return below, value
+
+
+def _descend(here: Any, key: str, following: str, field: str) -> Any:  # noqa: ANN401
     if isinstance(here, list):
-        position = _position(here, key, field)
-        if position == len(here):
-            here.append({})
-        return here[position]
-    below = here.get(key)
+        position: int | str = _position(here, key, field)
+        below = here[int(position)] if int(position) < len(here) else None
+        here[int(position) : int(position) + 1] = [below]
+    else:
+        position, below = key, here.get(key)
     if isinstance(below, str):
-        below = {"kind": below}  # `source: cifar10` is short for `source: {kind: cifar10}`
+        below = {"kind": below}
     elif not isinstance(below, dict | list):
-        below = {}
-    here[key] = below
+        below = [] if following.isdecimal() else {}
+    here[position] = below
     return below
 
 
 def _position(here: list[Any], key: str, field: str) -> int:
-    if not key.isdigit() or int(key) > len(here):
+    if not key.isdecimal() or int(key) > len(here):
         raise ScenarioError(
-            field, f"'{key}' is no position in a list of {len(here)}; allowed: 0 to {len(here)}"
+            field,
+            f"'{key}' is no position in a list of {len(here)}; allowed: 0 to {len(here)}, of which "
+            "the last appends",
         )
     return int(key)
 
 
 def _with_parents(path: Path, children: tuple[Path, ...]) -> Values:
-    path = path.resolve()
-    if path in children:
+    if path.resolve() in [child.resolve() for child in children]:
         chain = " -> ".join(file.name for file in (*children, path))
         raise ScenarioError("extends", f"goes in a circle: {chain}")
     values = _load(path, children)
@@ -84,33 +144,49 @@ def _with_parents(path: Path, children: tuple[Path, ...]) -> Values:
     if parent is None:
         return values
     if not isinstance(parent, str):
-        raise ScenarioError("extends", f"must be the path of a YAML file, got {parent!r}")
+        raise ScenarioError("extends", f"must be the path of a YAML file, got {parent!r} in {path}")
     return merge(_with_parents(path.parent / parent, (*children, path)), values)
 
 
 def _load(path: Path, children: tuple[Path, ...]) -> Values:
+    field = "extends" if children else ""
+    named = f" (named in {children[-1]})" if children else ""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        named = f"extends in {children[-1].name}: " if children else ""
-        raise ScenarioError("", f"{named}cannot read {path}{_nearby(path)} ({error})") from None
-    values = _parse(text, str(path))
+    except UnicodeDecodeError as error:
+        raise ScenarioError(
+            field, f"{path}{named} is not UTF-8 text, from byte {error.start} on"
+        ) from None
+    except OSError as error:
+        raise ScenarioError(
+            field, f"cannot read {path}{named}: {error.strerror}{_nearby(path)}"
+        ) from None
+    values = _parse(text, field, str(path))
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ScenarioError(
-            "", f"{path} must hold a mapping of fields, got {type(values).__name__}"
-        )
+        kind = "a list" if isinstance(values, list) else repr(values)
+        raise ScenarioError(field, f"{path}{named} must hold a mapping of fields, got {kind}")
     return values
 
 
 def _nearby(path: Path) -> str:
     folder = path.parent
-    return near(path.name, [file.name for file in folder.glob("*.yaml")] if folder.is_dir() else [])
+    if path.exists() or not folder.is_dir():
+        return ""
+    return near(path.name, [file.name for file in folder.iterdir() if file.suffix in _SUFFIXES])
 
 
-def _parse(text: str, where: str) -> Any:  # noqa: ANN401 - any YAML value
+_SUFFIXES = (".yaml", ".yml")
+
+
+def _parse(text: str, field: str, source: str) -> Any:  # noqa: ANN401 - any YAML value
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ScenarioError("", f"{where} is not valid YAML: {error}") from None
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ScenarioError(field, f"{source}{where} is not valid YAML: {problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ScenarioError(field, f"{source} is not valid YAML: {error}") from None

@@ -9,7 +9,7 @@ from simsplit.scenario import Scenario
 
 
 def summarise(run: Run, scenario: Scenario, planned: int) -> dict[str, Any]:
-    """The figures of the last round, of the best on validation, and of the best on test; bytes by leg.
+    """The figures of the last round, the best on validation and the best on test; bytes by leg.
 
     The best on test is what papers that select on the test set report; it is labelled as such and
     never called the run's result.
@@ -41,8 +41,8 @@ def _best(rounds: pd.DataFrame, scenario: Scenario, split: str) -> dict[str, flo
         return None
     metric = scenario.evaluate.metrics[0]
     values = rounds[f"{split}_{metric}"].dropna()
-    best = values.idxmin() if metric == "loss" else values.idxmax()
-    return _figures(rounds.loc[best], scenario)
+    best = values.argmin() if metric == "loss" else values.argmax()
+    return _figures(rounds.loc[values.index].iloc[int(best)], scenario)
 
 
 def _bytes(wire: pd.DataFrame) -> dict[str, int]:

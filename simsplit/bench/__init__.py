@@ -1,1 +1,22 @@
 """The measured ratios, and the plain PyTorch loop they are measured against."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from simsplit.bench.overhead import overhead
+from simsplit.errors import ScenarioError, near
+from simsplit.report.tables import Table
+
+Bench = Callable[[str, bool, Callable[[str], None]], Iterator[tuple[Table, dict[str, object]]]]
+
+BENCHES: Mapping[str, Bench] = {"overhead": overhead}
+
+
+def benches(
+    name: str | None, *, device: str, quick: bool, say: Callable[[str], None]
+) -> Iterator[tuple[Table, dict[str, object]]]:
+    """Run one bench, or all; each yields tables and the figures behind them."""
+    if name is not None and name not in BENCHES:
+        known = ", ".join(BENCHES)
+        raise ScenarioError("", f"no bench '{name}'{near(name, BENCHES) or ','} allowed: {known}")
+    for bench in BENCHES.values() if name is None else [BENCHES[name]]:
+        yield from bench(device, quick, say)

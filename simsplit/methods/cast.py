@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simsplit.methods.base import CodecConfig, Method, Site, Step
 
+_FLOAT = torch.finfo(torch.float32)
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -52,7 +53,7 @@ class Int8(Method):
         """(int8 values, fp32 scales)."""
         x_BD = x.float().flatten(1)
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
-        scale_B1 = (largest_B1 / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)  # 127 scales stay finite
         noise = torch.rand(x_BD.shape, generator=step.rng("int8", _count(step)))
         rounded = (x_BD / scale_B1 + noise.to(x.device)).floor_().clamp_(-127, 127)
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)

@@ -1,4 +1,4 @@
-"""Learned 1x1 (LightSplit's baseline L-1, after BottleNet): a channel bottleneck trained end to end.
+"""Learned 1x1 (LightSplit's baseline L-1, after BottleNet): a trained channel bottleneck.
 
 A 1x1 convolution C -> max(1, floor(C / ratio)) where the tensor is sent, one back to C where it
 arrives; linear, with bias. On a flat feature vector the channels are the vector's entries.

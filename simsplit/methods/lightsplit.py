@@ -1,9 +1,10 @@
 """LightSplit (arXiv 2605.13265): project the cut to k values, lift them back on the server.
 
-Eq. 2-3: z~ = z R with R^T R = I, drawn once and broadcast. Eq. 4: lift by R^T ("fixed", LightSplit-F);
-Eq. 7: lift by an MLP trained with the trunk ("learned", LightSplit-L). Where the paper is silent:
-k = floor(d / ratio); a seed may be broadcast in place of R; and the feature legs, which the paper
-leaves at full size, may be projected too (`legs`), with the server encoding and the client lifting.
+Eq. 2-3: z~ = z R with R^T R = I, drawn once and broadcast. Eq. 4: lift by R^T ("fixed",
+LightSplit-F); Eq. 7: lift by an MLP trained with the trunk ("learned", LightSplit-L). Where the
+paper is silent: k = floor(d / ratio); a seed may be broadcast in place of R; and the feature
+legs, which the paper leaves at full size, may be projected too (`legs`), with the server encoding
+and the client lifting.
 """
 
 from typing import Literal, Self
@@ -37,7 +38,7 @@ class LightSplitConfig(CodecConfig):
     lift: Literal["fixed", "learned"] = "fixed"
     """`fixed` lifts by R^T (LightSplit-F), `learned` by an MLP (LightSplit-L)."""
     hidden: int = Field(default=512, ge=1)
-    """Width of the learned lift; the paper's: 512 CIFAR-10, 2048 CIFAR-100, 128 GTSRB and FMNIST."""
+    """Width of the learned lift; the paper's: CIFAR-10 512, CIFAR-100 2048, others 128."""
     projection: Kind = "gaussian"
     """How R is drawn; `hadamard` needs no d x k matrix and less arithmetic at large d."""
     broadcast: Literal["seed", "matrix"] = "seed"
@@ -63,13 +64,15 @@ class LightSplitConfig(CodecConfig):
         k = self.size(d)
         if not 1 <= k <= d:
             field = "k" if self.k is not None else "ratio"
-            limit = f"at most the cut's {d} values" if self.k is not None else _DIVIDES.format(d=d)
-            raise ScenarioError(f"{where}.{field}", f"must {limit}, got {getattr(self, field):g}")
-        if self.projection == "hadamard" and max(factors_of(d)) > LARGEST_FACTOR:
+            limit = (_AT_MOST if self.k is not None else _DIVIDES).format(d=d)
+            got = f"{getattr(self, field):.15g}"
+            raise ScenarioError(f"{where}.{field}", f"must {limit}, got {got}")
+        small, large = factors_of(d)
+        if self.projection == "hadamard" and large > LARGEST_FACTOR:
             raise ScenarioError(
                 f"{where}.projection",
-                f"hadamard needs a cut whose prime factors are at most {LARGEST_FACTOR}; "
-                f"{d} has {max(factors_of(d))}; use gaussian",
+                f"hadamard needs a cut that is a product of two numbers of at most "
+                f"{LARGEST_FACTOR}; {d} is {small} x {large} at best; use gaussian",
             )
         return (k,)
 
@@ -78,6 +81,7 @@ class LightSplitConfig(CodecConfig):
         return LightSplit(self, site, self.sent_shape(site.shape, site.where)[0])
 
 
+_AT_MOST = "be at most the cut's {d} values"
 _DIVIDES = "divide into the cut's {d} values at least once"
 
 
@@ -115,8 +119,8 @@ class LightSplit(Method):
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
         """Eq. 4 or Eq. 7, in the shape that the next segment takes."""
-        lifted = self._known().up(z) if self.module is None else self.module(z)
-        return lifted.unflatten(1, self.shape)
+        lifted: Tensor = self._known().up(z) if self.module is None else self.module(z)
+        return lifted.view(len(z), *self.shape)
 
     def _draw(self, seed: int) -> Projection:
         return projection(self.config.projection, seed, self.d, self.k, self.device)

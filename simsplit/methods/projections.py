@@ -1,16 +1,21 @@
 """Orthonormal projections R (d x k, R^T R = I): two dense ones and a structured one.
 
-Dense (LightSplit, Eq. 3): the Q of a QR decomposition of a d x k matrix, Gaussian as Eq. 3 has it or
-uniform(0, 1) as Algorithm 1 has it. The uniform's range holds the all-ones direction almost whole,
-which for non-negative activations keeps their mean and little else; hence Gaussian is the default.
+Dense (LightSplit, Eq. 3): the Q of a QR decomposition of a d x k matrix, Gaussian as Eq. 3 has it
+or uniform(0, 1) as Algorithm 1 has it. The uniform's range holds the all-ones direction almost
+whole, which for non-negative activations keeps their mean and little else; hence Gaussian is the
+default.
 
-Hadamard: random signs, then a Kronecker product of small orthogonal matrices over the factors of d
-(Hadamard for powers of two, random orthogonal for the rest), of whose d rows the first k are kept.
-Exactly orthonormal for any d, stored in O(sum of factors squared) instead of d k, and applied with
-d * sum(factors) multiplications instead of d * k. Ours: the paper has dense matrices only.
+Hadamard: a subsampled randomised Hadamard transform (Ailon and Chazelle 2009; Tropp 2011). Random
+signs, then the Kronecker product of two orthogonal matrices whose sizes multiply to d (Hadamard
+for powers of two, random orthogonal otherwise), of whose d rows k are kept: for each row of the
+first matrix its own random few of the second's. The first k rows instead would mix along one axis
+of the activation only, and keep some of its channels almost whole and others hardly at all.
+Exactly orthonormal for any d; of the order of d sqrt(d) multiplications and k sqrt(d) stored
+values instead of d k of each. Ours: the paper has dense matrices only.
 """
 
 from functools import lru_cache
+from math import isqrt
 from typing import Literal
 
 import torch
@@ -38,35 +43,32 @@ class Dense:
 
 
 class Structured:
-    """Random signs, then Kronecker factors, of which the first keeps only the rows it needs."""
+    """Signs, an orthogonal matrix along one axis of (P, Q), rows of another along the other.
 
-    def __init__(self, signs: Tensor, factors: list[Tensor], k: int) -> None:
-        self.signs = signs
+    Shapes: B samples, P * Q = d, M rows kept for each of the P, so that P * M is k or barely more.
+    """
+
+    def __init__(self, signs_D: Tensor, mix_PP: Tensor, rows_PMQ: Tensor, k: int) -> None:
+        self.signs_D = signs_D
+        self.mix_PP = mix_PP
+        self.rows_PMQ = rows_PMQ
         self.k = k
-        tail = signs.numel() // factors[0].shape[0]
-        self.first = factors[0][: -(-k // tail)]
-        self.rest = factors[1:]
 
     def down(self, z: Tensor) -> Tensor:
         """(B, d) -> (B, k)."""
-        x = (z * self.signs).unflatten(1, (self.first.shape[1], -1))
-        x = (self.first @ x).flatten(1)  # mixes the first axis, keeping as many rows as k needs
-        outer = self.first.shape[0]
-        for factor in self.rest:
-            x = factor @ x.reshape(len(z) * outer, factor.shape[1], -1)
-            outer *= factor.shape[0]
-        return x.reshape(len(z), -1)[:, : self.k]
+        P, _, Q = self.rows_PMQ.shape
+        x_BPQ = (z * self.signs_D).unflatten(1, (P, Q))
+        x_BPQ = torch.bmm(self.mix_PP.expand(len(z), P, P), x_BPQ)
+        x_PBM = torch.bmm(x_BPQ.transpose(0, 1), self.rows_PMQ.mT)
+        return x_PBM.permute(1, 2, 0).flatten(1)[:, : self.k]
 
     def up(self, z: Tensor) -> Tensor:
         """(B, k) -> (B, d)."""
-        width = self.first.shape[0] * (self.signs.numel() // self.first.shape[1])
-        x = torch.nn.functional.pad(z, (0, width - self.k))
-        outer = width
-        for factor in reversed(self.rest):
-            outer //= factor.shape[0]
-            x = factor.T @ x.reshape(len(z) * outer, factor.shape[0], -1)
-        x = self.first.T @ x.reshape(len(z), self.first.shape[0], -1)
-        return x.reshape(len(z), -1) * self.signs
+        P, M, _ = self.rows_PMQ.shape
+        x_BMP = torch.nn.functional.pad(z, (0, M * P - self.k)).unflatten(1, (M, P))
+        x_BPQ = torch.bmm(x_BMP.permute(2, 0, 1), self.rows_PMQ).transpose(0, 1)
+        x_BPQ = torch.bmm(self.mix_PP.mT.expand(len(z), P, P), x_BPQ)
+        return x_BPQ.flatten(1) * self.signs_D
 
 
 Projection = Dense | Structured
@@ -77,44 +79,27 @@ def projection(kind: Kind, seed: int, d: int, k: int, device: torch.device) -> P
     """The projection that `seed` stands for; whoever hears the seed builds the same one."""
     rng = rng_for(seed, "projection", kind, d, k)
     if kind == "hadamard":
-        signs = torch.randint(0, 2, (d,), generator=rng).float() * 2 - 1
-        factors = [_orthogonal(n, rng).to(device) for n in factors_of(d)]
-        return Structured(signs.to(device), factors, k)
+        signs_D = torch.randint(0, 2, (d,), generator=rng).float() * 2 - 1
+        P, Q = factors_of(d)
+        mix_PP, every_QQ = _orthogonal(P, rng), _orthogonal(Q, rng)
+        kept_PM = torch.rand(P, Q, generator=rng).argsort(1)[:, : -(-k // P)]
+        return Structured(signs_D.to(device), mix_PP.to(device), every_QQ[kept_PM].to(device), k)
     draw = torch.randn if kind == "gaussian" else torch.rand
     return Dense(orthonormal(draw(d, k, generator=rng)).to(device))
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
-    """The Q of a thin QR decomposition, in double precision so that R^T R = I to float's last bit."""
-    return torch.linalg.qr(matrix.double())[0].float().contiguous()
+    """The Q of a thin QR, in double precision so that R^T R = I to float's last bit."""
+    q: Tensor = torch.linalg.qr(matrix.double())[0]
+    return q.float().contiguous()
 
 
-def factors_of(d: int) -> list[int]:
-    """Factors of d, powers of two gathered into at most two of about equal size, largest first."""
-    odd, powers = d, 0
-    while odd % 2 == 0:
-        odd, powers = odd // 2, powers + 1
-    factors = [2 ** (powers - powers // 2), 2 ** (powers // 2)]
-    prime = 3
-    while odd > 1:
-        while odd % prime == 0:
-            factors.append(prime)
-            odd //= prime
-        prime += 2
-    factors = _gathered(sorted(n for n in factors if n > 1))
-    return sorted(factors, reverse=True) or [1]
-
-
-def _gathered(factors: list[int]) -> list[int]:
-    """Multiply small odd factors together while that stays below 32: fewer, fuller products."""
-    odd = [n for n in factors if n % 2]
-    gathered = [n for n in factors if n % 2 == 0]
-    while odd:
-        product = odd.pop()
-        while odd and product * odd[-1] <= 32:
-            product *= odd.pop()
-        gathered.append(product)
-    return gathered
+def factors_of(d: int) -> tuple[int, int]:
+    """The two factors of d that are nearest to each other, the smaller first."""
+    small = isqrt(d)
+    while d % small:
+        small -= 1
+    return small, d // small
 
 
 def _orthogonal(n: int, rng: torch.Generator) -> Tensor:
@@ -122,5 +107,5 @@ def _orthogonal(n: int, rng: torch.Generator) -> Tensor:
         matrix = torch.ones(1, 1)
         while matrix.shape[0] < n:
             matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
-        return matrix / n**0.5
+        return matrix.div(n**0.5)
     return orthonormal(torch.randn(n, n, generator=rng))

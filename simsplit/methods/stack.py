@@ -50,9 +50,11 @@ class Stack:
             method.hear(tensors)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Client: every method's `transform`, in order."""
+        """Client: every method's `transform`, in order; the step's labels follow the batch's."""
         for method in self.smashed:
             batch = method.transform(batch, step)
+        if step.labels is not None:
+            step.labels = batch.labels
         return batch
 
     def encode(self, x: Tensor, step: Step) -> Tensor:
@@ -103,7 +105,7 @@ class Stack:
                     f"{name}.pack gave {len(side)} side tensors; num_side is {method.num_side}"
                 )
             beside += side
-        return (x, *beside)
+        return tuple(_dense(tensor) for tensor in (x, *beside))
 
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """The inverse of `pack`, last method first."""
@@ -125,6 +127,13 @@ class Stack:
 
     def _chain(self, leg: Leg) -> tuple[Method, ...]:
         return self.features if leg in _FEATURE_LEGS else self.smashed
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """The tensor in a storage of just its size: of a slice, the whole storage would travel."""
+    if tensor.untyped_storage().nbytes() == tensor.nbytes:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
@@ -157,7 +166,7 @@ def build_stack(
 def sent_shapes(
     configs: Sequence[MethodConfig], shapes: tuple[Shape, Shape]
 ) -> tuple[Shape, Shape]:
-    """What crosses per sample on the two forward legs, after every method; checks each on the way."""
+    """What crosses per sample on the two forward legs; checks every method on the way."""
     sent = []
     for leg, shape in zip((Leg.SMASHED, Leg.FEATURES), shapes, strict=True):
         for index, config in enumerate(configs):

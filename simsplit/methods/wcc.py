@@ -1,10 +1,10 @@
 """Within-class compaction (LightSplit, Eq. 9-11): pull what is sent towards its class's mean.
 
 The sum over the batch's classes of the mean squared distance to the class mean, as printed: no
-division by k or by the number of classes, so its scale moves with both; `normalise` divides by them.
-The term is the client's alone: its gradient joins the server's on the way back through the head and
-never crosses the wire. Listed after another method it compacts what that method sends; before, the
-activation itself.
+division by k or by the number of classes, so its scale moves with both; `normalise` divides by
+them. The term is the client's alone: its gradient joins the server's on the way back through the
+head and never crosses the wire. Listed after another method it compacts what that method sends;
+before, the activation itself.
 """
 
 from typing import Literal

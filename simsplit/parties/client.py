@@ -1,8 +1,8 @@
 """The client's side of the cut: head, tail, data, and what it does with what the server returns.
 
 A client knows nothing of the server beyond the packets it gets. One training step is three calls,
-between which its graph waits: `forward`, `finish`, `backward`. Under a vanilla cut it has no tail and
-`finish` is left out; `labels` goes up beside the smashed data.
+between which its graph waits: `forward`, `finish`, `backward`. Under a vanilla cut it has no tail
+and `finish` is left out; `labels` goes up beside the smashed data.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,7 +149,8 @@ class Client:
         self._pending = None
         with torch.no_grad(), self.autocast():
             arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
-            outputs: Tensor = self._tail()(self.stack.lift(arrived, step))
+            lifted = self.stack.lift(arrived, step)
+            outputs: Tensor = lifted if self.tail is None else self.tail(lifted)
         return outputs.float()
 
     def hand_over(self, round_number: int) -> Packet:
@@ -164,23 +165,32 @@ class Client:
                     live.copy_(sent)
 
     def state(self) -> dict[str, Tensor]:
-        """What this client alone owns: its learners that do not travel, and where its feeds stand."""
-        own = _states(learner for learner in self.learners if learner not in self.shared)
+        """What this client alone owns: learners, moments that do not travel, where feeds stand."""
         taken = {f"taken.{source}": torch.tensor(count) for source, count in self.taken.items()}
-        return own | taken
+        own = _prefixed("own", [learner.state() for learner in self._own()])
+        if self.moments_travel:
+            return own | taken
+        moments = _prefixed("moments", [learner.moments() for learner in self.shared])
+        return own | moments | taken
 
     def shared_state(self) -> dict[str, Tensor]:
         """What this client shares with others and now holds."""
-        return _states(self.shared)
+        if self.moments_travel:
+            return _prefixed("shared", [learner.state() for learner in self.shared])
+        return _prefixed("shared", [learner.weights() for learner in self.shared])
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
-        _load(state, [learner for learner in self.learners if learner not in self.shared])
+        for index, learner in enumerate(self._own()):
+            learner.load(_below(f"own.{index}.", state))
+        for index, learner in enumerate(self.shared):
+            learner.load_moments(_below(f"moments.{index}.", state))
         self.taken = {source: int(state[f"taken.{source}"]) for source in self.taken}
 
     def load_shared(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `shared_state` gave."""
-        _load(state, self.shared)
+        for index, learner in enumerate(self.shared):
+            learner.load(_below(f"shared.{index}.", state))
 
     def report(self) -> dict[str, float]:
         """This round's sums, and start new ones."""
@@ -189,6 +199,10 @@ class Client:
     def steps_per_epoch(self, source: str) -> int:
         """Batches in one pass over this client's data from a source (private or public)."""
         return self.feeds[source].steps_per_epoch if source in self.feeds else 0
+
+    def feed(self, source: str) -> Feed:
+        """The stream of batches from a source."""
+        return self.feeds[source]
 
     def plan(self, rounds: int) -> list[Phase]:
         """The phases that this client's methods want before training proper."""
@@ -244,25 +258,22 @@ class Client:
         tensors = (learner.travelling(moments=self.moments_travel) for learner in self.shared)
         return tuple(chain.from_iterable(tensors))
 
+    def _own(self) -> list[Learner]:
+        return [learner for learner in self.learners if learner not in self.shared]
+
     def _taken(self) -> int:
         return sum(self.taken.values())
 
 
-def _states(learners: Iterable[Learner]) -> dict[str, Tensor]:
+def _prefixed(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {
-        f"{index}.{name}": tensor
-        for index, learner in enumerate(learners)
-        for name, tensor in learner.state().items()
+        f"{name}.{index}.{key}": tensor
+        for index, state in enumerate(states)
+        for key, tensor in state.items()
     }
 
 
-def _load(state: Mapping[str, Tensor], learners: Iterable[Learner]) -> None:
-    for index, learner in enumerate(learners):
-        prefix = f"{index}."
-        learner.load(
-            {
-                name.removeprefix(prefix): tensor
-                for name, tensor in state.items()
-                if name.startswith(prefix)
-            }
-        )
+def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)
+    }

@@ -1,4 +1,4 @@
-"""A client's stream of batches: a pure function of seed, client and step, so it resumes for free."""
+"""A client's stream of batches: a function of seed, client and step, so it resumes for free."""
 
 import torch
 from torch import Tensor
@@ -52,4 +52,4 @@ class Feed:
 
 def whole(samples: int, batch_size: int, device: torch.device) -> tuple[Tensor, ...]:
     """Every index once, in order, in batches: how an evaluation walks through its samples."""
-    return torch.arange(samples, device=device).split(batch_size)
+    return tuple(torch.arange(samples, device=device).split(batch_size))

@@ -28,18 +28,21 @@ class Learner:
         self.optimizer = optimizer.build(self.parameters) if self.parameters else None
         self.clip_norm = clip_norm
         self.base_lr = getattr(optimizer, "lr", 0.0)
+        self._named = list(self.modules.items())
         self.learning = frozenset(self.modules)
         self._travel: tuple[Tensor, ...] = ()
         self._travel_key: tuple[bool, int] | None = None
         self.random = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.modules.modules())
 
     def train(self, training: bool) -> None:
-        """Switch the layers' mode; free where they are in it. Frozen modules stay in inference."""
-        if self.modules.training == training:
-            return
-        self.modules.train(training)
-        for name in self.modules.keys() - self.learning:
-            self.modules[name].eval()
+        """Switch the layers' mode; free where they are in it. Frozen modules stay in inference.
+
+        Each module is asked, since another learner may hold it too and have switched it.
+        """
+        for name, module in self._named:
+            wanted = training and name in self.learning
+            if module.training != wanted:
+                module.train(wanted)
 
     def learn(self, names: frozenset[str]) -> None:
         """Let only the named modules learn from here on (a phase freezes the others)."""
@@ -48,7 +51,6 @@ class Learner:
             self.learning = learning
             for name, module in self.modules.items():
                 module.requires_grad_(name in learning)
-            self.modules.eval()
 
     def set_lr_factor(self, factor: float) -> None:
         """Set the learning rate to `factor` times the configured one."""
@@ -89,7 +91,7 @@ class Learner:
         return {**self.weights(), **self.moments()}
 
     def travelling(self, *, moments: bool) -> tuple[Tensor, ...]:
-        """The live tensors that a hand-over carries; gathered once, since they are updated in place."""
+        """The live tensors that a hand-over carries; gathered once, as updates are in place."""
         key = (moments, len(self.optimizer.state) if self.optimizer else 0)
         if key != self._travel_key:
             self._travel = tuple((self.state() if moments else self.weights()).values())
@@ -105,10 +107,11 @@ class Learner:
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(state[name])
-        self._load_moments(state)
-        self._travel_key = None
+        self.load_moments(state)
 
-    def _load_moments(self, state: Mapping[str, Tensor]) -> None:
+    def load_moments(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the optimizer's part of a state."""
+        self._travel_key = None
         if self.optimizer is None:
             return
         for name, value in state.items():

@@ -1,7 +1,7 @@
 """Optimizers, learning-rate schedules and clipping, as a scenario names them.
 
-The options are torch's own under torch's names. `capturable` and `differentiable` are left out: they
-concern graphs that span a step, which a cut does not have.
+The options are torch's own under torch's names. `capturable` and `differentiable` are left out:
+they concern graphs that span a step, which a cut does not have.
 """
 
 import math
@@ -118,7 +118,7 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
 
 
 class LrScheduleConfig(Config, ABC):
-    """A factor on every learning rate, a function of the round alone (so resuming needs no state)."""
+    """A factor on every learning rate; a function of the round alone, so that it has no state."""
 
     warmup: int = Field(default=0, ge=0)
     """Rounds over which the factor first rises linearly to 1."""

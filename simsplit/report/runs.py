@@ -1,4 +1,4 @@
-"""What `show` and `compare` say of runs: one run's figures and bytes; several beside their baseline.
+"""What `show` and `compare` say of runs: one's figures and bytes; several beside their baseline.
 
 Runs that differ in nothing but their seed are one row, a mean and a spread. A row's baseline is the
 raw run that shares everything with it but the method, as the papers' "change against Raw" has it.
@@ -7,6 +7,7 @@ raw run that shares everything with it but the method, as the papers' "change ag
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,26 +21,49 @@ _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint")
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
+def heading(run: Run) -> str:
+    """Which run it is, how far it came, and why it stopped if it says so."""
+    summary = run.summary
+    finished = summary["status"] == "finished"
+    done = summary["rounds_done"] if finished else len(run.rounds)  # a killed run wrote no summary
+    status = "running, or killed" if summary["status"] == "running" else summary["status"]
+    why = f"\nwhy: {summary['reason']}" if "reason" in summary else ""
+    return f"{summary['name']}: {status}, {done} of {summary['rounds']} rounds{why}"
+
+
 def show(run: Run) -> list[Table]:
     """A run's figures and its bytes by leg."""
     summary = run.summary
+    if summary["status"] != "finished":
+        summary = {**summary, "last": _latest(run)}
     tables = [_figures(summary), _bytes(run)]
     return [table for table in tables if table.rows]
 
 
+def _latest(run: Run) -> dict[str, float]:
+    """The figures of the last evaluated round of a run that has not finished."""
+    columns = map(str, run.rounds.columns)
+    figures = [name for name in columns if name.startswith(("test_", "validation_"))]
+    evaluated = run.rounds.dropna(subset=figures)
+    if evaluated.empty:
+        return {}
+    return {name: float(evaluated[name].iloc[-1]) for name in ("round", *figures)}
+
+
 def _figures(summary: dict[str, Any]) -> Table:
-    """Last, best on validation, and best on test, a row each."""
+    """Last, best on validation, and best on test beside each other, a row per figure."""
     named = {
         "last": "last round",
         "best_on_validation": "best on validation",
         "best_on_test": "best on test (as papers select)",
     }
     chosen = {title: summary[key] for key, title in named.items() if summary.get(key)}
-    metrics = list(dict.fromkeys(name for row in chosen.values() for name in row))
+    figures = dict.fromkeys(name for values in chosen.values() for name in values)
     rows = [
-        (title, *(_cell(name, row.get(name)) for name in metrics)) for title, row in chosen.items()
+        (name.replace("_", " "), *(_cell(name, values.get(name)) for values in chosen.values()))
+        for name in figures
     ]
-    return Table("", ("", *(name.replace("_", " ") for name in metrics)), rows)
+    return Table("", ("", *chosen), rows)
 
 
 def _bytes(run: Run) -> Table:
@@ -59,7 +83,7 @@ def _bytes(run: Run) -> Table:
                 (leg, f"{int(of_leg['packets'].sum()):,}", f"{nbytes:,}", size(nbytes), share)
             )
     rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
-    return Table("", ("leg", "packets", "bytes", "", "share"), rows)
+    return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 
 def _cell(name: str, value: float | None) -> str:
@@ -74,22 +98,53 @@ def compare(runs: Sequence[Run], figure: str = "best_on_validation") -> Table:
     """A row per group of runs alike but for their seed: accuracy, change against Raw, bytes.
 
     `figure` is which of a run's rounds to quote: last, best_on_validation or best_on_test. A run
-    without validation data is quoted at its last round.
+    without validation data is quoted at its last round. What would be the same in every row, or
+    empty, is left out.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
+        _refuse_unfinished(run)
         groups.setdefault(_key(run, _INCIDENTAL), []).append(run)
     baselines = {
         _key(group[0], (*_INCIDENTAL, "method")): group
         for group in groups.values()
         if _methods(group[0]) == "raw"
     }
-    columns = ("run", "method", "seeds", "accuracy", "balanced", "change", "bytes", "of Raw")
     rows = [
         _compared(group, baselines.get(_key(group[0], (*_INCIDENTAL, "method"))), figure)
         for group in groups.values()
     ]
-    return Table("", columns, rows)
+    title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
+    return _without_idle(Table(title, tuple(_COLUMNS), rows, "".join(_COLUMNS.values())))
+
+
+_COLUMNS = {
+    "run": "l",
+    "setting": "l",
+    "method": "l",
+    "seeds": "r",
+    "accuracy": "r",
+    "balanced": "r",
+    "change": "r",
+    "bytes": "r",
+    "of Raw": "r",
+}
+
+
+def _without_idle(table: Table) -> Table:
+    """Without the columns that are empty, and without the setting where it is always the same."""
+    kept = [
+        index
+        for index, column in enumerate(table.columns)
+        if any(cells := [row[index] for row in table.rows])
+        and (column != "setting" or len(set(cells)) > 1)
+    ]
+
+    def pick(cells: Sequence[str]) -> tuple[str, ...]:
+        return tuple(cells[index] for index in kept)
+
+    rows = [pick(row) for row in table.rows]
+    return Table(table.title, pick(table.columns), rows, "".join(pick(table.align)))
 
 
 def _compared(group: list[Run], baseline: list[Run] | None, figure: str) -> tuple[str, ...]:
@@ -99,11 +154,13 @@ def _compared(group: list[Run], baseline: list[Run] | None, figure: str) -> tupl
     nbytes = statistics.fmean(run.summary["bytes"]["total"] for run in group)
     change = ratio = ""
     if baseline is not None:
-        base = statistics.fmean(_values(baseline, figure, "accuracy"))
-        change = f"{100 * (statistics.fmean(accuracy) - base):+.2f}" if baseline != group else ""
+        base = _values(baseline, figure, "accuracy")
+        if baseline is not group and base and accuracy:
+            change = f"{100 * (statistics.fmean(accuracy) - statistics.fmean(base)):+.2f}"
         ratio = f"{nbytes / statistics.fmean(r.summary['bytes']['total'] for r in baseline):.3f}"
     return (
         group[0].summary["name"],
+        _setting(group[0]),
         _methods(group[0]),
         str(len(group)),
         spread(accuracy),
@@ -123,17 +180,15 @@ def spread(values: Iterable[float]) -> str:
     return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
 
 
+def _refuse_unfinished(run: Run) -> None:
+    status = run.summary.get("status")
+    if status != "finished":
+        raise RunError(f"{run.path} has not finished (it is {status}); go on with it with --resume")
+
+
 def _values(group: list[Run], figure: str, metric: str) -> list[float]:
-    found = []
-    for run in group:
-        if run.summary.get("status") != "finished":
-            raise RunError(
-                f"{run.path} has not finished ({run.summary.get('status')}); --resume it first"
-            )
-        row = run.summary.get(figure) or run.summary["last"]
-        if f"test_{metric}" in row:
-            found.append(row[f"test_{metric}"])
-    return found
+    rows = [run.summary.get(figure) or run.summary["last"] for run in group]
+    return [row[f"test_{metric}"] for row in rows if f"test_{metric}" in row]
 
 
 def _scenario(run: Run) -> dict[str, Any]:
@@ -143,7 +198,20 @@ def _scenario(run: Run) -> dict[str, Any]:
 
 def _key(run: Run, without: tuple[str, ...]) -> str:
     values = {name: value for name, value in _scenario(run).items() if name not in without}
+    if "method" in values:  # `[{kind: raw}]` is the same as an empty list
+        values["method"] = [method for method in values["method"] if method["kind"] != "raw"]
     return json.dumps(values, sort_keys=True)
+
+
+def _setting(run: Run) -> str:
+    """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla`."""
+    scenario = _scenario(run)
+    source, partition = scenario["data"]["source"], scenario["data"]["partition"]
+    name = Path(source.get("path") or source.get("name") or source["kind"]).name
+    alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
+    heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
+    vanilla = ["vanilla"] if scenario["topology"] == "vanilla" else []
+    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla])
 
 
 def _methods(run: Run) -> str:

@@ -14,29 +14,44 @@ Format = Literal["table", "markdown", "csv", "latex"]
 
 @dataclass(frozen=True)
 class Table:
-    """A title, column names, and rows of cells; the first column is text, the others numbers."""
+    """A title, column names, and rows of cells.
+
+    `align` has a letter a column, as LaTeX has it: `l` for text, `r` for numbers. Without it the
+    first column is text and the others are numbers.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    align: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.align:
+            object.__setattr__(self, "align", "l" + "r" * (len(self.columns) - 1))
+        assert len(self.align) == len(self.columns), "a letter a column"
 
     def rich(self) -> "rich.table.Table":
         """For a terminal."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
+        from rich.text import Text
 
-        table = RichTable(title=self.title or None, box=SIMPLE_HEAD, title_justify="left")
-        for index, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        # as Text: cells hold brackets of their own, which rich would take for its markup
+        title = Text(self.title) if self.title else None
+        table = RichTable(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for index, (column, side) in enumerate(zip(self.columns, self.align, strict=True)):
+            justify: Literal["left", "right"] = "left" if side == "l" else "right"
+            table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=index == 0)
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         return table
 
     def markdown(self) -> str:
         """A pipe table."""
-        rule = ["---", *["---:"] * (len(self.columns) - 1)]
-        lines = [self.columns, rule, *self.rows]
-        return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        rule = ["---" if side == "l" else "---:" for side in self.align]
+        cells = [[cell.replace("|", r"\|") for cell in row] for row in (self.columns, *self.rows)]
+        lines = [cells[0], rule, *cells[1:]]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def csv(self) -> str:
         """Comma-separated values."""
@@ -46,12 +61,11 @@ class Table:
 
     def latex(self) -> str:
         """A booktabs tabular."""
-        columns = "l" + "r" * (len(self.columns) - 1)
         header, *rows = [
             " & ".join(_escaped(cell) for cell in cells) + r" \\"
             for cells in (self.columns, *self.rows)
         ]
-        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", header, r"\midrule", *rows]
+        lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
     def text(self, form: Format) -> str:
@@ -64,9 +78,12 @@ class Table:
         return forms[form]()
 
 
+_LATEX = str.maketrans(
+    {character: "\\" + character for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}"}
+)
+
+
 def _escaped(cell: str) -> str:
-    cell = cell.replace("\\", r"\textbackslash{}")
-    for character in "&%$#_{}":
-        if character not in "{}" or "textbackslash" not in cell:
-            cell = cell.replace(character, "\\" + character)
-    return cell.replace("±", r"$\pm$").replace("×", r"$\times$").replace("−", "-")
+    return cell.translate(_LATEX)

@@ -37,7 +37,7 @@ class Exchange(ABC):
         if counted and tensors:
             for client in clients:
                 self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
-        self.pool.call("hear", {client: (announced,) for client in clients})
+        self.pool.call("hear", dict.fromkeys(clients, (announced,)))
 
     def hand_over(self, client: ClientId, round_number: int) -> None:
         """Bring what the clients share from its holder to `client`, if that is another."""

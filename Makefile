@@ -1,0 +1,41 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make their own .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test check lint types imports tests bench clean
+
+demo: $(VENV)/.installed          ## install, and run the quickstart
+	$(BIN)/simsplit run scenarios/quickstart.yaml
+
+test: check                       ## everything that CI runs
+
+check: lint types imports tests
+
+lint: $(VENV)/.tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.tested
+	$(BIN)/mypy
+
+imports: $(VENV)/.tested
+	$(BIN)/lint-imports
+
+tests: $(VENV)/.tested            ## the whole suite, slow tests included
+	$(BIN)/python -m pytest -m "" -q
+
+bench: $(VENV)/.installed
+	$(BIN)/simsplit bench
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

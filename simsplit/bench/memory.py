@@ -1,0 +1,45 @@
+"""A process of its own that holds many clients after a step each, and prints what that takes."""
+
+import gc
+from pathlib import Path
+
+import torch
+
+from simsplit.assembly import Assembler
+from simsplit.bench.overhead import random_data
+from simsplit.methods.base import Phase
+from simsplit.scenario import parse
+
+
+def main(model: str, clients: int) -> None:
+    """Print resident bytes, and the bytes of one client's head, tail and optimizer state."""
+    torch.set_num_threads(1)
+    shape = (3, 32, 32) if model == "resnet18" else (1, 28, 28)
+    given = parse(
+        {
+            "data": {"source": {"kind": "folder", "path": "random"}},
+            "model": {"kind": model},
+            "clients": {"count": clients, "heads": "per_client"},
+            "train": {"batch_size": 4},
+        }
+    )
+    parts = Assembler(
+        given, random_data(shape, clients, total=4000), torch.device("cpu")
+    ).assemble()
+    parts.server.enter(Phase("train", rounds=1), 1.0)
+    for client in parts.clients:
+        parts.exchange.train(client, 1)
+    gc.collect()
+    state = parts.pool.ask(0, "state")
+    owned = sum(tensor.nbytes for tensor in state.values())
+    print(_resident_bytes(), owned)  # noqa: T201 - the parent reads it
+
+
+def _resident_bytes() -> int:
+    """Resident memory now, from /proc."""
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        if line.startswith("VmRSS")
+    )
+    return int(line.split()[1]) * 1024

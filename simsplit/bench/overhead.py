@@ -1,0 +1,246 @@
+"""What the split costs over a plain loop, what many clients cost over one, and their memory.
+
+Blocks of steps of the two sides alternate (A B, B A, ...) in one process on the same batches, so a
+machine whose speed drifts, drifts for both; quoted is the median of the pairs' ratios, with the
+quartiles. Both sides must end at the same loss, or the comparison means nothing.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from simsplit.assembly import Assembler, Assembly
+from simsplit.bench.plain import PlainLoop
+from simsplit.data import DataInfo, Prepared, Samples
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import Phase
+from simsplit.packets import ClientId
+from simsplit.report.tables import Table
+from simsplit.scenario import Scenario, parse
+
+Say = Callable[[str], None]
+Figures = dict[str, object]
+
+RESNET = {"kind": "resnet18"}
+SIMPLE = {"kind": "simplecnn"}
+PROJECTION = [{"kind": "lightsplit", "ratio": 8}]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: what runs, how many steps a block has, how many pairs of blocks."""
+
+    name: str
+    model: dict[str, Any]
+    batch_size: int
+    method: list[dict[str, Any]]
+    target: float
+    steps: int
+    pairs: int = 15
+
+
+SPLIT = [
+    Case("ResNet-18, batch 64, raw", RESNET, 64, [], 1.02, 4),
+    Case("ResNet-18, batch 64, LightSplit", RESNET, 64, PROJECTION, 1.02, 4),
+    Case("SimpleCNN, batch 64, raw", SIMPLE, 64, [], 1.05, 30, 25),
+    Case("SimpleCNN, batch 64, LightSplit", SIMPLE, 64, PROJECTION, 1.05, 30, 25),
+    Case("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, 25),
+    Case("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, 25),
+]
+CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 100, 15)
+
+
+def overhead(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
+    """The three measurements, a table each."""
+    where = torch.device(device)
+    yield _against_plain(where, quick, say)
+    yield _many_against_one(where, quick, say)
+    yield _memory(say)
+
+
+def _against_plain(device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    for case in SPLIT:
+        say(f"overhead: {case.name} ...")
+        assembler, parts = _assembled(case, device, clients=10)
+        plain = PlainLoop(assembler, _feeds(parts))
+        sides = _Side(_stepper(parts), parts.clients), _Side(plain.train, parts.clients)
+        measured = _interleaved(sides, case, device, quick)
+        _same_loss(parts, plain)
+        rows.append(_row(case.name, measured, case.target))
+        figures[case.name] = measured | {"target": case.target}
+    return Table(
+        "the split against a plain loop (10 clients, shared head, round robin)", _COLUMNS, rows
+    ), figures
+
+
+def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    for heads, label in (("shared", "SCH"), ("per_client", "PCH")):
+        name = f"{CROWD.name}, {label}"
+        say(f"overhead: {name} ...")
+        crowd, one = (
+            _assembled(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1)
+        )
+        sides = _Side(_stepper(crowd), crowd.clients), _Side(_stepper(one), one.clients)
+        measured = _interleaved(sides, CROWD, device, quick)
+        rows.append(_row(name, measured, CROWD.target))
+        figures[name] = measured | {"target": CROWD.target}
+    return Table("many clients against one, equal samples", _COLUMNS, rows), figures
+
+
+_COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
+
+
+def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
+    return (
+        name,
+        f"{measured['ratio']:.3f}",
+        f"{measured['low']:.3f}-{measured['high']:.3f}",
+        f"{target:.2f}",
+        f"{measured['ms']:.2f}",
+        f"{measured['against_ms']:.2f}",
+    )
+
+
+def _interleaved(
+    sides: tuple["_Side", "_Side"], case: Case, device: torch.device, quick: bool
+) -> dict[str, float]:
+    """Times of both sides in alternating blocks, and the quartiles of their ratios."""
+    pairs = 3 if quick else case.pairs
+    steps = max(2, case.steps // 10) if quick else case.steps
+    for side in sides:
+        side.seconds(steps, device)
+    times: list[tuple[float, float]] = []
+    for pair in range(pairs):
+        if pair % 2 == 0:
+            first = sides[0].seconds(steps, device)
+            times.append((first, sides[1].seconds(steps, device)))
+        else:
+            second = sides[1].seconds(steps, device)
+            times.append((sides[0].seconds(steps, device), second))
+    ratios = sorted(first / second for first, second in times)
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return {
+        "ratio": middle,
+        "low": low,
+        "high": high,
+        "ms": 1000 * statistics.median(first for first, _ in times) / steps,
+        "against_ms": 1000 * statistics.median(second for _, second in times) / steps,
+        "pairs": pairs,
+        "threads": torch.get_num_threads(),
+    }
+
+
+class _Side:
+    """One side of a comparison: clients that take their turns, block after block."""
+
+    def __init__(self, step: Callable[[ClientId], None], clients: range) -> None:
+        self.step, self.turns = step, cycle(clients)
+
+    def seconds(self, steps: int, device: torch.device) -> float:
+        """What the next `steps` steps take."""
+        _synchronise(device)
+        started = time.perf_counter()
+        for client in islice(self.turns, steps):
+            self.step(client)
+        _synchronise(device)
+        return time.perf_counter() - started
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _same_loss(parts: Assembly, plain: PlainLoop) -> None:
+    """Both sides have trained on the same batches: their mean losses must agree."""
+    reports = [report for client in parts.clients if (report := parts.exchange.report(client))]
+    samples = sum(report["samples"] for report in reports)
+    split = sum(report["train_loss"] * report["samples"] for report in reports) / samples
+    joint = plain.loss_sum.item() / samples
+    if abs(split - joint) > 1e-3 * abs(joint):
+        raise ProtocolError(f"the split ends at loss {split:.6f}, the plain loop at {joint:.6f}")
+
+
+def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
+    """One turn of a client as the experiment takes it."""
+
+    def step(client: ClientId) -> None:
+        parts.exchange.hand_over(client, 1)
+        parts.exchange.train(client, 1)
+
+    return step
+
+
+def _assembled(
+    case: Case, device: torch.device, *, clients: int, heads: str = "shared"
+) -> tuple[Assembler, Assembly]:
+    given = _scenario(case, clients, heads)
+    shape = (3, 32, 32) if case.model["kind"] == "resnet18" else (1, 28, 28)
+    assembler = Assembler(given, random_data(shape, clients, total=6400), device)
+    parts = assembler.assemble()
+    parts.exchange.announce(parts.clients, counted=False)
+    parts.server.enter(Phase("train", rounds=1), 1.0)
+    return assembler, parts
+
+
+def _scenario(case: Case, clients: int, heads: str) -> Scenario:
+    return parse(
+        {
+            "data": {"source": {"kind": "folder", "path": "random"}},
+            "model": case.model,
+            "clients": {"count": clients, "heads": heads},
+            "method": case.method,
+            "train": {"batch_size": case.batch_size},
+        }
+    )
+
+
+def random_data(shape: tuple[int, int, int], clients: int, *, total: int) -> Prepared:
+    """Noise with labels, dealt evenly: time does not depend on what an image shows."""
+    rng = np.random.default_rng(0)
+    inputs = torch.from_numpy(rng.integers(0, 256, (total, *shape), dtype=np.uint8))
+    samples = Samples(inputs, torch.from_numpy(rng.integers(0, 10, total)))
+    parts = [np.arange(client, total, clients) for client in range(clients)]
+    mean, std = (0.5,) * shape[0], (0.25,) * shape[0]
+    few = samples.take(np.arange(10))
+    return Prepared("random", DataInfo(shape, 10), samples, None, None, few, parts, mean, std)
+
+
+def _feeds(parts: Assembly) -> dict[ClientId, Any]:
+    return {client: parts.pool.ask(client, "feed", "private") for client in parts.clients}
+
+
+def _memory(say: Say) -> tuple[Table, Figures]:
+    """Resident memory of a process per further client with its own head, against what it owns."""
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    for model, count in (("resnet18", 100), ("simplecnn", 400)):
+        say(f"overhead: memory per client, {model} ...")
+        few, many = (_resident(model, clients) for clients in (10, 10 + count))
+        each = (many["resident"] - few["resident"]) / count
+        owned = few["owned"]
+        figures[f"memory, {model}"] = {"bytes": each, "owned": owned, "ratio": each / owned}
+        rows.append(
+            (model, f"{each / 1024:.1f}", f"{owned / 1024:.1f}", f"{each / owned:.3f}", "1.10")
+        )
+    columns = ("own head and tail", "KiB per further client", "KiB it owns", "ratio", "target")
+    return Table("memory per further client", columns, rows), figures
+
+
+def _resident(model: str, clients: int) -> dict[str, float]:
+    code = f"from simsplit.bench.memory import main; main({model!r}, {clients})"
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    resident, owned = out.stdout.split()
+    return {"resident": float(resident), "owned": float(owned)}

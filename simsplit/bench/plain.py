@@ -1,0 +1,50 @@
+"""The physical limit: the joint network, one optimizer, no cut, the same batches in the same order.
+
+A method's own layers stand in the network, as they are real work in either case.
+"""
+
+import torch
+from torch import nn
+
+from simsplit.assembly import Assembler
+from simsplit.methods.base import Step
+from simsplit.methods.stack import Stack
+from simsplit.packets import ClientId
+from simsplit.parties.feed import Feed
+
+
+class AtTheCut(nn.Module):
+    """Both halves of the methods as one layer."""
+
+    def __init__(self, client: Stack, server: Stack) -> None:
+        super().__init__()
+        self.client, self.server = client, server
+        self.learned = nn.ModuleList([client.modules, server.modules])
+        self.step = Step(client=0, round=0, number=0, seed=0)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        """Encode and lift, with no wire between."""
+        return self.server.lift(self.client.encode(z, self.step), self.step)
+
+
+class PlainLoop:
+    """What one would write by hand."""
+
+    def __init__(self, assembler: Assembler, feeds: dict[ClientId, Feed]) -> None:
+        model, cut = assembler.joint()
+        self.net = nn.Sequential(model.head, AtTheCut(*cut), model.trunk, model.tail)
+        self.net.train()
+        self.optimizer = assembler.scenario.train.server.build(self.net.parameters())
+        self.feeds = feeds
+        self.taken = dict.fromkeys(feeds, 0)
+        self.loss_sum = torch.zeros((), device=assembler.device)
+
+    def train(self, client: ClientId) -> None:
+        """One step on a client's next batch."""
+        batch = self.feeds[client].batch(self.taken[client])
+        self.taken[client] += 1
+        loss = nn.functional.cross_entropy(self.net(batch.inputs), batch.labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.loss_sum += loss.detach() * len(batch.labels)

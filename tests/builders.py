@@ -1,0 +1,56 @@
+"""Small scenarios and runs that many tests need; each test says what it changes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from simsplit.experiment import Experiment
+from simsplit.progress import Silent
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario_files import merge
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 3,
+    "data": {"source": "digits", "train_samples": 90, "test_samples": 40},
+    "model": {"kind": "simplecnn"},
+    "clients": {"count": 3},
+    "schedule": {"kind": "round_robin", "rounds": 2},
+    "train": {"batch_size": 16},
+    "threads": 1,
+}
+
+
+def scenario(**changes: Any) -> Scenario:
+    """A tiny scenario on scikit-learn's digits, with fields merged over it."""
+    return parse(merge(TINY, changes))
+
+
+def experiment(given: Scenario, path: Path) -> Experiment:
+    """The assembled parts of a run, not started."""
+    return Experiment(given, path, Silent())
+
+
+def finished(given: Scenario, path: Path) -> Experiment:
+    """An experiment that has run to its end."""
+    made = experiment(given, path)
+    made.run(resume=False)
+    return made
+
+
+def image_folder(
+    path: Path, *, channels: int = 3, size: int = 32, classes: int = 4, each: int = 10
+) -> Path:
+    """Random images in train/ and test/, a folder per class."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", each), ("test", 2)):
+        for label in range(classes):
+            folder = path / part / f"class{label}"
+            folder.mkdir(parents=True)
+            for index in range(count):
+                shape = (size, size) if channels == 1 else (size, size, channels)
+                pixels = rng.integers(0, 256, shape, dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{index}.png")
+    return path

@@ -1,0 +1,154 @@
+"""What the method contracts run on, with the shapes and bytes that must come of it.
+
+All numbers are worked out by hand for the cut and the batch below: a case that a change makes fail
+is mended by working them out again, not by copying what was got.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from contracts.method_probes import PROBES, ProbeConfig
+
+from simsplit.methods import METHODS, MethodConfig
+
+CUT, FEATURES = (8, 4, 4), (32,)
+BATCH = 6
+RAW = (BATCH * 128 * 4, BATCH * 32 * 4)
+BOTH = ("smashed", "features")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A list of methods and what must come of it."""
+
+    configs: tuple[MethodConfig, ...]
+    smashed: tuple[int, ...] = CUT
+    """Per sample, the shape after `encode` on the smashed leg."""
+    features: tuple[int, ...] = FEATURES
+    nbytes: tuple[int, int] = RAW
+    """Of a batch, one way, on the smashed and on the feature leg."""
+    num_messages: int = 1
+    """Of a gradient."""
+    rows: Callable[[int], int] = lambda n: n
+    """How many rows cross for a batch of n."""
+    seeded: bool = False
+    """Whether the seed that the sides are built from moves what crosses."""
+    noisy: bool = False
+    """Whether each step draws anew."""
+    error: float = 0.0
+    """Of unpack(pack(x)), at most, as a share of the sample's largest magnitude."""
+
+    def __str__(self) -> str:
+        return "+".join(_name(config) for config in self.configs)
+
+
+def _name(config: MethodConfig) -> str:
+    fields = config.model_dump(exclude_defaults=True, exclude={"kind"}).values()
+    shown = ["-".join(value) if isinstance(value, tuple) else str(value) for value in fields]
+    return ":".join([config.kind, *shown])
+
+
+def of(kind: str, **fields) -> MethodConfig:
+    """A registered method's config, or a probe's."""
+    return ProbeConfig(kind=kind, **fields) if kind in PROBES else METHODS[kind](**fields)
+
+
+def lightsplit(smashed: int | None, features: int | None = None, **fields) -> Case:
+    """A LightSplit case by the values per sample on the legs that it acts on."""
+    expected = {"nbytes": (BATCH * (smashed or 128) * 4, BATCH * (features or 32) * 4)}
+    expected |= {"smashed": (smashed,)} if smashed else {}
+    expected |= {"features": (features,)} if features else {}
+    return Case((of("lightsplit", **fields),), seeded=True, **expected)
+
+
+def cast(to: str, nbytes: tuple[int, int], error: float, **fields) -> Case:
+    return Case((of("cast", to=to, **fields),), nbytes=nbytes, error=error, noisy=to == "int8")
+
+
+CASES: dict[str, list[Case]] = {
+    "raw": [Case((of("raw"),)), Case(())],
+    "lightsplit": [
+        lightsplit(16),
+        lightsplit(128, ratio=1),
+        lightsplit(1, ratio=100),
+        lightsplit(5, k=5, projection="uniform", broadcast="matrix"),
+        lightsplit(21, k=21, projection="hadamard"),  # not a multiple of either factor, 8 and 16
+        lightsplit(16, lift="learned", hidden=7),
+        lightsplit(None, 5, k=5, legs=("features",)),
+        lightsplit(16, 4, legs=BOTH, broadcast="matrix"),
+        lightsplit(32, 8, ratio=4, legs=BOTH, projection="hadamard", lift="learned", hidden=7),
+    ],
+    "learned1x1": [
+        Case((of("learned1x1"),), (1, 4, 4), nbytes=(6 * 16 * 4, RAW[1]), seeded=True),
+        Case((of("learned1x1", ratio=3),), (2, 4, 4), nbytes=(6 * 32 * 4, RAW[1]), seeded=True),
+        Case((of("learned1x1", ratio=99),), (1, 4, 4), nbytes=(6 * 16 * 4, RAW[1]), seeded=True),
+        Case((of("learned1x1", legs=BOTH),), (1, 4, 4), (4,), (6 * 16 * 4, 6 * 4 * 4), seeded=True),
+    ],
+    "cast": [
+        cast("fp16", (6 * 128 * 2, RAW[1]), 2**-11),
+        cast("bf16", (6 * 128 * 2, RAW[1]), 2**-8),
+        cast("int8", (6 * 128 + 6 * 4, RAW[1]), 1 / 127),
+        cast("int8", (6 * 128 + 6 * 4, 6 * 32 + 6 * 4), 1 / 127, legs=BOTH),
+        cast("fp16", (RAW[0], 6 * 32 * 2), 2**-11, legs=("features",)),
+    ],
+    "wcc": [
+        Case((of("wcc"),)),
+        Case((of("wcc", weight=0.5, normalise=True),)),
+        Case((of("wcc", weight=0),)),
+    ],
+}
+
+PROBE_CASES = [
+    Case((of("support"),), nbytes=(8 * 128 * 4, 8 * 32 * 4), rows=lambda n: n + 2),
+    Case((of("twice"), of("wcc")), nbytes=(2 * RAW[0], 2 * RAW[1]), rows=lambda n: 2 * n),
+    Case((of("top_half", legs=BOTH),), nbytes=(6 * 64 * 8, 6 * 16 * 8), error=1),
+    Case((of("blur"),), num_messages=2, noisy=True),
+    Case((of("penalty"),)),
+    Case((of("keyed", legs=BOTH),), seeded=True),
+    Case((of("warm"),)),
+]
+
+COMPOSITIONS = [
+    Case((of("lightsplit"), of("wcc")), (16,), nbytes=(6 * 16 * 4, RAW[1]), seeded=True),
+    Case((of("wcc"), of("lightsplit")), (16,), nbytes=(6 * 16 * 4, RAW[1]), seeded=True),
+    Case(
+        (of("lightsplit", legs=BOTH), of("cast", to="int8", legs=BOTH)),
+        (16,),
+        (4,),
+        (6 * 16 + 6 * 4, 6 * 4 + 6 * 4),
+        seeded=True,
+        noisy=True,
+        error=1 / 127,
+    ),
+    Case(
+        (of("learned1x1", legs=BOTH), of("cast")),
+        (1, 4, 4),
+        (4,),
+        (6 * 16 * 2, 6 * 4 * 4),
+        seeded=True,
+        error=2**-11,
+    ),
+    Case((of("learned1x1", ratio=2), of("lightsplit")), (8,), nbytes=(192, RAW[1]), seeded=True),
+    Case((of("blur"), of("blur"), of("penalty")), num_messages=4, noisy=True),
+    # int8 values of the 8 that are kept, their places in int32, a scale
+    Case(
+        (of("lightsplit"), of("top_half"), of("cast", to="int8")),
+        (16,),
+        nbytes=(6 * 8 + 6 * 8 * 4 + 6 * 4, RAW[1]),
+        seeded=True,
+        noisy=True,
+        error=1,
+    ),
+    Case(
+        (of("support"), of("keyed"), of("lightsplit", k=3), of("blur"), of("cast", to="bf16")),
+        (3,),
+        nbytes=(8 * 3 * 2, 8 * 32 * 4),
+        rows=lambda n: n + 2,
+        num_messages=2,
+        seeded=True,
+        noisy=True,
+        error=2**-8,
+    ),
+]
+
+EVERY_CASE = [*(case for cases in CASES.values() for case in cases), *PROBE_CASES, *COMPOSITIONS]

@@ -1,0 +1,135 @@
+"""Split training equals a plain loop over the joint network with one optimizer, bit for bit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import finished, image_folder, scenario
+from torch import nn
+
+from simsplit.data import Batcher, Prepared, batch_indices, prepare
+from simsplit.scenario import Scenario
+
+SGD = {"kind": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4}
+ADAM = {"kind": "adam", "lr": 2e-3, "amsgrad": True}
+CASES: dict[str, dict[str, Any]] = {
+    "one client, sgd": {"clients": {"count": 1}, "train": {"client": SGD, "server": SGD}},
+    "one client, adam": {"clients": {"count": 1}, "train": {"client": ADAM, "server": ADAM}},
+    "one client, l1h": {"clients": {"count": 1}, "model": {"cut": "l1h"}},
+    "one client, vanilla": {"clients": {"count": 1}, "topology": "vanilla"},
+    "shared head, three in turn": {"train": {"client": ADAM, "server": ADAM}},
+    "shared head, one after another": {"schedule": {"kind": "per_client", "rounds": 2}},
+    "shared head, unequal parts": {"data": {"partition": {"kind": "dirichlet", "alpha": 0.3}}},
+    "shared head, vanilla": {"topology": "vanilla"},
+    "shared head, raw named": {"method": [{"kind": "raw"}]},
+    "shared head, moments of one's own that plain sgd has none of": {
+        "clients": {"handover": "weights"},
+        "model": {"cut": "l2h"},  # whose BatchNorm an evaluation must leave in training mode
+        "train": {"client": {"kind": "sgd", "lr": 0.05}, "server": {"kind": "sgd", "lr": 0.05}},
+    },
+    "augmented": {"data": {"augment": ["crop", "flip"]}, "clients": {"count": 1}},
+    "learning rate falls": {"train": {"lr_schedule": {"kind": "step", "every": 1, "gamma": 0.5}}},
+}
+
+
+def turns(given: Scenario, data: Prepared) -> Iterator[tuple[int, int, int, torch.Tensor]]:
+    """(round, client, number of the client's batch, rows) as the schedules are defined."""
+    taken = [0] * given.clients.count
+    for round_number in range(1, 3):
+        cut = [
+            batch_indices(
+                torch.as_tensor(part),
+                given.train.batch_size,
+                given.seed,
+                client,
+                round_number - 1,
+                drop_last=False,
+            )
+            for client, part in enumerate(data.parts)
+        ]
+        if given.schedule.kind == "per_client":
+            order = [(c, b) for c, batches in enumerate(cut) for b in range(len(batches))]
+        else:
+            laps = max(len(batches) for batches in cut)
+            order = [(c, b) for b in range(laps) for c in range(len(cut)) if b < len(cut[c])]
+        for client, batch in order:
+            yield round_number, client, taken[client], cut[client][batch]
+            taken[client] += 1
+
+
+def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """The joint network's weights after training, and each round's mean loss."""
+    from simsplit.seeds import rng_for
+
+    data = prepare(given.data, given.clients.count, given.seed)
+    model = given.model.build(data.info.shape, data.info.classes, given.seed)
+    net = nn.Sequential(model.head, model.trunk, model.tail)
+    optimizer = given.train.client.build(net.parameters())
+    base = optimizer.param_groups[0]["lr"]
+    batcher = Batcher(data.train, mean=data.mean, std=data.std, augment=given.data.augment)
+    sums = {1: [0.0, 0], 2: [0.0, 0]}
+    for round_number, client, number, rows in turns(given, data):
+        optimizer.param_groups[0]["lr"] = base * given.train.lr_schedule.factor(round_number, 2)
+        rng = rng_for(given.seed, "augment", client, number) if given.data.augment else None
+        batch = batcher.batch(rows, rng)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(batch.inputs), batch.labels)
+        loss.backward()
+        optimizer.step()
+        sums[round_number][0] += loss.item() * len(rows)
+        sums[round_number][1] += len(rows)
+    names = ("head", "trunk", "tail")
+    weights = {
+        f"{names[int(name[0])]}{name[1:]}": tensor for name, tensor in net.state_dict().items()
+    }
+    return weights, [total / count for total, count in sums.values()]
+
+
+def split_weights(run: Any) -> dict[str, torch.Tensor]:
+    """The same names from the two sides of a run."""
+    shared = run.parts.pool.ask(0, "shared_state") or run.parts.pool.ask(0, "state")
+    client = {name.split(".", 2)[-1]: tensor for name, tensor in shared.items()}
+    both = client | run.parts.server.learner.state()
+    return {n: t for n, t in both.items() if n.split(".")[0] in {"head", "trunk", "tail"}}
+
+
+def assert_same(given: Scenario, path: Path) -> None:
+    torch.set_num_threads(1)
+    expected, losses = plain_loop(given)
+    run = finished(given, path)
+    actual = split_weights(run)
+    assert actual.keys() == expected.keys()
+    different = [name for name in expected if not torch.equal(actual[name], expected[name])]
+    assert not different
+    from simsplit.results import Run
+
+    rounds = Run.load(path).rounds
+    assert rounds["train_loss"].tolist() == pytest.approx(losses, rel=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_split_training_equals_the_joint_network(case: str, tmp_path: Path) -> None:
+    assert_same(scenario(**CASES[case]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("l2h", ["moved", "added"])
+def test_resnet18_with_batch_norm_on_both_sides(l2h: str, tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "images", each=9)
+    source = {"kind": "folder", "path": str(folder), "size": 32}
+    given = scenario(
+        data={"source": source, "train_samples": None, "test_samples": None},
+        model={"kind": "resnet18", "l2h": l2h},
+        clients={"count": 2},
+    )
+    assert_same(given, tmp_path / "run")
+
+
+def test_different_optimizers_on_the_two_sides_are_really_two(tmp_path: Path) -> None:
+    """The oracle above could pass if the server's options were ignored: here they must matter."""
+    same = scenario(clients={"count": 1}, train={"client": SGD, "server": SGD})
+    other = scenario(clients={"count": 1}, train={"client": SGD, "server": SGD | {"lr": 0.01}})
+    first = split_weights(finished(same, tmp_path / "same"))
+    second = split_weights(finished(other, tmp_path / "other"))
+    assert not torch.equal(first["trunk.4.weight"], second["trunk.4.weight"])

@@ -1,0 +1,131 @@
+"""A run stopped at any point and resumed equals one never stopped: every table, every weight."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import experiment, finished, scenario
+
+from simsplit.checkpoints import digest_of, load
+from simsplit.experiment import Experiment
+from simsplit.progress import Silent
+from simsplit.results import Run
+from simsplit.scenario import Scenario, load_scenario
+
+TABLES = ("rounds", "clients", "wire")
+ADAM = {"kind": "adam", "lr": 2e-3}
+CASES: dict[str, dict[str, Any]] = {
+    "shared head, momentum": {},
+    "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
+    "own moments": {"clients": {"handover": "weights"}, "train": {"client": ADAM}},
+    "own heads": {"clients": {"heads": "per_client"}, "train": {"client": ADAM}},
+    "own heads, one tail": {"clients": {"heads": "per_client", "tail": "shared"}},
+    "vanilla": {"topology": "vanilla"},
+    "steps that do not end with an epoch": {"schedule": {"local_steps": 3, "rounds": 4}},
+    "learned lift, int8, augmented": {
+        "method": [
+            {"kind": "lightsplit", "lift": "learned", "hidden": 32},
+            {"kind": "cast", "to": "int8"},
+            {"kind": "wcc"},
+        ],
+        "data": {"augment": ["crop"]},
+    },
+    "checkpoints every other round": {"checkpoint": {"every": 2}},
+    "early stopping": {
+        "data": {"validation": 0.2},
+        "schedule": {"rounds": 6},
+        "stop": {"metric": "validation_loss", "patience": 1, "min_delta": 10.0},
+    },
+    "learning rate schedule": {"train": {"lr_schedule": {"kind": "cosine", "warmup": 1}}},
+}
+
+
+class StopAt(Silent):
+    """Presses Ctrl-C after so many steps of the whole run."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, done: int, total: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def total_steps(path: Path) -> int:
+    return int(Run.load(path).rounds["steps"].sum())
+
+
+def assert_equal(first: Path, second: Path) -> None:
+    for table in TABLES:
+        assert (first / f"{table}.csv").read_text() == (second / f"{table}.csv").read_text(), table
+    ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    found = load(path / "checkpoints", digest_of(load_scenario(path / "scenario.yaml").identity()))
+    assert found is not None
+    return found[0]
+
+
+def stopped(given: Scenario, path: Path, after: int, *, resume: bool = False) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(given, path, StopAt(after)).run(resume=resume)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_interrupted_and_resumed(case: str, tmp_path: Path) -> None:
+    given = scenario(**({"schedule": {"rounds": 3}} | CASES[case]))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    finished(given, whole)
+    steps = total_steps(whole)
+    stopped(given, broken, after=steps // 5)
+    stopped(given, broken, after=steps // 2, resume=True)
+    experiment(given, broken).run(resume=True)
+    assert_equal(whole, broken)
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    given = scenario()
+    finished(given, tmp_path / "run")
+    before = {f: f.read_bytes() for f in (tmp_path / "run").glob("*.csv")}
+    experiment(given, tmp_path / "run").run(resume=True)
+    assert {f: f.read_bytes() for f in (tmp_path / "run").glob("*.csv")} == before
+
+
+COMMAND = [sys.executable, "-m", "simsplit", "run"]
+
+
+def kill_when(path: Path, rounds: int, process: "subprocess.Popen[bytes]", delay: float) -> None:
+    """Pull the plug a little after so many rounds are in the table."""
+    table = path / "rounds.csv"
+    while not table.exists() or table.read_text().count("\n") <= rounds:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.005)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.07])
+def test_killed_and_resumed_from_the_command_line(delay: float, tmp_path: Path) -> None:
+    given = scenario(schedule={"rounds": 12}, clients={"heads": "per_client"})
+    file = tmp_path / "scenario.yaml"
+    file.write_text(given.yaml())
+    finished(given, tmp_path / "whole")
+    broken = tmp_path / "broken"
+    command = [*COMMAND, str(file), "--out", str(broken), "--quiet"]
+    for rounds in (2, 5):
+        resume = ["--resume"] if rounds > 2 else []
+        process = subprocess.Popen([*command, *resume])
+        kill_when(broken, rounds, process, delay)
+    subprocess.run([*command, "--resume"], check=True)
+    assert_equal(tmp_path / "whole", broken)

@@ -1,0 +1,91 @@
+"""WCC is the client's alone: no packet changes its form, no server gradient knows of it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from builders import experiment, finished, scenario
+
+from simsplit.experiment import Experiment
+from simsplit.packets import Leg, Packet
+
+PROJECTION = {"kind": "lightsplit", "ratio": 8}
+
+
+class Recorder:
+    """A tap that keeps copies."""
+
+    def __init__(self) -> None:
+        self.packets: list[Packet] = []
+
+    def observe(self, packet: Packet) -> None:
+        copies = tuple(tensor.clone() for tensor in packet.tensors)
+        self.packets.append(Packet(packet.client, packet.leg, packet.round, packet.step, copies))
+
+
+def one_step(path: Path, **changes: Any) -> tuple[Experiment, list[Packet]]:
+    made = experiment(scenario(**changes), path)
+    tap = Recorder()
+    made.parts.exchange.announce(made.clients, counted=True)
+    made.parts.wire.taps.append(tap)
+    made._enter(1)
+    made.parts.exchange.train(0, 1)
+    return made, tap.packets
+
+
+def test_one_step_differs_in_the_head_alone(tmp_path: Path) -> None:
+    plain, sent = one_step(tmp_path / "plain", method=[PROJECTION])
+    compact, sent_too = one_step(
+        tmp_path / "wcc", method=[PROJECTION, {"kind": "wcc", "weight": 0.1}]
+    )
+    assert [packet.leg for packet in sent] == [packet.leg for packet in sent_too]
+    assert [packet.nbytes for packet in sent] == [packet.nbytes for packet in sent_too]
+    for one, other in zip(sent, sent_too, strict=True):
+        assert all(map(torch.equal, one.tensors, other.tensors)), one.leg
+    assert {packet.leg for packet in sent} == {
+        Leg.SMASHED,
+        Leg.FEATURES,
+        Leg.FEATURES_GRAD,
+        Leg.SMASHED_GRAD,
+    }
+    trunk, trunk_too = plain.parts.server.learner.state(), compact.parts.server.learner.state()
+    assert all(torch.equal(trunk[name], trunk_too[name]) for name in trunk)
+    client = plain.parts.pool.ask(0, "shared_state")
+    client_too = compact.parts.pool.ask(0, "shared_state")
+    changed = {name for name in client if not torch.equal(client[name], client_too[name])}
+    assert any(name.startswith("shared.0.head") for name in changed)
+    assert not any(name.startswith("shared.0.tail") for name in changed)
+
+
+def test_weight_zero_changes_nothing_at_all(tmp_path: Path) -> None:
+    finished(scenario(method=[PROJECTION]), tmp_path / "plain")
+    zero = scenario(method=[PROJECTION, {"kind": "wcc", "weight": 0.0}])
+    finished(zero, tmp_path / "zero")
+    for table in ("rounds", "clients", "wire"):
+        one = (tmp_path / "plain" / f"{table}.csv").read_text()
+        assert one == (tmp_path / "zero" / f"{table}.csv").read_text()
+
+
+def test_the_head_gets_the_sum_of_the_two_gradients(tmp_path: Path) -> None:
+    """Against autograd through the joint network with both losses at once."""
+    changes: dict[str, Any] = {
+        "method": [{"kind": "wcc", "weight": 0.05}],
+        "clients": {"count": 1},
+        "train": {"client": {"kind": "sgd", "lr": 1.0}, "server": {"kind": "sgd", "lr": 1.0}},
+    }
+    given = scenario(**changes)
+    made, _ = one_step(tmp_path / "run", **changes)
+    data = made.data
+    model = given.model.build(data.info.shape, data.info.classes, given.seed)
+    batch = made.parts.pool.clients[0].feeds["private"].batch(0)  # type: ignore[attr-defined]
+    z = model.head(batch.inputs)
+    loss = torch.nn.functional.cross_entropy(model.tail(model.trunk(z)), batch.labels)
+    for label in batch.labels.unique():
+        of_class = z.flatten(1)[batch.labels == label]
+        loss = loss + 0.05 * (of_class - of_class.mean(0)).square().sum(1).mean()
+    loss.backward()
+    state = made.parts.pool.ask(0, "shared_state")
+    for name, parameter in model.head.named_parameters():
+        assert parameter.grad is not None
+        stepped = parameter.detach() - parameter.grad
+        torch.testing.assert_close(state[f"shared.0.head.{name}"], stepped, atol=1e-5, rtol=1e-4)

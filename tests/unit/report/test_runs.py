@@ -1,0 +1,180 @@
+import json
+import shutil
+
+import pytest
+
+from simsplit.errors import RunError
+from simsplit.report.runs import compare, heading, show, spread
+from simsplit.results import Run
+
+LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}
+
+
+def scored(value):
+    return {"test_accuracy": value, "test_balanced_accuracy": value - 0.1}
+
+
+def cells(table):
+    """run -> column -> cell."""
+    return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def unfinished(finished_run, path, rounds_kept, **summary):
+    shutil.copytree(finished_run.path, path)
+    facts = {"name": "cut", "status": "running", "rounds_done": 0, "rounds": 5, **summary}
+    (path / "summary.json").write_text(json.dumps(facts))
+    for table in ("rounds", "wire"):
+        lines = (path / f"{table}.csv").read_text().splitlines(keepends=True)
+        (path / f"{table}.csv").write_text("".join(lines if rounds_kept else lines[:1]))
+    return Run.load(path)
+
+
+def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run):
+    figures, legs = show(finished_run)
+    summary = finished_run.summary
+    assert heading(finished_run) == "finished: finished, 1 of 1 rounds"
+    assert figures.columns == (
+        "", "last round", "best on validation", "best on test (as papers select)"
+    )  # fmt: skip
+    shown = {name: rest for name, *rest in figures.rows}
+    assert list(shown)[:2] == ["round", "validation accuracy"]
+    assert shown["round"] == ["1", "1", "1"]
+    assert shown["test accuracy"][0] == f"{100 * summary['last']['test_accuracy']:.2f}%"
+    assert shown["test loss"][0] == f"{summary['last']['test_loss']:.4f}"
+    by_leg = {leg: rest for leg, *rest in legs.rows}
+    for leg, nbytes in summary["bytes"].items():
+        if leg not in ("total", "evaluation"):
+            assert by_leg[leg][1] == f"{nbytes:,}"
+    assert by_leg["all"][1] == f"{summary['bytes']['total']:,}"
+    assert by_leg["all"][3] == "100.0%"
+
+
+def test_a_run_without_validation_data_has_no_such_column(variant):
+    figures, _ = show(variant("plain", best_on_validation=None))
+    assert figures.columns == ("", "last round", "best on test (as papers select)")
+
+
+def test_a_killed_run_shows_what_there_is(finished_run, tmp_path):
+    killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True)
+    assert heading(killed) == "cut: running, or killed, 1 of 5 rounds"
+    figures, legs = show(killed)
+    assert figures.columns == ("", "last round")
+    assert figures.rows[0] == ("round", "1")
+    assert legs.rows[-1][0] == "all"
+
+
+def test_a_run_stopped_before_its_first_round_shows_why(finished_run, tmp_path):
+    why = {"status": "failed", "reason": "the disk is full"}
+    failed = unfinished(finished_run, tmp_path / "failed", rounds_kept=False, **why)
+    assert heading(failed) == "cut: failed, 0 of 5 rounds\nwhy: the disk is full"
+    assert show(failed) == []
+
+
+def test_runs_alike_but_for_their_seed_are_a_mean_and_a_spread(variant):
+    runs = [
+        variant("raw-0", {"seed": 0}, scored(0.90), total=1000),
+        variant("raw-1", {"seed": 1, "threads": 7, "device": "cuda"}, scored(0.94), total=1000),
+        variant("light-0", {"seed": 0, "method": [LIGHT]}, scored(0.88), total=300),
+        variant("light-1", {"seed": 1, "method": [LIGHT]}, scored(0.86), total=300),
+        variant("light-2", {"seed": 2, "method": [LIGHT]}, scored(0.87), total=600),
+    ]
+    table = compare(runs)
+    assert cells(table) == {
+        "raw-0": {
+            "run": "raw-0", "method": "raw", "seeds": "2", "accuracy": "92.00 ± 2.83",
+            "balanced": "82.00 ± 2.83", "change": "", "bytes": "1000 B", "of Raw": "1.000",
+        },
+        "light-0": {
+            "run": "light-0", "method": "lightsplit 8 fixed", "seeds": "3",
+            "accuracy": "87.00 ± 1.00", "balanced": "77.00 ± 1.00", "change": "-5.00",
+            "bytes": "400 B", "of Raw": "0.400",
+        },
+    }  # fmt: skip
+    assert table.align == "llrrrrrr"
+
+
+def test_each_data_set_has_its_own_baseline(variant):
+    mnist = {"data": {"source": {"kind": "mnist", "root": "data", "download": False}}}
+    per_client = {"clients": {"heads": "per_client"}}
+    runs = [
+        variant("light", {"method": [LIGHT]}, scored(0.80), total=100),
+        variant("raw", {}, scored(0.70), total=400),
+        variant("mnist-light", {**mnist, "method": [LIGHT]}, scored(0.90), total=100),
+        variant("mnist-raw", {**mnist, "method": [{"kind": "raw"}]}, scored(0.95), total=200),
+        variant("pch-light", {**per_client, "method": [LIGHT]}, scored(0.5), total=100),
+    ]
+    table = cells(compare(runs))
+    assert (table["light"]["change"], table["light"]["of Raw"]) == ("+10.00", "0.250")
+    assert (table["mnist-light"]["change"], table["mnist-light"]["of Raw"]) == ("-5.00", "0.500")
+    assert (table["mnist-raw"]["change"], table["mnist-raw"]["of Raw"]) == ("", "1.000")
+    assert (table["pch-light"]["change"], table["pch-light"]["of Raw"]) == ("", "")
+    assert [row["setting"] for row in table.values()] == [
+        "digits, iid, SCH", "digits, iid, SCH", "mnist, iid, SCH", "mnist, iid, SCH",
+        "digits, iid, PCH",
+    ]  # fmt: skip
+
+
+def test_an_empty_list_of_methods_is_raw(variant):
+    table = compare([variant("a", {"method": []}), variant("b", {"method": [{"kind": "raw"}]})])
+    assert [(row["method"], row["seeds"]) for row in cells(table).values()] == [("raw", "2")]
+
+
+@pytest.mark.parametrize(
+    ("methods", "name"),
+    [
+        ([], "raw"),
+        ([LIGHT, {"kind": "wcc", "weight": 0.01}], "lightsplit 8 fixed + wcc 0.01"),
+        ([{**LIGHT, "ratio": None, "k": 40, "lift": "learned"}], "lightsplit 40 learned"),
+        ([{**LIGHT, "legs": ["smashed", "features"]}], "lightsplit 8 fixed both legs"),
+        ([{"kind": "cast", "to": "int8", "legs": ["features"]}], "cast int8 features"),
+    ],
+)
+def test_methods_have_short_names(variant, methods, name):
+    assert cells(compare([variant("x", {"method": methods})]))["x"]["method"] == name
+
+
+def test_the_round_that_is_quoted_can_be_chosen(variant):
+    run = variant("x")
+    facts = run.summary
+    for chosen, value in (("last", 0.1), ("best_on_validation", 0.2), ("best_on_test", 0.3)):
+        facts[chosen] = scored(value)
+    for chosen, value in (
+        ("last", "10.00"),
+        ("best_on_validation", "20.00"),
+        ("best_on_test", "30.00"),
+    ):
+        table = compare([run], chosen)
+        assert cells(table)["x"]["accuracy"] == value
+        assert chosen.replace("_", " ") in table.title
+    facts["best_on_validation"] = None
+    assert cells(compare([run]))["x"]["accuracy"] == "10.00"
+
+
+def test_a_run_scored_without_accuracy_is_compared_by_its_bytes(variant):
+    runs = [variant("raw", total=100), variant("light", {"method": [LIGHT]}, total=50)]
+    for run in runs:
+        for chosen in ("last", "best_on_validation", "best_on_test"):
+            run.summary[chosen] = {"round": 1, "test_loss": 1.0}
+    table = compare(runs)
+    assert table.columns == ("run", "method", "seeds", "bytes", "of Raw")
+    assert cells(table)["light"]["of Raw"] == "0.500"
+
+
+def test_a_run_that_has_not_finished_cannot_be_compared(variant, finished_run, tmp_path):
+    killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True, status="interrupted")
+    with pytest.raises(RunError, match=r"killed has not finished.*interrupted.*--resume"):
+        compare([variant("raw"), killed])
+
+
+def test_spread():
+    assert spread([]) == ""
+    assert spread([0.5]) == "50.00"
+    assert spread([0.5, 0.5]) == "50.00 ± 0.00"
+
+
+@pytest.mark.parametrize("form", ["markdown", "csv", "latex"])
+def test_every_form_has_every_row(variant, form):
+    table = compare([variant("raw_1"), variant("light", {"method": [LIGHT]})])
+    text = table.text(form)
+    assert "lightsplit 8 fixed" in text
+    assert (r"raw\_1" if form == "latex" else "raw_1") in text

@@ -1,0 +1,97 @@
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from simsplit.report.tables import Table
+
+TABLE = Table(
+    "A [title]", ("name", "words", "number"), [("a|b", "x, y", "1"), ("c", "[z]", "23")], "llr"
+)
+
+
+def drawn(table, width=80):
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(table.rich(), highlight=False)
+    return captured.get()
+
+
+def test_text_stands_left_and_numbers_right():
+    lines = [line.rstrip() for line in drawn(TABLE).splitlines() if line.strip()]
+    assert lines[0] == "A [title]"
+    assert lines[1].split() == ["name", "words", "number"]
+    assert lines[3:] == [" a|b    x, y         1", " c      [z]         23"]
+
+
+def test_without_a_word_the_first_column_is_text():
+    assert Table("", ("a", "b", "c"), []).align == "lrr"
+    assert Table("", ("a",), []).align == "l"
+
+
+def test_brackets_are_not_markup():
+    assert "[smashed]" in drawn(Table("", ("[a]", "b"), [("x", "[smashed]"), ("[/bold]", "[red]")]))
+    assert "[/bold]" in drawn(Table("", ("a",), [("[/bold]",)]))
+
+
+def test_long_cells_fold_beside_a_first_column_kept_whole():
+    table = Table("", ("field", "meaning"), [("a_rather_long_name", "word " * 40)], "ll")
+    lines = drawn(table, 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert sum("a_rather_long_name" in line for line in lines) == 1
+
+
+def test_markdown():
+    assert TABLE.text("markdown") == (
+        "| name | words | number |\n| --- | --- | ---: |\n| a\\|b | x, y | 1 |\n| c | [z] | 23 |"
+    )
+
+
+def test_csv_reads_back():
+    rows = list(csv.reader(io.StringIO(TABLE.text("csv"))))
+    assert rows == [list(TABLE.columns), *map(list, TABLE.rows)]
+
+
+def test_latex():
+    assert TABLE.text("latex").splitlines() == [
+        r"\begin{tabular}{llr}",
+        r"\toprule",
+        r"name & words & number \\",
+        r"\midrule",
+        r"a|b & x, y & 1 \\",
+        r"c & [z] & 23 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "escaped"),
+    [
+        ("a & b", r"a \& b"),
+        ("10%", r"10\%"),
+        ("$x_1$", r"\$x\_1\$"),
+        ("#1", r"\#1"),
+        ("{a}", r"\{a\}"),
+        ("~", r"\textasciitilde{}"),
+        ("R^T", r"R\textasciicircum{}T"),
+        ("a\\b", r"a\textbackslash{}b"),
+        ("\\{~}", r"\textbackslash{}\{\textasciitilde{}\}"),
+        ("1.0 ± 0.1", r"1.0 $\pm$ 0.1"),
+        ("a < b", r"a \textless{} b"),
+    ],
+)
+def test_latex_escapes_every_special_character_once(cell, escaped):
+    table = Table("", ("a", cell), [("x", cell)])
+    lines = table.latex().splitlines()
+    assert lines[2] == rf"a & {escaped} \\"
+    assert lines[4] == rf"x & {escaped} \\"
+
+
+def test_an_empty_table_has_its_header():
+    table = Table("", ("a", "b"), [])
+    assert table.csv() == "a,b"
+    assert table.markdown() == "| a | b |\n| --- | ---: |"
+    assert r"a & b \\" in table.latex()
+    assert "a" in drawn(table)

@@ -1,0 +1,107 @@
+import re
+from typing import Literal
+
+import pytest
+from rich.console import Console
+
+from simsplit.catalogue import catalogue, groups
+from simsplit.errors import SimsplitError
+from simsplit.methods.base import MethodConfig
+
+
+class Halve(MethodConfig):
+    """Half of everything."""
+
+    kind: Literal["halve"] = "halve"
+    times: int = 1
+    """How often."""
+
+    def build(self, site):
+        raise NotImplementedError
+
+
+def rows(what, title, plugins=None):
+    """field -> (type, default, meaning) of one part."""
+    (table,) = [t for t in catalogue(what, plugins) if t.title.split(":")[0] == title]
+    return {name: tuple(rest) for name, *rest in table.rows}
+
+
+def test_without_a_name_every_group_is_listed():
+    (table,) = catalogue(None)
+    listed = dict(table.rows)
+    assert list(listed) == [*groups(), "metrics"]
+    assert listed["methods"] == "raw, lightsplit, wcc, learned1x1, cast"
+    assert listed["scenario"].split(", ") == [
+        "scenario", "data", "clients", "train", "evaluate", "stop", "checkpoint", "output"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [*groups(), "metrics"])
+def test_every_field_has_a_type_a_default_and_a_meaning(what):
+    tables = catalogue(what)
+    assert tables
+    for table in tables:
+        assert not table.title.endswith(":")
+        empty = [row[0] for row in table.rows if row[0] != "(no fields)" and not all(row)]
+        assert empty == [], f"{table.title}: no meaning, type or default"
+
+
+@pytest.mark.parametrize("what", groups())
+def test_no_python_shows_in_types_and_defaults(what):
+    python = re.compile(r"Undefined|<|None|True|False|typing|Path|Config|'|\(\)|\.0\b\.")
+    for table in catalogue(what):
+        for name, kind, default, _ in table.rows:
+            assert not python.search(kind + default), (table.title, name, kind, default)
+
+
+def test_types_and_defaults_are_told_as_a_user_would_write_them():
+    light = rows("methods", "lightsplit")
+    assert light["legs"][:2] == ("list of (smashed | features)", "[smashed]")
+    assert light["k"][:2] == ("whole number | null", "null")
+    assert rows("data", "folder")["path"][:2] == ("path", "required")
+    assert rows("data", "folder")["channels"][:2] == ("1 | 3", "3")
+    assert rows("optimizers", "adam")["betas"][:2] == ("[number, number]", "[0.9, 0.999]")
+    train = rows("scenario", "train")
+    assert train["client"][:2] == ("sgd | adam | adamw", "{kind: sgd, momentum: 0.9}")
+    assert train["drop_last"][:2] == ("true | false", "false")
+    top = rows("scenario", "scenario")
+    assert top["train"][:2] == ("fields", "see below")
+    assert top["stop"][:2] == ("fields | null", "null")
+    assert "cifar10 | " in rows("scenario", "data")["source"][0]
+
+
+def test_kinds_that_share_their_fields_share_a_table():
+    titles = [table.title.split(":")[0] for table in catalogue("data")]
+    assert titles == [
+        "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder"
+    ]  # fmt: skip
+
+
+def test_plugins_are_listed():
+    assert rows("methods", "halve", {"halve": Halve})["times"] == (
+        "whole number",
+        "1",
+        "How often.",
+    )
+    assert "halve" in dict(catalogue(None, {"halve": Halve})[0].rows)["methods"]
+
+
+def test_an_unknown_group_says_what_is_near():
+    with pytest.raises(
+        SimsplitError, match=r"under 'method', did you mean 'methods'.*allowed: "
+    ) as e:
+        catalogue("method")
+    assert str(e.value).endswith("metrics")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("what", [None, *groups(), "metrics"])
+def test_tables_fit_and_keep_the_names_of_fields_whole(what, width):
+    for table in catalogue(what):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(table.rich(), highlight=False)
+        lines = captured.get().splitlines()
+        assert max(map(len, lines)) <= width
+        for name, *_ in table.rows:
+            assert any(line.strip().startswith(name) for line in lines)

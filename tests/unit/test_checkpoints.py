@@ -1,0 +1,160 @@
+"""Damaged, foreign and unwritable state: each a clear message, the last good state kept."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from builders import experiment, finished, scenario
+
+from simsplit import checkpoints
+from simsplit.checkpoints import Progress
+from simsplit.errors import RunError, RunFailedError
+from simsplit.experiment import Experiment
+from simsplit.progress import Silent
+from simsplit.results import Run
+
+
+class Warnings(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.said.append(message)
+
+
+def newest(path: Path) -> Path:
+    return sorted((path / "checkpoints").iterdir())[-1]
+
+
+def test_saves_and_loads_tensors_and_progress(tmp_path: Path) -> None:
+    tensors = {"a": torch.arange(3), "b/c": torch.tensor(2.5), "empty": torch.zeros(0, 2)}
+    progress = Progress(round=7, tables={"rounds": 11}, holder=2, best=0.5)
+    checkpoints.save(tmp_path, tensors, progress, "digest", keep=2)
+    found = checkpoints.load(tmp_path, "digest")
+    assert found is not None
+    assert found[1] == progress
+    assert found[2] == []
+    assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
+
+
+def test_keeps_as_many_as_asked_the_newest(tmp_path: Path) -> None:
+    for number in (1, 2, 9, 10, 11):
+        checkpoints.save(tmp_path, {}, Progress(round=number), "digest", keep=2)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["round-000010", "round-000011"]
+
+
+def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
+    assert checkpoints.load(tmp_path, "digest") is None
+
+
+def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+    given = scenario(schedule={"rounds": 3})
+    finished(given, tmp_path / "whole")
+    finished(given, tmp_path / "torn")
+    blob = newest(tmp_path / "torn") / "state.safetensors"
+    blob.write_bytes(blob.read_bytes()[:-100])
+    observer = Warnings()
+    Experiment(given, tmp_path / "torn", observer).run(resume=True)
+    assert len(observer.said) == 1
+    assert "round-000003 is damaged" in observer.said[0]
+    assert "going on from round 2" in observer.said[0]
+    for table in ("rounds", "clients", "wire"):
+        whole = (tmp_path / "whole" / f"{table}.csv").read_text()
+        assert (tmp_path / "torn" / f"{table}.csv").read_text() == whole
+
+
+def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, {"a": torch.zeros(64)}, Progress(round=1), "digest", keep=1)
+    blob = tmp_path / "round-000001" / "state.safetensors"
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    with pytest.raises(RunError, match=r"no usable checkpoint .* not what was written"):
+        checkpoints.load(tmp_path, "digest")
+
+
+def test_another_scenarios_checkpoint_is_refused(tmp_path: Path) -> None:
+    finished(scenario(), tmp_path / "run")
+    with pytest.raises(RunError, match=r"written by another scenario.*--out"):
+        experiment(scenario(seed=4), tmp_path / "run").run(resume=True)
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    """Resuming with more rounds gives what a longer run would have given from the start."""
+    finished(scenario(schedule={"rounds": 2}), tmp_path / "run")
+    longer = scenario(schedule={"rounds": 4}, output={"root": "elsewhere"})
+    experiment(longer, tmp_path / "run").run(resume=True)
+    finished(longer, tmp_path / "whole")
+    whole = (tmp_path / "whole" / "rounds.csv").read_text()
+    assert (tmp_path / "run" / "rounds.csv").read_text() == whole
+    assert (tmp_path / "run" / "scenario.yaml").read_text() == longer.yaml()
+
+
+def test_nothing_pickled_is_ever_read(tmp_path: Path) -> None:
+    """A checkpoint whose tensors are a pickle is damaged, not executed."""
+    marker = tmp_path / "executed"
+    checkpoints.save(tmp_path / "c", {"a": torch.zeros(1)}, Progress(round=1), "d", keep=1)
+    folder = tmp_path / "c" / "round-000001"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return Path(str(marker)).touch, ()  # type: ignore[return-value]
+
+    torch.save(Bomb(), folder / "state.safetensors")
+    blob = (folder / "state.safetensors").read_bytes()
+    facts = json.loads((folder / "state.json").read_text())
+    digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
+    facts["tensors"] = {"bytes": len(blob), "blake2b": digest}
+    (folder / "state.json").write_text(json.dumps(facts))
+    with pytest.raises(RunError, match="no usable checkpoint"):
+        checkpoints.load(tmp_path / "c", "d")
+    assert not marker.exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_state(tmp_path: Path) -> None:
+    steep = {"kind": "sgd", "lr": 1e4}
+    given = scenario(
+        train={
+            "client": steep,
+            "server": steep,
+            "lr_schedule": {"kind": "step", "milestones": [1], "gamma": 1e30},
+        },
+        schedule={"rounds": 3},
+    )
+    with pytest.raises(RunFailedError, match=r"round \d: client \d's training loss.*learning rate"):
+        finished(given, tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    assert run.summary["status"] == "failed"
+    assert "no longer finite" in run.summary["reason"]
+    assert run.rounds["train_loss"].notna().all()
+
+
+FULL_DISK = """
+import resource, sys
+from simsplit.__main__ import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_and_the_run_can_go_on(tmp_path: Path) -> None:
+    """A limit on file size stands for the disk: the checkpoint's tensors do not fit."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(scenario().yaml())
+    arguments = ["run", str(file), "--out", str(tmp_path / "run"), "--quiet"]
+    full = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *arguments], capture_output=True, text=True, check=False
+    )
+    assert full.returncode == 1
+    assert "Traceback" not in full.stderr
+    assert "cannot write" in full.stderr
+    assert "--resume" in full.stderr
+    finished(scenario(), tmp_path / "whole")
+    subprocess.run([sys.executable, "-m", "simsplit", *arguments, "--resume"], check=True)
+    whole = (tmp_path / "whole" / "rounds.csv").read_text()
+    assert (tmp_path / "run" / "rounds.csv").read_text() == whole

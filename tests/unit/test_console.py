@@ -1,0 +1,130 @@
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from simsplit.console import Lines, Live, Pace, clock, figures, observer_for, opening, watching
+from simsplit.progress import Plan, Silent
+
+PLAN = Plan(Path("runs/x"), "x", rounds=10, done=0, clients=3, samples=1234, memory="1 GiB")
+ROW = {
+    "round": 1,
+    "train_loss": 0.25,
+    "test_accuracy": 0.875,
+    "validation_accuracy": 0.5,
+    "bytes_total": 2048,
+}
+
+
+def terminal(**options):
+    """A console of 100 columns over a text that can be read back."""
+    return Console(file=io.StringIO(), width=100, **options)
+
+
+def test_who_watches_depends_on_where(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert type(observer_for(terminal(), quiet=False)) is Lines
+    assert type(observer_for(terminal(force_terminal=True), quiet=False)) is Live
+    assert type(observer_for(terminal(force_terminal=True), quiet=True)) is Silent
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert type(observer_for(terminal(force_terminal=True), quiet=False)) is Lines
+
+
+def test_lines_say_what_runs_and_then_a_line_a_round():
+    console = terminal()
+    lines = Lines(console)
+    lines.begin(PLAN)
+    lines.step(1, 2)
+    lines.round(ROW, 61.0)
+    lines.warn("[odd] thing")
+    said = console.file.getvalue().splitlines()
+    assert said[:3] == [
+        "x: 3 clients, 1,234 samples, 10 rounds",
+        "memory: about 1 GiB",
+        "run directory: runs/x",
+    ]
+    assert said[3].startswith(
+        "round  1/10  test accuracy 87.5%  validation accuracy 50.0%  loss 0.2500  2.0 KiB sent  "
+        "1:01 gone, 0:0"
+    )
+    assert said[4:] == ["warning: [odd] thing"]
+
+
+def test_lines_are_never_wrapped():
+    console = Console(file=io.StringIO(), width=20)
+    lines = Lines(console)
+    lines.begin(PLAN)
+    lines.round(ROW, 1.0)
+    assert len(console.file.getvalue().splitlines()) == 4
+
+
+def test_a_resumed_run_says_where_it_goes_on():
+    plan = Plan(Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="")
+    assert "10 rounds, going on after round 4" in opening(plan)
+
+
+@pytest.mark.parametrize("stop_at", [3, 10])
+def test_live_progress_moves_and_goes_away(monkeypatch, stop_at):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console = terminal(force_terminal=True)
+    with watching(console, quiet=False) as live:
+        live.begin(PLAN)
+        for number in range(1, stop_at + 1):
+            live.step(1, 2)
+            live.round({**ROW, "round": number}, float(number))
+        live.warn("hot")
+    text = console.file.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert f"round {stop_at}/10" in plain
+    assert "test accuracy 87.5%" in plain
+    assert "warning: hot" in plain
+    assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in text[-40:]  # the cursor is back
+
+
+def test_the_bar_goes_away_when_a_run_fails(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console = terminal(force_terminal=True)
+    watched = []
+
+    def interrupted():
+        with watching(console, quiet=False) as live:
+            watched.append(live)
+            live.begin(PLAN)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not watched[0].bar.live.is_started
+
+
+def test_a_run_that_fails_before_it_begins_has_no_bar_to_take_away():
+    with watching(terminal(force_terminal=True, no_color=False), quiet=False):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (ROW, "test accuracy 87.5%  validation accuracy 50.0%  loss 0.2500  2.0 KiB sent"),
+        ({"train_loss": 1, "bytes_total": 3 * 2**30}, "loss 1.0000  3.00 GiB sent"),
+    ],
+)
+def test_figures(row, words):
+    assert figures(row) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599.9, "1:00:00"), (7384, "2:03:04")],
+)
+def test_clock(seconds, shown):
+    assert clock(seconds) == shown
+
+
+def test_the_time_left_counts_from_where_the_run_went_on():
+    pace = Pace(Plan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory=""))
+    pace.started -= 6
+    assert pace.left(7) == pytest.approx(6, abs=0.5)
+    assert pace.left(10) == 0

@@ -1,0 +1,154 @@
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from simsplit.errors import ScenarioError
+from simsplit.methods.base import MethodConfig
+from simsplit.scenario import Scenario, file_schema, load_scenario, parse
+
+SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
+
+
+class Halve(MethodConfig):
+    """Half of everything."""
+
+    kind: Literal["halve"] = "halve"
+
+    def build(self, site):
+        raise NotImplementedError
+
+
+def accepts(values, methods=None):
+    return Draft202012Validator(file_schema(methods)).is_valid(values)
+
+
+def test_nothing_given_is_a_scenario():
+    assert parse({}) == Scenario()
+    assert parse({}).splits == ("test",)
+    assert parse({}).figures == ["test_accuracy", "test_balanced_accuracy", "test_loss"]
+
+
+def test_validation_data_are_evaluated_where_there_are_any():
+    values = {"data": {"validation": 0.1}, "evaluate": {"metrics": ["top5"]}}
+    assert parse(values).figures == ["validation_top5", "test_top5"]
+    values["evaluate"]["on"] = ["test"]
+    assert parse(values).figures == ["test_top5"]
+
+
+def test_a_scenario_is_frozen_and_equal_to_its_like():
+    with pytest.raises(ValueError, match="frozen"):
+        parse({}).seed = 1
+    assert parse({"seed": 1}) == parse({"seed": "1"}) != parse({})
+
+
+@pytest.mark.parametrize(
+    ("stop", "smaller"), [("test_loss", True), ("validation_loss", True), ("test_accuracy", False)]
+)
+def test_stopping_knows_which_way_is_better(stop, smaller):
+    scenario = parse({"data": {"validation": 0.1}, "stop": {"metric": stop}})
+    assert scenario.stop.smaller_is_better is smaller
+
+
+def test_the_legs_of_a_vanilla_cut():
+    method = {"kind": "lightsplit", "legs": ["smashed"]}
+    parse({"topology": "vanilla", "method": [method]})
+    with pytest.raises(ScenarioError, match=r"^scenario.method.0.legs: got features"):
+        parse({"topology": "vanilla", "method": [{**method, "legs": ["smashed", "features"]}]})
+
+
+def test_options_of_optimizers_that_go_together_pass():
+    nesterov = {"kind": "sgd", "nesterov": True, "momentum": 0.9, "foreach": True}
+    assert parse({"train": {"client": nesterov}}).train.client.nesterov
+    assert parse({"train": {"server": {"kind": "adamw", "amsgrad": True}}}).train.server.amsgrad
+
+
+def test_data_not_known_beforehand_leave_shapes_unchecked():
+    source = {"kind": "hub", "name": "someone/something"}
+    assert parse({"data": {"source": source}}).data.source.describe() is None
+
+
+def test_the_schema_is_one():
+    for methods in (None, {"halve": Halve}):
+        schema = file_schema(methods)
+        Draft202012Validator.check_schema(schema)
+        assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+
+
+def test_the_schema_describes_every_field():
+    schema = file_schema({"halve": Halve})
+    parts = {"Scenario": schema, **schema["$defs"]}
+    undescribed = [
+        f"{part}.{name}"
+        for part, found in parts.items()
+        for name, field in found.get("properties", {}).items()
+        if not field.get("description")
+    ]
+    assert undescribed == []
+    assert "properties" in schema
+    assert len(parts) > 20
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_the_schema_accepts_shipped_scenarios_and_their_resolved_form(path):
+    schema = Draft202012Validator(file_schema())
+    for text in (path.read_text(encoding="utf-8"), load_scenario(path).yaml()):
+        assert [error.message for error in schema.iter_errors(yaml.safe_load(text))] == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"extends": "other.yaml"},
+        {"data": {"source": "cifar10", "partition": "dirichlet"}},
+        {"data": {"source": {"kind": "cifar10", "root": "x"}, "partition": {"kind": "iid"}}},
+        {"data": {"source": {"kind": "folder", "path": "x"}}},
+        {"data": {"partition": {"kind": "dirichlet", "alpha": float("inf")}}},
+        {"model": {"kind": "resnet18", "stem": "cifar"}},
+        {"method": [{"kind": "raw"}, {"kind": "lightsplit", "ratio": 8}]},
+        {"stop": None, "threads": None},
+        {"stop": {"metric": "test_loss"}},
+    ],
+)
+def test_the_schema_accepts(values):
+    assert accepts(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"nam": "x"},
+        {"extends": 3},
+        {"train": {"batchsize": 3}},
+        {"data": {"source": "digist"}},
+        {"data": {"source": "folder"}},
+        {"data": {"source": {"kind": "folder"}}},
+        {"data": {"source": {"root": "x"}}},
+        {"data": {"partition": {}}},
+        {"model": {"stem": "cifar"}},
+        {"model": "simplecnn"},
+        {"method": [{"kind": "lightsplt"}]},
+        {"method": [{"kind": "lightsplit", "rato": 8}]},
+        {"method": [{"kind": "halve"}]},
+        {"seed": "one"},
+        {"seed": -1},
+        {"clients": {"heads": "both"}},
+    ],
+)
+def test_the_schema_refuses_what_loading_refuses(values):
+    assert not accepts(values)
+
+
+def test_plugins_join_the_schema_and_keep_the_scenarios_own_words():
+    assert accepts({"method": [{"kind": "halve"}, {"kind": "raw"}]}, {"halve": Halve})
+    ours, theirs = file_schema(), file_schema({"halve": Halve})
+    assert theirs["description"] == ours["description"]
+    assert (
+        theirs["properties"]["method"]["description"]
+        == (ours["properties"]["method"]["description"])
+    )
+    assert parse({}, {"halve": Halve}).method == ()
+    assert parse({"method": [{"kind": "halve"}]}, {"halve": Halve}).yaml().count("halve") == 1

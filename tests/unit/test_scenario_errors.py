@@ -1,0 +1,390 @@
+"""Every wrong scenario is a ScenarioError that names the field in the user's own words."""
+
+import functools
+import re
+from typing import Literal, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from simsplit.errors import ScenarioError
+from simsplit.methods.base import MethodConfig
+from simsplit.scenario import Scenario, parse
+
+JARGON = re.compile(
+    r"pydantic|validation error|https?:|Config\b|tagged-union|\[type=|input_|NoneType|<class|Errno"
+    r"|Input should|valid (integer|number|string|boolean|tuple|dictionary)|instance of|Traceback"
+)
+
+
+def refused(values, methods=None):
+    with pytest.raises(ScenarioError) as caught:
+        parse(values, methods)
+    message = str(caught.value)
+    assert not JARGON.search(message), message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"nam": "x"}, "nam: unknown field, did you mean 'name'? allowed: name, seed, data,"),
+        ({"zzz": 1}, "zzz: unknown field, allowed: name, seed, data, model, topology, clients,"),
+        ({1: 2}, "1: unknown field, allowed: name,"),
+        ({"train": {"batchsize": 3}}, "train.batchsize: unknown field, did you mean 'batch_size'?"),
+        (
+            {"method": [{"kind": "raw"}, {"kind": "lightsplit", "rato": 8}]},
+            "method.1.rato: unknown field, did you mean 'ratio'? allowed: legs, kind, ratio, k,",
+        ),
+        (
+            {"train": {"client": {"kind": "sgd", "mometum": 1}}},
+            "train.client.mometum: unknown field, did you mean 'momentum'? allowed: ",
+        ),
+        # fields that are called as a kind is must not be taken for pydantic's tags
+        ({"train": {"client": {"kind": "sgd", "sgd": 1}}}, "train.client.sgd: unknown field"),
+        ({"data": {"source": {"kind": "folder"}}}, "data.source.path: missing, got only "),
+        ({"data": {"source": "folder"}}, "data.source.path: missing, got only "),
+    ],
+)
+def test_fields(values, said):
+    assert refused(values).startswith(f"scenario.{said}")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"method": [{"kind": "lightsplt"}]},
+            "method.0.kind: unknown 'lightsplt', did you mean 'lightsplit'? allowed: raw, ",
+        ),
+        (
+            {"model": {"kind": "resnet19"}},
+            "model.kind: unknown 'resnet19', did you mean 'resnet18'? allowed: resnet18, simplecnn",
+        ),
+        (
+            {"train": {"server": {"kind": "sdg"}}},
+            "train.server.kind: unknown 'sdg', did you mean 'sgd'? allowed: sgd, adam, adamw",
+        ),
+        (
+            {"train": {"lr_schedule": {"kind": "cosinus"}}},
+            "train.lr_schedule.kind: unknown 'cosinus', did you mean 'cosine'? allowed: constant, ",
+        ),
+        (
+            {"data": {"source": "digist"}},
+            "data.source: unknown 'digist', did you mean 'digits'? allowed: digits, mnist, ",
+        ),
+        (
+            {"data": {"source": {"kind": "digist"}}},
+            "data.source.kind: unknown 'digist', did you mean 'digits'? allowed: digits, mnist, ",
+        ),
+        (
+            {"data": {"partition": {"kind": "dirichlett"}}},
+            "data.partition.kind: unknown 'dirichlett', did you mean 'dirichlet'? allowed: iid, ",
+        ),
+        (
+            {"schedule": {"kind": "roundrobin"}},
+            "schedule.kind: unknown 'roundrobin', did you mean 'round_robin'? allowed: ",
+        ),
+        ({"model": {"kind": "zzz"}}, "model.kind: unknown 'zzz', allowed: resnet18, "),
+        ({"model": {"kind": None}}, "model.kind: got null; allowed: resnet18, "),
+        ({"model": {"kind": ["raw"]}}, 'model.kind: got ["raw"]; allowed: resnet18, '),
+        ({"model": {"cut": "l1h"}}, "model.kind: missing; allowed: resnet18, simplecnn, "),
+        ({"method": [{}]}, "method.0.kind: missing; allowed: raw, lightsplit, "),
+        ({"data": {"source": {}}}, "data.source.kind: missing; allowed: digits, "),
+        (
+            {"model": "simplecnn"},
+            "model: must be a mapping of fields, got 'simplecnn'; write {kind: simplecnn}",
+        ),
+        (
+            {"method": ["raw"]},
+            "method.0: must be a mapping of fields, got 'raw'; write {kind: raw}",
+        ),
+        ({"model": None}, "model: must be a mapping of fields, got null; its kinds: resnet18, "),
+        ({"data": {"source": 3}}, "data.source: must be a mapping of fields, got 3; its kinds: "),
+    ],
+)
+def test_kinds(values, said):
+    assert refused(values).startswith(f"scenario.{said}")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"seed": "eight"}, "seed: must be a whole number, got 'eight'"),
+        ({"seed": 3.5}, "seed: must be a whole number, got 3.5"),
+        ({"seed": None}, "seed: must be a whole number, got null"),
+        ({"seed": [1]}, "seed: must be a whole number, got [1]"),
+        ({"seed": {"a": 1}}, 'seed: must be a whole number, got {"a": 1}'),
+        ({"seed": float("inf")}, "seed: must be a finite number, got Infinity"),
+        ({"seed": True}, "seed: must be a number, got true"),
+        ({"data": {"validation": False}}, "data.validation: must be a number, got false"),
+        (
+            {"train": {"client": {"kind": "adam", "betas": [0.9, False]}}},
+            "train.client.betas.1: must",
+        ),
+        ({"name": 3}, "name: must be text, got 3"),
+        ({"name": None}, "name: must be text, got null"),
+        ({"method": {"kind": "raw"}}, 'method: must be a list, got {"kind": "raw"}'),
+        ({"method": "raw"}, "method: must be a list, got 'raw'"),
+        ({"method": None}, "method: must be a list, got null"),
+        ({"method": 3}, "method: must be a list, got 3"),
+        ({"data": {"augment": "flip"}}, "data.augment: must be a list, got 'flip'"),
+        ({"train": [1]}, "train: must be a mapping of fields, got [1]"),
+        ({"train": "fast"}, "train: must be a mapping of fields, got 'fast'"),
+        ({"train": {"drop_last": 3}}, "train.drop_last: must be true or false, got 3"),
+        ({"train": {"drop_last": 1}}, "train.drop_last: must be true or false, got 1"),
+        ({"output": {"root": 3}}, "output.root: must be a path, got 3"),
+        (
+            {"train": {"client": {"kind": "adam", "betas": [0.9, 0.99, 1]}}},
+            "train.client.betas: must have 2 entries, got [0.9, 0.99, 1]",
+        ),
+        ({"train": {"client": {"kind": "adam", "betas": [0.9]}}}, "train.client.betas.1: missing"),
+        ({"seed": "x" * 100}, "seed: must be a whole number, got 'xxxxx"),
+    ],
+)
+def test_types(values, said):
+    message = refused(values)
+    assert message.startswith(f"scenario.{said}")
+    assert len(message) < 250
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"seed": -1}, "seed: must be at least 0, got -1"),
+        ({"data": {"validation": 1}}, "data.validation: must be below 1, got 1"),
+        (
+            {"data": {"source": {"kind": "digits", "size": 999}}},
+            "data.source.size: must be at most 256",
+        ),
+        (
+            {"data": {"partition": {"kind": "dirichlet", "alpha": 0}}},
+            "data.partition.alpha: must be above 0, got 0",
+        ),
+        (
+            {"train": {"client": {"kind": "sgd", "dampening": float("nan")}}},
+            "train.client.dampening: ",
+        ),
+        (
+            {"clients": {"heads": "perclient"}},
+            "clients.heads: unknown 'perclient', did you mean 'per_client'? allowed: shared, ",
+        ),
+        ({"clients": {"heads": 3}}, "clients.heads: got 3; allowed: shared, per_client"),
+        (
+            {"evaluate": {"metrics": ["acuracy"]}},
+            "evaluate.metrics.0: unknown 'acuracy', did you mean",
+        ),
+        (
+            {"topology": "ushaped"},
+            "topology: unknown 'ushaped', did you mean 'u_shaped'? allowed: ",
+        ),
+        (
+            {"data": {"source": {"kind": "folder", "path": "x", "channels": 2}}},
+            "data.source.channels: got 2; allowed: 1, 3",
+        ),
+        ({"name": "a b"}, "name: got 'a b'; allowed: Letters, digits, dots"),
+        ({"device": "tpu"}, "device: got 'tpu'; allowed: cpu, cuda, cuda:N, or auto"),
+    ],
+)
+def test_values(values, said):
+    assert refused(values).startswith(f"scenario.{said}")
+
+
+def test_several_problems_are_a_line_each():
+    values = {
+        "nam": 1,
+        "train": {"batch_size": 0, "precision": "fp64"},
+        "method": [{"kind": "rw"}, {"kind": "wcc", "weight": -1}],
+        "model": {},
+    }
+    assert sorted(line.split(": ")[0] for line in refused(values).splitlines()) == [
+        "scenario.method.0.kind",
+        "scenario.method.1.weight",
+        "scenario.model.kind",
+        "scenario.nam",
+        "scenario.train.batch_size",
+        "scenario.train.precision",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"method": [{"kind": "lightsplit", "ratio": 8, "k": 3}]},
+            "method.0: give ratio or k, not both",
+        ),
+        ({"clients": {"tail": "own"}}, "clients: tail: own needs heads: per_client"),
+        (
+            {"schedule": {"kind": "per_client", "rounds": 1, "epochs": 1}},
+            "schedule: give rounds or epochs, not both",
+        ),
+        (
+            {"data": {"validation": 0.5, "auxiliary": 0.5}},
+            "data.auxiliary: must be below 0.5, what a validation part of 0.5 leaves, got 0.5",
+        ),
+        (
+            {"method": [{"kind": "wcc"}, {"kind": "lightsplit", "ratio": 8192}]},
+            "method.1.ratio: must divide into the cut's 2880 values at least once, got 8192",
+        ),
+        (
+            {"data": {"source": {"kind": "digits", "size": 8}}},
+            "model.kind: simplecnn takes 28x28 or 32x32 in 1 or 3 channels, got 1x8x8; set",
+        ),
+        (
+            {"train": {"client": {"kind": "sgd", "nesterov": True}}},
+            "train.client.nesterov: got true; torch says: Nesterov",
+        ),
+        (
+            {"train": {"server": {"kind": "adam", "betas": [2, 3]}}},
+            "train.server.betas: got [2.0, 3.0]; torch says: Invalid",
+        ),
+        (
+            {"stop": {"metric": "test_acuracy"}},
+            "stop.metric: unknown 'test_acuracy', did you mean 'test_accuracy'? allowed: ",
+        ),
+        (
+            {"stop": {}},
+            "stop.metric: got 'validation_accuracy'; validation needs data.validation above",
+        ),
+        (
+            {
+                "topology": "vanilla",
+                "method": [{"kind": "raw"}, {"kind": "cast", "legs": ["features"]}],
+            },
+            "method.1.legs: got features, but a vanilla cut has no feature legs; allowed: smashed",
+        ),
+        (
+            {"evaluate": {"on": ["validation"]}},
+            'evaluate.on: got ["validation"]; validation needs data.',
+        ),
+        ({"evaluate": {"on": []}}, "evaluate.on: must name at least one, each once, got []"),
+        (
+            {"evaluate": {"metrics": []}},
+            "evaluate.metrics: must name at least one, each once, got []",
+        ),
+        (
+            {"evaluate": {"metrics": ["loss", "loss"]}},
+            "evaluate.metrics: must name at least one, each",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit(values, said):
+    assert refused(values).startswith(f"scenario.{said}")
+
+
+class Halve(MethodConfig):
+    """Half of everything."""
+
+    kind: Literal["halve"] = "halve"
+    times: int = 1
+    """How often."""
+
+    def build(self, site):
+        raise NotImplementedError
+
+
+def test_a_plugins_fields_are_named_like_any_other():
+    plugins = {"halve": Halve}
+    assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
+    said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
+    assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")
+    assert "cast, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
+    assert "halve" not in refused({"method": [{"kind": "halv"}]})
+
+
+def options(annotation):
+    """Every config that a field may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [config for inner in get_args(annotation) for config in options(inner)]
+
+
+def is_list(annotation):
+    return get_origin(annotation) is tuple or any(map(is_list, get_args(annotation)))
+
+
+def reachable(config, path=(), around=lambda values: values):
+    """(config, path, function from the config's values to a scenario's) for all of them."""
+    yield config, path, around
+    for name, field in config.model_fields.items():
+        listed = is_list(field.annotation)
+        for below in options(field.annotation):
+            inside = functools.partial(nested, around, config, (name, below, listed))
+            yield from reachable(below, (*path, name, "0") if listed else (*path, name), inside)
+
+
+def nested(around, config, field, values):
+    name, below, listed = field
+    inner = starting(below) | values
+    return around(starting(config) | {name: [inner] if listed else inner})
+
+
+def starting(config):
+    """The least that a config needs."""
+    needed = {"kind": "mnist"} if "kind" in config.model_fields else {}
+    if "metric" in config.model_fields:
+        needed["metric"] = "test_loss"  # the default figure needs validation data
+    for name, field in config.model_fields.items():
+        if field.is_required() and name != "kind":
+            needed[name] = "nowhere"
+        elif name == "kind":
+            needed[name] = get_args(field.annotation)[0]
+    return needed
+
+
+EVERYTHING = list(reachable(Scenario))
+ABSURD = [
+    {"no": ["sense"]},
+    [[[]]],
+    "\N{SNOWMAN}",
+    float("nan"),
+    -1e400,
+    b"\xff",
+    object(),
+    None,
+    True,
+]
+
+
+def test_the_sweep_reaches_all_registries():
+    names = {config.__name__ for config, _, _ in EVERYTHING}
+    assert {
+        "Scenario",
+        "LightSplitConfig",
+        "AdamWConfig",
+        "CosineLr",
+        "Shards",
+        "HubSource",
+    } <= names
+    assert {"ResNet18", "PerClientConfig", "StopConfig", "EvaluateConfig"} <= names
+
+
+def complaints(values):
+    """The lines of the error; none where the values pass, as some absurd ones may."""
+    try:
+        parse(values)
+    except ScenarioError as error:
+        return str(error).splitlines()
+    return []
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "around"),
+    EVERYTHING,
+    ids=[".".join((*path, config.__name__)) for config, path, _ in EVERYTHING],
+)
+def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(config, path, around):
+    for name in config.model_fields:
+        place = ".".join(("scenario", *path, name))
+        misspelt = refused(around({f"{name}x": 1}))
+        assert any(
+            line.startswith(f"{place}x: unknown field, did") for line in misspelt.splitlines()
+        )
+        assert name in misspelt.split("did you mean")[1].split("?")[0]
+        for value in ABSURD:
+            said = complaints(around({name: value}))
+            assert not said or any(line.startswith(place) for line in said), (value, said)
+            assert not JARGON.search("\n".join(said)), said
+        with pytest.raises(ScenarioError):
+            parse(around({name: {"no": ["sense"]}}))

@@ -1,0 +1,255 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simsplit.errors import ScenarioError
+from simsplit.scenario import load_scenario, parse
+from simsplit.scenario_files import assign, dump, merge, read
+
+SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
+
+
+def written(folder, name="scenario.yaml", text=""):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(path, overrides=None):
+    with pytest.raises(ScenarioError) as caught:
+        read(path, overrides or {})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on: [test]", {"on": ["test"]}),
+        ("lr: 1e-3", {"lr": 0.001}),
+        ("lr: 1E+3", {"lr": 1000.0}),
+        ("alpha: .inf", {"alpha": float("inf")}),
+        ("n: 1_000", {"n": 1000}),
+        ("n: 010", {"n": "010"}),
+        ("day: 2024-01-01", {"day": "2024-01-01"}),
+        ("time: 1:30", {"time": "1:30"}),
+        ("word: no", {"word": "no"}),
+        ("flag: True", {"flag": True}),
+        ("nothing:", {"nothing": None}),
+        ("1: one", {"1": "one"}),
+        ("a: &x {b: 1}\nc: {<<: *x, b: 2}", {"a": {"b": 1}, "c": {"b": 2}}),
+    ],
+)
+def test_plain_words_mean_what_yaml_1_2_says(tmp_path, text, value):
+    assert read(written(tmp_path, text=text), {}) == value
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"on": ["on", "yes", "no", "y", "1e-3", "010", "2024-01-01", "null", "~", "", "=", "<<"]},
+        {"numbers": [1, -1, 1e-8, 0.1, 1e300, float("inf"), True, None]},
+        {"nested": {"deep": [{"kind": "ä b: c"}]}},
+    ],
+)
+def test_what_is_dumped_reads_back_the_same_here_and_elsewhere(tmp_path, values):
+    text = dump(values)
+    assert read(written(tmp_path, text=text), {}) == values
+    assert yaml.safe_load(text) == values
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
+def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
+    assert load_scenario(written(tmp_path, text=text)) == parse({})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- 1", "must hold a mapping of fields, got a list"),
+        ("word", "must hold a mapping of fields, got 'word'"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1 is not valid YAML: the field 'a' is there twice"),
+        ("t: {on: 1, on: 2}", "line 1, column 12 is not valid YAML: the field 'on' is there twice"),
+        ("a: [", "is not valid YAML"),
+        (
+            "a:\n\tb: 1",
+            r"line 2, column 1 is not valid YAML: while scanning for the next token, found",
+        ),
+        ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor for the tag"),
+        ("a: !!python/name:os.getcwd", "could not determine a constructor for the tag"),
+        ("? [a]\n: 1", "a field's name must be plain text"),
+        ("a: *x", "found undefined alias"),
+        ("a: b: c", "mapping values are not allowed here"),
+        ("a: 1\n---\nb: 2", "expected a single document"),
+        ("a: \x01", "special characters are not allowed"),
+    ],
+)
+def test_a_file_that_is_no_scenario_says_where_and_why(tmp_path, text, said):
+    path = written(tmp_path, text=text)
+    message = refused(path)
+    assert message.startswith(f"scenario: {path}")
+    assert said in message
+
+
+def test_a_file_that_cannot_be_read_says_why_and_what_is_near(tmp_path):
+    path = written(tmp_path, "quickstart.yaml")
+    missing = tmp_path / "quikstart.yaml"
+    assert refused(missing) == (
+        f"scenario: cannot read {missing}: No such file or directory, did you mean '{path.name}'?"
+    )
+    assert refused(tmp_path) == f"scenario: cannot read {tmp_path}: Is a directory"
+    assert "No such file" in refused(tmp_path / "no" / "such.yaml")
+    path.write_bytes(b"name: caf\xe9")
+    assert refused(path) == f"scenario: {path} is not UTF-8 text, from byte 9 on"
+
+
+def test_extends_is_relative_to_the_file_and_may_go_on(tmp_path):
+    (tmp_path / "below").mkdir()
+    written(tmp_path, "base.yaml", "seed: 1\nname: base\nclients: {count: 3, heads: per_client}")
+    middle = "extends: ../base.yaml\nname: middle\nclients: {count: 4}"
+    written(tmp_path / "below", "middle.yaml", middle)
+    last = written(tmp_path, "last.yaml", "extends: below/middle.yaml\nclients: {start: own}")
+    assert read(last, {"clients.count": "5"}) == {
+        "seed": 1,
+        "name": "middle",
+        "clients": {"count": 5, "heads": "per_client", "start": "own"},
+    }
+
+
+def test_extends_in_a_circle_shows_the_circle(tmp_path):
+    written(tmp_path, "a.yaml", "extends: b.yaml")
+    path = written(tmp_path, "b.yaml", "extends: ./a.yaml")
+    said = "scenario.extends: goes in a circle: b.yaml -> a.yaml -> b.yaml"
+    assert refused(path) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: bsae.yaml", "No such file or directory, did you mean 'base.yaml'?"),
+        ("extends: 3", "must be the path of a YAML file, got 3 in "),
+        ("extends: [base.yaml]", "must be the path of a YAML file, got ['base.yaml'] in "),
+        ("extends: broken.yaml", "broken.yaml, line 1, column 5 is not valid YAML"),
+        ("extends: list.yaml", "must hold a mapping of fields, got a list"),
+    ],
+)
+def test_a_parent_that_is_no_scenario_blames_extends(tmp_path, text, said):
+    written(tmp_path, "base.yaml")
+    written(tmp_path, "broken.yaml", "a: b: c")
+    written(tmp_path, "list.yaml", "[1]")
+    message = refused(written(tmp_path, "child.yaml", text))
+    assert message.startswith("scenario.extends: ")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "merged"),
+    [
+        ({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}}, {"a": {"x": 1, "y": 3}}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        ({"a": {"x": 1}}, {"a": None}, {"a": None}),
+        ({"a": None}, {"a": {"x": 1}}, {"a": {"x": 1}}),
+        # another kind has other fields
+        ({"m": {"kind": "a", "x": 1}}, {"m": {"kind": "b"}}, {"m": {"kind": "b"}}),
+        (
+            {"m": {"kind": "a", "x": 1}},
+            {"m": {"kind": "a", "y": 2}},
+            {"m": {"kind": "a", "x": 1, "y": 2}},
+        ),
+        ({"m": {"kind": "a", "x": 1}}, {"m": {"y": 2}}, {"m": {"kind": "a", "x": 1, "y": 2}}),
+        # a bare word is a kind
+        ({"m": "a"}, {"m": {"y": 2}}, {"m": {"kind": "a", "y": 2}}),
+        ({"m": "a"}, {"m": {"kind": "b"}}, {"m": {"kind": "b"}}),
+        ({"m": {"kind": "a", "x": 1}}, {"m": "a"}, {"m": {"kind": "a", "x": 1}}),
+        ({"m": {"kind": "a", "x": 1}}, {"m": "b"}, {"m": {"kind": "b"}}),
+        ({"m": "a"}, {"m": "b"}, {"m": "b"}),
+    ],
+)
+def test_merging(base, changes, merged):
+    before = repr((base, changes))
+    assert merge(base, changes) == merged
+    assert repr((base, changes)) == before
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "value", "expected"),
+    [
+        ({}, "seed", 3, {"seed": 3}),
+        ({}, "train.client.lr", 1, {"train": {"client": {"lr": 1}}}),
+        ({"train": None}, "train.batch_size", 1, {"train": {"batch_size": 1}}),
+        ({"method": [{"k": 1}, {}]}, "method.0.k", 2, {"method": [{"k": 2}, {}]}),
+        ({"method": [{}]}, "method.0", {"k": 2}, {"method": [{"k": 2}]}),
+        ({"method": [{}]}, "method.1.kind", "wcc", {"method": [{}, {"kind": "wcc"}]}),
+        ({}, "method.0.kind", "raw", {"method": [{"kind": "raw"}]}),
+        ({"m": ["a", "b"]}, "m.2", "c", {"m": ["a", "b", "c"]}),
+        ({"m": ["a"]}, "m.0.x", 1, {"m": [{"kind": "a", "x": 1}]}),
+        (
+            {"data": {"source": "hub"}},
+            "data.source.name",
+            "x",
+            {"data": {"source": {"kind": "hub", "name": "x"}}},
+        ),
+        ({"seed": 1}, "seed.a", 1, {"seed": {"a": 1}}),
+    ],
+)
+def test_assigning(values, field, value, expected):
+    assign(values, field, value)
+    assert values == expected
+
+
+@pytest.mark.parametrize("key", ["2", "-1", "first", "²", ""])
+def test_a_position_that_is_none(key):
+    with pytest.raises(
+        ScenarioError, match="is no position in a list of 1; allowed: 0 to 1"
+    ) as caught:
+        assign({"method": [{}]}, f"method.{key}", {})
+    assert caught.value.field == f"method.{key}"
+    with pytest.raises(ScenarioError) as caught:
+        assign({"method": [{}]}, f"method.{key}.ratio.x", 3)
+    assert caught.value.field == f"method.{key}"
+
+
+def test_overrides_are_yaml(tmp_path):
+    path = written(tmp_path, text="data: {partition: dirichlet}")
+    overrides = {
+        "data.partition.alpha": ".inf",
+        "train.client": "{kind: adam, lr: 1e-3}",
+        "method": "[{kind: raw}]",
+        "threads": "null",
+        "train.drop_last": "true",
+        "name": "2024-01-01",
+    }
+    scenario = load_scenario(path, overrides)
+    assert scenario.data.partition.alpha == float("inf")
+    assert scenario.train.client.lr == 0.001
+    assert [method.kind for method in scenario.method] == ["raw"]
+    assert scenario.threads is None
+    assert scenario.train.drop_last is True
+    assert scenario.name == "2024-01-01"
+    said = refused(path, {"method.0": "["})
+    assert said.startswith("scenario.method.0: '[', line 1, column 2 is not valid YAML")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_scenario_replays_from_what_is_saved(tmp_path, path):
+    scenario = load_scenario(path)
+    assert parse(yaml.safe_load(scenario.yaml())) == scenario
+    assert load_scenario(written(tmp_path, text=scenario.yaml())) == scenario
+    assert load_scenario(written(tmp_path, text=scenario.yaml())).yaml() == scenario.yaml()
+
+
+@pytest.mark.parametrize("text", ["seed: &x [*x]", "seed: &x {a: *x}", "method: &x [*x]"])
+def test_values_that_hold_themselves_are_refused_like_any_other(tmp_path, text):
+    with pytest.raises(ScenarioError, match=rf"^scenario\.{text[:4]}"):
+        load_scenario(written(tmp_path, text=text))
+
+
+def test_infinity_replays(tmp_path):
+    values = {"data": {"partition": {"kind": "dirichlet", "alpha": float("inf")}}}
+    scenario = parse(values)
+    assert parse(yaml.safe_load(scenario.yaml())) == scenario
+    assert load_scenario(written(tmp_path, text=scenario.yaml())) == scenario
+
+
+def test_scenarios_are_shipped():
+    assert SHIPPED
