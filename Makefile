@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: demo test check lint types imports tests bench clean
 
-demo: $(VENV)/.installed          ## install, and run the quickstart
+demo: $(VENV)/.installed
 	$(BIN)/simsplit run scenarios/quickstart.yaml
 
 test: check                       ## everything that CI runs

@@ -14,31 +14,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simsplit import checkpoints
 from simsplit.assembly import Assembler, Assembly
-from simsplit.checkpoints import Progress
 from simsplit.data import prepare
-from simsplit.environment import describe_environment
 from simsplit.errors import RunError, RunFailedError, ScenarioError
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
 from simsplit.preflight import refuse_if_too_large
 from simsplit.progress import Observer, Plan, Silent
-from simsplit.results import (
-    CHECKPOINTS,
-    SCENARIO,
-    SUMMARY,
-    TIMING_COLUMNS,
-    WIRE_COLUMNS,
-    Run,
-    RunWriter,
-)
+from simsplit.results import CHECKPOINTS, SCENARIO, SUMMARY, Run, checkpoints
+from simsplit.results.checkpoints import Progress
+from simsplit.results.environment import describe_environment
+from simsplit.results.ledger import Ledger, Round
+from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
-from simsplit.summary import summarise
-
-ROUND_COLUMNS = ("round", "phase", "steps", "samples", "train_loss", "train_accuracy")
-BYTE_COLUMNS = ("bytes_up", "bytes_down", "bytes_total")
-CLIENT_COLUMNS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy")
 
 
 def run(
@@ -104,18 +92,13 @@ class Experiment:
         self.parts: Assembly = assembler.assemble()
         self.progress = Progress()
         self.digest = checkpoints.digest_of(scenario.identity())
-        figures = scenario.figures
-        own = figures if scenario.clients.heads == "per_client" else []
-        extra = ["method_loss"] if scenario.method else []
-        self.writer = RunWriter(
+        self.ledger = Ledger(
             path,
-            {
-                "rounds": (*ROUND_COLUMNS, *extra, *figures, *BYTE_COLUMNS),
-                "clients": (*CLIENT_COLUMNS, *extra, *own),
-                "wire": WIRE_COLUMNS,
-                "timing": TIMING_COLUMNS,
-            },
+            scenario.figures,
+            own_figures=scenario.clients.heads == "per_client",
+            methods=bool(scenario.method),
         )
+        self.writer = self.ledger.writer
         self.phases = self._phases()
         self.rounds = sum(phase.rounds for phase in self.phases)
 
@@ -146,7 +129,8 @@ class Experiment:
         except RunError as error:
             self._note("failed", reason=str(error))
             raise
-        self.writer.write_json(SUMMARY, summarise(Run.load(self.path), self.scenario, self.rounds))
+        come_to = summarise(Run.load(self.path), self.scenario.figures)
+        self._note("finished", seed=self.scenario.seed, **come_to)
 
     def _round(self, number: int) -> None:
         started = time.perf_counter()
@@ -169,14 +153,12 @@ class Experiment:
             wire.phase = phase.name
         evaluated = time.perf_counter()
         self.progress.elapsed_s += evaluated - started
-        before = self.progress.bytes_up, self.progress.bytes_down
-        self.writer.append("wire", wire.drain())
-        row = self._row(number, phase, reports, figures, before)
-        self.writer.append("rounds", [row])
-        self.writer.append("clients", self._client_rows(number, reports, own))
-        self._append_timing(number, trained - started, evaluated - trained)
+        round_ = Round(number, phase.name, reports, figures, own)
+        row = self.ledger.enter(round_, self.parts.wire)
+        self.ledger.time(number, trained - started, evaluated - trained, self.progress.elapsed_s)
         self.progress.round = number
-        self._watch(figures)
+        if phase is self.phases[-1]:  # a warm-up's figures say nothing of when to stop
+            self._watch(figures)
         self._checkpoint(number)
         self.observer.round(row, self.progress.elapsed_s)
 
@@ -204,6 +186,10 @@ class Experiment:
         wanted = self.parts.pool.ask(self.clients[0], "plan", rounds)
         if self.data.auxiliary is None and any(phase.source == "public" for phase in wanted):
             raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")
+        if self.scenario.topology == "vanilla" and not all(phase.gradients for phase in wanted):
+            raise ScenarioError(
+                "topology", "got vanilla; a method has a phase without gradients: use u_shaped"
+            )
         return [*wanted, Phase("train", rounds=rounds)]
 
     def _phase_of(self, number: int) -> tuple[Phase, int]:
@@ -214,53 +200,6 @@ class Experiment:
                 return phase, done
             done -= phase.rounds
         raise AssertionError(f"round {number} is past the last")
-
-    def _row(
-        self,
-        number: int,
-        phase: Phase,
-        reports: dict[ClientId, dict[str, float]],
-        figures: dict[str, float],
-        before: tuple[int, int],
-    ) -> dict[str, object]:
-        wire = self.parts.wire
-        samples = sum(report.get("samples", 0) for report in reports.values())
-        means = {
-            name: sum(r[name] * r["samples"] for r in reports.values() if r) / max(1, samples)
-            for name in ("train_loss", "train_accuracy", "method_loss")
-        }
-        if not self.scenario.method:
-            del means["method_loss"]
-        self.progress.bytes_up, self.progress.bytes_down = wire.up, wire.down
-        return {
-            "round": number,
-            "phase": phase.name,
-            "steps": sum(report.get("steps", 0) for report in reports.values()),
-            "samples": samples,
-            **means,
-            **figures,
-            "bytes_up": wire.up - before[0],
-            "bytes_down": wire.down - before[1],
-            "bytes_total": wire.up + wire.down,
-        }
-
-    def _client_rows(
-        self,
-        number: int,
-        reports: dict[ClientId, dict[str, float]],
-        own: dict[ClientId, dict[str, float]],
-    ) -> list[dict[str, object]]:
-        columns = self.writer.columns["clients"]
-        rows = []
-        for client, report in reports.items():
-            row: dict[str, object] = {"round": number, "client": client, "steps": 0, "samples": 0}
-            row |= report | own.get(client, {})
-            rows.append({name: value for name, value in row.items() if name in columns})
-        return rows
-
-    def _append_timing(self, number: int, train_s: float, evaluate_s: float) -> None:
-        times = (number, round(train_s, 4), round(evaluate_s, 4), round(self.progress.elapsed_s, 4))
-        self.writer.append("timing", [dict(zip(TIMING_COLUMNS, times, strict=True))])
 
     def _refuse_nonsense(self, number: int, reports: dict[ClientId, dict[str, float]]) -> None:
         """Stop at a loss that is no number, before it spoils tables and checkpoints."""
@@ -291,6 +230,8 @@ class Experiment:
         last = number == self.rounds or self._should_stop()
         if not last and (config.every == 0 or number % config.every):
             return
+        wire = self.parts.wire
+        self.progress.bytes_up, self.progress.bytes_down = wire.up, wire.down
         self.progress.tables = self.writer.sizes()
         self.progress.holder = self.parts.exchange.holder
         folder = self.path / CHECKPOINTS

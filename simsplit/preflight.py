@@ -108,7 +108,9 @@ def _container_limit() -> int | None:
     folder = Path("/sys/fs/cgroup")
     try:
         limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        used = (folder / "memory.current").read_text(encoding="ascii").strip()
-        return None if limit == "max" else int(limit) - int(used)
-    except (OSError, ValueError):
+        used = int((folder / "memory.current").read_text(encoding="ascii"))
+        counts = dict(map(str.split, (folder / "memory.stat").read_text("ascii").splitlines()))
+        # files that were read and can be dropped count as used, but are free for the asking
+        return None if limit == "max" else int(limit) - used + int(counts["inactive_file"])
+    except (OSError, ValueError, KeyError):
         return None

@@ -9,7 +9,7 @@ from PIL import Image
 from simsplit.experiment import Experiment
 from simsplit.progress import Silent
 from simsplit.scenario import Scenario, parse
-from simsplit.scenario_files import merge
+from simsplit.scenario.files import merge
 
 TINY: dict[str, Any] = {
     "name": "tiny",

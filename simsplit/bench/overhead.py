@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
@@ -58,18 +58,30 @@ SPLIT = [
 CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 100, 15)
 
 
-def overhead(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
+FURTHER = {"resnet18": 100, "simplecnn": 400}
+"""How many further clients of each model the memory is measured of."""
+
+
+def overhead(
+    device: str,
+    quick: bool,
+    say: Say,
+    cases: Sequence[Case] = SPLIT,
+    further: Mapping[str, int] = FURTHER,
+) -> Iterator[tuple[Table, Figures]]:
     """The three measurements, a table each."""
     where = torch.device(device)
-    yield _against_plain(where, quick, say)
+    yield _against_plain(where, quick, say, cases)
     yield _many_against_one(where, quick, say)
-    yield _memory(say)
+    yield _memory(say, further)
 
 
-def _against_plain(device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+def _against_plain(
+    device: torch.device, quick: bool, say: Say, cases: Sequence[Case]
+) -> tuple[Table, Figures]:
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
-    for case in SPLIT:
+    for case in cases:
         say(f"overhead: {case.name} ...")
         assembler, parts = _assembled(case, device, clients=10)
         plain = PlainLoop(assembler, _feeds(parts))
@@ -222,11 +234,11 @@ def _feeds(parts: Assembly) -> dict[ClientId, Any]:
     return {client: parts.pool.ask(client, "feed", "private") for client in parts.clients}
 
 
-def _memory(say: Say) -> tuple[Table, Figures]:
+def _memory(say: Say, further: Mapping[str, int]) -> tuple[Table, Figures]:
     """Resident memory of a process per further client with its own head, against what it owns."""
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
-    for model, count in (("resnet18", 100), ("simplecnn", 400)):
+    for model, count in further.items():
         say(f"overhead: memory per client, {model} ...")
         few, many = (_resident(model, clients) for clients in (10, 10 + count))
         each = (many["resident"] - few["resident"]) / count

@@ -11,7 +11,8 @@ from simsplit.data.batches import Augmentation, channel_statistics
 from simsplit.data.partitions import Iid, Partition
 from simsplit.data.samples import DataInfo, Samples
 from simsplit.data.sources import DigitsSource, Source
-from simsplit.data.splits import stratified
+from simsplit.data.splits import Limit, stratified
+from simsplit.data.tables import TableConfig
 from simsplit.errors import ScenarioError
 from simsplit.seeds import numpy_rng_for
 
@@ -74,8 +75,10 @@ def prepare(config: DataConfig, num_clients: int, seed: int) -> Prepared:
     Each choice has its own stream of draws, so that more auxiliary data leaves the validation part
     what it was.
     """
-    data = config.source.load()
-    train = _limited(data.train, config.train_samples, seed, "train")
+    limit = Limit(config.train_samples, config.test_samples, seed)
+    source = config.source
+    data = source.load(limit) if isinstance(source, TableConfig) else source.load()
+    train = _limited(data.train, limit, "train")
     kept, validation = _without(train, config.validation, len(train), seed, "validation")
     kept, auxiliary = _without(kept, config.auxiliary, len(train), seed, "auxiliary")
     mean, std = _statistics(kept, config.normalise)
@@ -85,18 +88,16 @@ def prepare(config: DataConfig, num_clients: int, seed: int) -> Prepared:
         train=kept,
         validation=validation,
         auxiliary=auxiliary,
-        test=_limited(data.test, config.test_samples, seed, "test"),
+        test=_limited(data.test, limit, "test"),
         parts=config.partition.deal(kept.labels.numpy(), num_clients, seed),
         mean=mean,
         std=std,
     )
 
 
-def _limited(samples: Samples, most: int | None, seed: int, purpose: str) -> Samples:
-    if most is None or most >= len(samples):
-        return samples
-    rng = numpy_rng_for(seed, "data", purpose)
-    return samples.take(stratified(samples.labels.numpy(), most, rng))
+def _limited(samples: Samples, limit: Limit, split: str) -> Samples:
+    rows = limit.rows(samples.labels.numpy(), split)
+    return samples if rows is None else samples.take(rows)
 
 
 def _without(

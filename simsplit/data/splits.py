@@ -1,8 +1,11 @@
 """Stratified choices of rows, so that a small held-out part keeps the classes' shares."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+
+from simsplit.seeds import numpy_rng_for
 
 
 def stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -21,6 +24,22 @@ def stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.n
         for label, quota in zip(classes, quotas, strict=True)
     ]
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """At most so many rows of a split, chosen by seed; None: all of them."""
+
+    train: int | None
+    test: int | None
+    seed: int
+
+    def rows(self, labels: np.ndarray, split: str) -> np.ndarray | None:
+        """The rows to keep, or None where all may stay."""
+        most = self.train if split == "train" else self.test
+        if most is None or most >= len(labels):
+            return None
+        return stratified(labels, most, numpy_rng_for(self.seed, "data", split))
 
 
 def held_out(

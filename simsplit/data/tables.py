@@ -17,6 +17,7 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.data.images import Channels, Form, form_of, opened, stacked
 from simsplit.data.samples import DataInfo, DataSet, Samples, checked_labels
+from simsplit.data.splits import Limit
 from simsplit.errors import DataError, near
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ class ParquetSource(TableConfig):
         labels = _labels(_read(files, [columns.label]), columns, str(self.path))
         return DataInfo(form.shape, int(labels.max()) + 1)
 
-    def load(self) -> DataSet:
-        """Decode every image."""
+    def load(self, limit: Limit | None = None) -> DataSet:
+        """Decode every image, or those that a limit leaves."""
         train = _read(_files(self.path, ("train",)))
         test = _read(_files(self.path, ("test", "validation")))
-        return data_set(self.path.name, train, test, self)
+        return data_set(self.path.name, train, test, self, limit)
 
 
 class HubSource(TableConfig):
@@ -90,17 +91,19 @@ class HubSource(TableConfig):
     revision: str | None = None
     """A branch, tag or commit; name one to be sure of the same data another day."""
     train_split: str = "train"
+    """The split to train on."""
     test_split: str = "test"
+    """The split to test on; some data sets call it `validation`."""
 
     def describe(self) -> DataInfo | None:
         """Unknown without asking the hub."""
         return None
 
-    def load(self) -> DataSet:
-        """Fetch (or find in the hub's cache) and decode every image."""
+    def load(self, limit: Limit | None = None) -> DataSet:
+        """Fetch (or find in the hub's cache) and decode every image that a limit leaves."""
         train = self._table(self.train_split)
         test = self._table(self.test_split)
-        return data_set(self.name.rsplit("/", 1)[-1], train, test, self)
+        return data_set(self.name.rsplit("/", 1)[-1], train, test, self, limit)
 
     def _table(self, split: str) -> "pa.Table":
         import datasets
@@ -119,7 +122,13 @@ class HubSource(TableConfig):
         return loaded.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
 
 
-def data_set(name: str, train: "pa.Table", test: "pa.Table", config: TableConfig) -> DataSet:
+def data_set(
+    name: str,
+    train: "pa.Table",
+    test: "pa.Table",
+    config: TableConfig,
+    limit: Limit | None = None,
+) -> DataSet:
     """Both tables decoded into the form that the first training image sets."""
     columns = columns_of(train.schema, config, f"{name} (train)")
     for split, table in (("train", train), ("test", test)):
@@ -129,10 +138,24 @@ def data_set(name: str, train: "pa.Table", test: "pa.Table", config: TableConfig
     form = _form(train, columns, config, f"{name} (train)")
     strict = config.channels is None
     made = [
-        _samples(table, columns, form, len(names), f"{name} ({split})", strict=strict)
+        _samples(
+            _limited(table, columns, limit, split),
+            columns,
+            form,
+            len(names),
+            f"{name} ({split})",
+            strict=strict,
+        )
         for split, table in (("train", train), ("test", test))
     ]
     return DataSet(name, made[0], made[1], names)
+
+
+def _limited(table: "pa.Table", columns: Columns, limit: Limit | None, split: str) -> "pa.Table":
+    """Only the rows that will be used: decoding images is most of what loading costs."""
+    labels = _labels(table, columns, split)
+    rows = None if limit is None else limit.rows(labels, split)
+    return table if rows is None else table.take(rows)
 
 
 def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:

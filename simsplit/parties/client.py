@@ -19,7 +19,7 @@ from simsplit.methods.base import Phase, Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Feed
-from simsplit.parties.learner import Learner
+from simsplit.parties.learner import Learner, step_together
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.seeds import isolated
@@ -71,7 +71,8 @@ class Client:
         self.loss = loss
         self.seed = seed
         self.autocast = autocast
-        self.tally = Tally(device)
+        self.tally = Tally()
+        self.device = device
         self.taken = dict.fromkeys(feeds, 0)
         self.phase = Phase("train", rounds=0)
         self.random = any(learner.random for learner in self.learners)
@@ -159,8 +160,11 @@ class Client:
 
     def receive(self, packet: Packet) -> None:
         """Take over what `hand_over` sent; where both hold the same tensors nothing is copied."""
+        own = self._travelling()
+        if own is packet.tensors:
+            return
         with torch.no_grad():
-            for live, sent in zip(self._travelling(), packet.tensors, strict=True):
+            for live, sent in zip(own, packet.tensors, strict=True):
                 if live is not sent:
                     live.copy_(sent)
 
@@ -230,9 +234,7 @@ class Client:
 
     def _learn(self) -> None:
         self._pending = None
-        for learner in self.learners:
-            learner.step()
-            learner.clear()
+        step_together(self.learners)
 
     def _tail(self) -> nn.Module:
         if self.tail is None:
@@ -252,9 +254,11 @@ class Client:
         if not (self.random and step.training):
             return nullcontext()
         scope = ("dropout", segment, step.round, step.number)
-        return isolated(self.seed, *scope, device=self.tally.device)
+        return isolated(self.seed, *scope, device=self.device)
 
     def _travelling(self) -> tuple[Tensor, ...]:
+        if len(self.shared) == 1:  # the usual case, and every step's under a shared head
+            return self.shared[0].travelling(moments=self.moments_travel)
         tensors = (learner.travelling(moments=self.moments_travel) for learner in self.shared)
         return tuple(chain.from_iterable(tensors))
 

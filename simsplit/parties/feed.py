@@ -36,9 +36,10 @@ class Feed:
         """Which samples batch `number` (from 0) consists of."""
         epoch, position = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._cut = batch_indices(
+            cut = batch_indices(
                 self.part, self.batch_size, self.seed, self.client, epoch, drop_last=self.drop_last
             )
+            self._cut = _moved(cut, self.batcher.device)
             self._epoch = epoch
         return self._cut[position]
 
@@ -48,6 +49,13 @@ class Feed:
         if self.batcher.augments:
             rng = rng_for(self.seed, "augment", self.client, number)
         return self.batcher.batch(self.indices(number), rng)
+
+
+def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+    """An epoch's batches on the device, in one transfer instead of one a step."""
+    if device.type == "cpu":
+        return cut
+    return tuple(torch.cat(cut).to(device).split([len(rows) for rows in cut]))
 
 
 def whole(samples: int, batch_size: int, device: torch.device) -> tuple[Tensor, ...]:

@@ -5,10 +5,11 @@ rebuilt: a learner whose moments restarted each batch would train a different mo
 may hold one learner (a shared head); handing it over is a packet of its live tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from simsplit.errors import ProtocolError
 from simsplit.parties.optimizers import OptimizerConfig
@@ -32,7 +33,7 @@ class Learner:
         self.learning = frozenset(self.modules)
         self._travel: tuple[Tensor, ...] = ()
         self._travel_key: tuple[bool, int] | None = None
-        self.random = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.modules.modules())
+        self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.modules.modules())
 
     def train(self, training: bool) -> None:
         """Switch the layers' mode; free where they are in it. Frozen modules stay in inference.
@@ -49,8 +50,10 @@ class Learner:
         learning = names & frozenset(self.modules)
         if learning != self.learning:
             self.learning = learning
+            learned = set(self.parameters)  # others never learn, whatever the phase
             for name, module in self.modules.items():
-                module.requires_grad_(name in learning)
+                for parameter in learned.intersection(module.parameters()):
+                    parameter.requires_grad_(name in learning)
 
     def set_lr_factor(self, factor: float) -> None:
         """Set the learning rate to `factor` times the configured one."""
@@ -64,16 +67,13 @@ class Learner:
             parameter.grad = None
 
     def step(self) -> None:
-        """Clip if asked to, and take one optimizer step."""
-        if self.optimizer is None:
-            return
-        if self.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
-        self.optimizer.step()
+        """Take one optimizer step."""
+        if self.optimizer is not None:
+            self.optimizer.step()
 
     def weights(self) -> dict[str, Tensor]:
         """Parameters and buffers, live."""
-        return dict(self.modules.state_dict(keep_vars=False))
+        return dict(self.modules.state_dict(keep_vars=True))
 
     def moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors, live, by parameter number and name."""
@@ -119,6 +119,19 @@ class Learner:
                 continue
             _, index, slot = name.split(".", 2)
             parameter = self.parameters[int(index)]
-            # torch keeps step counters on the CPU and moments beside their parameter
-            home = parameter.device if value.dim() else torch.device("cpu")
-            self.optimizer.state[parameter][slot] = value.to(home, copy=True)
+            if slot == "step":  # counted on the CPU, except by fused kernels
+                fused = self.optimizer.defaults["fused"]
+                live = torch.empty_like(value, device=parameter.device if fused else "cpu")
+            else:  # in the parameter's layout: mixed ones take other kernels
+                live = torch.empty_like(parameter, dtype=value.dtype)
+            self.optimizer.state[parameter][slot] = live.copy_(value)
+
+
+def step_together(learners: Sequence[Learner]) -> None:
+    """Take one step of all that one side learns, its gradients clipped as a whole if asked to."""
+    if (norm := learners[0].clip_norm) is not None:
+        parameters = [p for learner in learners for p in learner.parameters]
+        torch.nn.utils.clip_grad_norm_(parameters, norm)
+    for learner in learners:
+        learner.step()
+        learner.clear()

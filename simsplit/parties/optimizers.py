@@ -149,9 +149,9 @@ class StepLr(LrScheduleConfig):
 
     kind: Literal["step"] = "step"
     every: int = Field(default=30, ge=1)
-    """Rounds between drops."""
+    """Rounds between drops, counted from the end of the warm-up."""
     milestones: tuple[int, ...] = ()
-    """Rounds done before each drop; in place of `every`."""
+    """Rounds done (the warm-up aside) before each drop; in place of `every`."""
     gamma: float = Field(default=0.1, gt=0)
     """Factor of one drop."""
 

@@ -15,7 +15,7 @@ from simsplit.errors import ProtocolError
 from simsplit.methods.base import Phase, Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
-from simsplit.parties.learner import Learner
+from simsplit.parties.learner import Learner, step_together
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.seeds import isolated
@@ -86,7 +86,7 @@ class Server:
             flight.arrived.grad = None
             flight.features.backward(grad, retain_graph=index < len(messages) - 1)
             replies += self._reply(flight)
-        self._learn()
+        step_together([self.learner])
         return self._packet(packet, Leg.SMASHED_GRAD, tuple(replies))
 
     def learn(self, smashed: Packet, labels: Packet) -> Packet:
@@ -102,7 +102,7 @@ class Server:
         self._tally(smashed.client).add(loss, outputs, targets)
         loss.backward()
         reply = self._reply(self._landed(smashed.client))
-        self._learn()
+        step_together([self.learner])
         return self._packet(smashed, Leg.SMASHED_GRAD, reply)
 
     def report(self, client: ClientId) -> dict[str, float]:
@@ -129,10 +129,6 @@ class Server:
         assert grad is not None, "the trunk's output does not depend on its input"
         return self.stack.pack(Leg.SMASHED_GRAD, grad, flight.step)
 
-    def _learn(self) -> None:
-        self.learner.step()
-        self.learner.clear()
-
     def _landed(self, client: ClientId) -> _InFlight:
         try:
             return self._in_flight.pop(client)
@@ -142,7 +138,7 @@ class Server:
             ) from None
 
     def _tally(self, client: ClientId) -> Tally:
-        return self.tallies.setdefault(client, Tally(self.device))
+        return self.tallies.setdefault(client, Tally())
 
     def _noise(self, step: Step) -> AbstractContextManager[object]:
         if not (self.learner.random and step.training):

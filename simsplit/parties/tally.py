@@ -1,4 +1,4 @@
-"""Running sums of a client's losses and hits, kept on the device and read once a round."""
+"""A client's losses and hits, left on the device as they are and read once a round."""
 
 import torch
 from torch import Tensor
@@ -7,34 +7,53 @@ from torch import Tensor
 class Tally:
     """Sample-weighted loss, hits, samples and steps since the last reading."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self) -> None:
         self._restart()
 
     def add(self, loss: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Count one step; no synchronisation with the device."""
-        size = len(labels)
-        self.steps += 1
-        self.samples += size
-        self._sums[0].add_(loss.detach(), alpha=size)
-        self._sums[1].add_((outputs.detach().argmax(-1) == labels).sum())
+        """Count one step: nothing is summed or awaited now, scalars are cheap to keep."""
+        self._sizes.append(len(labels))
+        self._losses.append(loss.detach())
+        self._hits.append((outputs.detach().argmax(-1) == labels).sum())
 
     def add_method_loss(self, term: Tensor | None, size: int) -> None:
         """Count a method's own term of the step's loss."""
         if term is not None:
-            self._sums[2].add_(term.detach(), alpha=size)
+            self._extras.append((term.detach(), size))
 
     def read(self) -> dict[str, float]:
-        """Means since the last reading, and start anew; the one synchronisation of a round."""
-        if not self.samples:
-            return {}
-        loss, hits, extra = (self._sums / self.samples).tolist()
-        row = {"steps": self.steps, "samples": self.samples, "train_loss": loss}
-        row |= {"train_accuracy": hits, "method_loss": extra}
+        """Means since the last reading, and start anew; the one synchronisation of a round.
+
+        Whoever counted methods' terms alone (the server has the loss) reads their mean alone.
+        """
+        extras, sizes = _columns(self._extras)
+        samples = sum(self._sizes or sizes)
+        row: dict[str, float] = {}
+        if self._sizes:
+            row = {
+                "steps": len(self._sizes),
+                "samples": samples,
+                "train_loss": _weighted(self._losses, self._sizes) / samples,
+                "train_accuracy": torch.stack(self._hits).sum().item() / samples,
+                "method_loss": 0.0,
+            }
+        if extras:
+            row["method_loss"] = _weighted(extras, sizes) / samples
         self._restart()
         return row
 
     def _restart(self) -> None:
-        self.steps = 0
-        self.samples = 0
-        self._sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self._sizes: list[int] = []
+        self._losses: list[Tensor] = []
+        self._hits: list[Tensor] = []
+        self._extras: list[tuple[Tensor, int]] = []
+
+
+def _columns(extras: list[tuple[Tensor, int]]) -> tuple[list[Tensor], list[int]]:
+    return [term for term, _ in extras], [size for _, size in extras]
+
+
+def _weighted(values: list[Tensor], weights: list[int]) -> float:
+    """The weighted sum, in double precision."""
+    stacked = torch.stack(values).cpu().double()
+    return (stacked * torch.tensor(weights, dtype=torch.float64)).sum().item()

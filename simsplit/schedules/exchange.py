@@ -85,8 +85,9 @@ class Vanilla(Exchange):
         self.pool.ask(client, "backward", carry(self.server.learn(smashed, labels)))
 
     def report(self, client: ClientId) -> dict[str, float]:
-        """The server computed the loss."""
-        return self.server.report(client)
+        """The server computed the loss, the client its methods' own terms."""
+        terms: dict[str, float] = self.pool.ask(client, "report")
+        return self.server.report(client) | terms
 
 
 EXCHANGES: dict[str, type[Exchange]] = {"u_shaped": UShaped, "vanilla": Vanilla}

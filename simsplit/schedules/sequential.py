@@ -6,6 +6,7 @@ A round gives every client its local steps: one pass over its part, or `local_st
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, model_validator
@@ -21,7 +22,7 @@ class ScheduleConfig(Config, ABC):
 
     rounds: int | None = Field(default=None, ge=1)
     """Rounds to train. Give this or `epochs`; 10 rounds if neither is given."""
-    epochs: float | None = Field(default=None, gt=0)
+    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Passes over all clients' data, in place of `rounds`."""
     local_steps: int | None = Field(default=None, ge=1)
     """Mini-batches per client and round; null means one pass over the client's part."""
@@ -41,13 +42,16 @@ class ScheduleConfig(Config, ABC):
         if self.local_steps is None:
             return math.ceil(self.epochs)
         batches = sum(steps_per_epoch.values())
-        return math.ceil(self.epochs * batches / (self.local_steps * len(steps_per_epoch)))
+        a_round = sum(self.local(steps_per_epoch).values())
+        exact = Fraction(str(self.epochs))  # 1.1 of 100 batches are 110, which floats exceed
+        return math.ceil(exact * batches / a_round)
 
     def local(self, steps_per_epoch: Mapping[ClientId, int]) -> dict[ClientId, int]:
         """How many steps each client takes in a round."""
         if self.local_steps is None:
             return dict(steps_per_epoch)
-        return dict.fromkeys(steps_per_epoch, self.local_steps)
+        steps = self.local_steps
+        return {client: steps if epoch else 0 for client, epoch in steps_per_epoch.items()}
 
     @abstractmethod
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:

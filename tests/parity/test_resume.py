@@ -11,10 +11,10 @@ import pytest
 import torch
 from builders import experiment, finished, scenario
 
-from simsplit.checkpoints import digest_of, load
 from simsplit.experiment import Experiment
 from simsplit.progress import Silent
 from simsplit.results import Run
+from simsplit.results.checkpoints import digest_of, load
 from simsplit.scenario import Scenario, load_scenario
 
 TABLES = ("rounds", "clients", "wire")

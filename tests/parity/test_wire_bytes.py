@@ -8,7 +8,7 @@ import pytest
 from builders import finished, image_folder, scenario
 
 from simsplit.results import Run
-from simsplit.scenario_files import merge
+from simsplit.scenario.files import merge
 
 SAMPLES, FEATURES = 40, 512
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from builders import experiment, finished, scenario
 
-from simsplit import checkpoints
-from simsplit.checkpoints import Progress
 from simsplit.errors import RunError, RunFailedError
 from simsplit.experiment import Experiment
 from simsplit.progress import Silent
-from simsplit.results import Run
+from simsplit.results import Run, checkpoints
+from simsplit.results.checkpoints import Progress
 
 
 class Warnings(Silent):

@@ -16,11 +16,6 @@ from jsonschema import Draft202012Validator
 from simsplit.results import Run
 from simsplit.scenario import file_schema
 
-# typer, as far as flwr lets it be new, imports what click has come to deprecate
-pytestmark = pytest.mark.filterwarnings(
-    r"ignore:'click\.utils\.get_(binary|text)_stream' is deprecated:DeprecationWarning"
-)
-
 SMALL = {
     **TINY,
     "name": "small",

@@ -5,7 +5,7 @@ import yaml
 
 from simsplit.errors import ScenarioError
 from simsplit.scenario import load_scenario, parse
-from simsplit.scenario_files import assign, dump, merge, read
+from simsplit.scenario.files import assign, dump, merge, read
 
 SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
 

@@ -7,7 +7,7 @@ from builders import scenario
 
 from simsplit import run
 from simsplit.results import Run
-from simsplit.scenario_files import merge
+from simsplit.scenario.files import merge
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,8 @@ from simsplit.models import Model, SimpleCNN
 from simsplit.models.fresh import Shape
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
-from simsplit.scenario_errors import explain, refuse_misread, shown, unknown
-from simsplit.scenario_files import dump, read
+from simsplit.scenario.files import dump, read
+from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
 from simsplit.schedules.sequential import RoundRobinConfig, Schedule
 
 

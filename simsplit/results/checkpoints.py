@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from simsplit.errors import RunError
-from simsplit.results import replace, writing
+from simsplit.results.directory import replace, writing
 
 _TENSORS = "state.safetensors"
 _FACTS = "state.json"

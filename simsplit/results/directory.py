@@ -28,9 +28,6 @@ SUMMARY = "summary.json"
 ENVIRONMENT = "environment.json"
 CHECKPOINTS = "checkpoints"
 
-WIRE_COLUMNS = ("round", "client", "phase", "leg", "packets", "bytes")
-TIMING_COLUMNS = ("round", "train_s", "evaluate_s", "elapsed_s")
-
 
 class RunWriter:
     """Appends to a run directory; a failing disk becomes an error that says what is kept."""
@@ -111,11 +108,15 @@ class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
 def replace(target: Path, content: bytes) -> None:
     """Put `content` at `target` atomically and durably."""
     partial = target.with_name(target.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(target)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 class Run:
@@ -176,6 +177,8 @@ class Run:
         except OSError as error:
             raise RunError(f"cannot read {file}: {error.strerror}") from None
         whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
+        if not whole:
+            raise RunError(f"cannot read {file}: it has no header")
         # pandas 3 reads floats back exactly by itself, and warns at being told to
         precision: Literal["round_trip"] | None
         precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None

@@ -1,0 +1,151 @@
+"""One client and one server put together without a scenario, for what no scenario can express."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.data import Batcher, Samples
+from simsplit.engine.pool import InlinePool
+from simsplit.methods.base import Method, Phase
+from simsplit.methods.stack import Stack
+from simsplit.packets import Leg, Packet
+from simsplit.parties.client import Client, ClientParts
+from simsplit.parties.feed import Feed
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import OptimizerConfig, SgdConfig
+from simsplit.parties.server import Server
+from simsplit.schedules.exchange import UShaped
+from simsplit.seeds import isolated, rng_for
+from simsplit.wire import Wire
+
+CPU = torch.device("cpu")
+SGD = SgdConfig(lr=0.1, momentum=0.9)
+
+
+@dataclass
+class Recorder:
+    """A tap that keeps copies."""
+
+    packets: list[Packet] = field(default_factory=list)
+
+    def observe(self, packet: Packet) -> None:
+        copies = tuple(tensor.clone() for tensor in packet.tensors)
+        self.packets.append(Packet(packet.client, packet.leg, packet.round, packet.step, copies))
+
+    @property
+    def legs(self) -> list[Leg]:
+        return [packet.leg for packet in self.packets]
+
+    def on(self, leg: Leg) -> list[Packet]:
+        return [packet for packet in self.packets if packet.leg is leg]
+
+
+@dataclass
+class Segments:
+    """Three small segments; the same weights every time."""
+
+    head: nn.Module
+    trunk: nn.Module
+    tail: nn.Module
+
+
+def segments(dropout: float = 0.0) -> Segments:
+    """16 pixels to 8 values, through a trunk that is not linear, to 3 classes."""
+    with isolated(0, "segments"):
+        return Segments(
+            nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(dropout)),
+            nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(dropout)),
+            nn.Sequential(nn.Dropout(dropout), nn.Linear(8, 3)),
+        )
+
+
+def samples(count: int = 24) -> Samples:
+    """Noise with labels."""
+    rng = rng_for(0, "samples")
+    inputs = torch.randint(256, (count, 1, 4, 4), generator=rng, dtype=torch.uint8)
+    return Samples(inputs, torch.randint(3, (count,), generator=rng))
+
+
+def feed(count: int = 24, batch_size: int = 8, *, drop_last: bool = False) -> Feed:
+    """Batches of `samples`, all of them one client's."""
+    batcher = Batcher(samples(count), mean=(0.5,), std=(0.25,))
+    part = torch.arange(count)
+    return Feed(batcher, part, batch_size=batch_size, seed=0, client=0, drop_last=drop_last)
+
+
+@dataclass
+class Cut:
+    """Both sides of one cut, and what crossed it."""
+
+    parts: Segments
+    client: Client
+    server: Server
+    exchange: UShaped
+    tap: Recorder
+
+    def enter(self, phase: Phase) -> None:
+        self.client.enter(phase, 1.0)
+        self.server.enter(phase, 1.0)
+        self.exchange.phase = phase
+
+    def train(self, steps: int = 1) -> "Cut":
+        for _ in range(steps):
+            self.exchange.train(0, 1)
+        return self
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of everything that both sides own."""
+        both = {f"client.{name}": tensor for name, tensor in self.client.state().items()}
+        both |= {f"server.{name}": tensor for name, tensor in self.server.learner.state().items()}
+        return {name: tensor.clone() for name, tensor in both.items()}
+
+
+def cut(
+    parts: Segments | None = None,
+    methods: Sequence[Method] = (),
+    *,
+    optimizer: OptimizerConfig = SGD,
+    clip_norm: float | None = None,
+    split_learner: bool = False,
+) -> Cut:
+    """A client and a server; `methods` are the client's, the server's do nothing."""
+    parts = parts or segments()
+    stack = Stack(methods, (), "client")
+    modules = {"head": parts.head, "tail": parts.tail, "method": stack.modules}
+    sets = [{name: modules[name]} for name in modules] if split_learner else [modules]
+    learners = tuple(Learner(each, optimizer, clip_norm) for each in sets)
+    client = Client(
+        0,
+        ClientParts(parts.head, parts.tail, stack, learners),
+        {"private": feed()},
+        nn.functional.cross_entropy,
+        seed=1,
+        device=CPU,
+    )
+    server = Server(
+        parts.trunk,
+        None,
+        Stack([Method() for _ in methods], (), "server"),
+        Learner({"trunk": parts.trunk}, optimizer, clip_norm),
+        nn.functional.cross_entropy,
+        seed=2,
+        device=CPU,
+    )
+    tap = Recorder()
+    exchange = UShaped(InlinePool({0: client}), server, Wire([tap]))
+    return Cut(parts, client, server, exchange, tap)
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Whether two states agree bit for bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    """The names whose tensors differ, or that only one has."""
+    common = before.keys() & after.keys()
+    return (before.keys() ^ after.keys()) | {
+        name for name in common if not torch.equal(before[name], after[name])
+    }

@@ -1,0 +1,196 @@
+"""The two sides of the cut: phases that stay home, noise of one's own, clipping, misuse."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from by_hand import CPU, SGD, Cut, changed, cut, same, segments
+from torch import Tensor, nn
+
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import Method, Phase, Share, Step
+from simsplit.packets import Leg, Packet
+from simsplit.parties.optimizers import SgdConfig
+from simsplit.seeds import isolated
+
+PLAIN = SgdConfig(lr=0.1)
+
+
+class Denoise(Method):
+    """A learned correction of the features, with a term of its own."""
+
+    def __init__(self) -> None:
+        with isolated(0, "denoise"):
+            self.module: nn.Module = nn.Linear(8, 8)
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        step.memo["correction"] = self.module(u)
+        return u + step.memo["correction"]
+
+    def tail_loss(self, step: Step) -> Tensor:
+        return step.memo["correction"].square().mean()
+
+
+def test_a_phase_at_home_sends_no_gradient_and_trains_what_it_names() -> None:
+    made = cut(methods=[Denoise()], optimizer=PLAIN)
+    made.enter(Phase("warmup", rounds=1, learns=frozenset({"method"}), gradients=False))
+    before = made.state()
+    made.train()
+    assert made.tap.legs == [Leg.SMASHED, Leg.FEATURES]
+    with pytest.raises(ProtocolError):  # the server keeps no graph for a way back
+        made.server.backward(Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),)))
+    moved = changed(before, made.state())
+    assert moved == {
+        "client.own.0.method.smashed_0.weight",
+        "client.own.0.method.smashed_0.bias",
+        "client.taken.private",
+    }
+    reference, features = Denoise().module, made.tap.on(Leg.FEATURES)[0].tensors[0]
+    correction = reference(features)
+    labels = made.client.feed("private").batch(0).labels
+    outputs = made.parts.tail(features + correction)
+    loss = nn.functional.cross_entropy(outputs, labels) + correction.square().mean()
+    (gradient,) = torch.autograd.grad(loss, [reference.weight])
+    after = made.state()["client.own.0.method.smashed_0.weight"]
+    assert torch.allclose(after, reference.weight - PLAIN.lr * gradient, atol=1e-7)
+    report = made.client.report()
+    assert report["method_loss"] == pytest.approx(correction.square().mean().item(), rel=1e-5)
+
+
+def test_training_proper_after_such_a_phase_trains_everything() -> None:
+    made = cut(methods=[Denoise()])
+    made.enter(Phase("warmup", rounds=1, learns=frozenset({"method"}), gradients=False))
+    made.train()
+    made.enter(Phase("train", rounds=1))
+    before = made.state()
+    made.train()
+    assert len(made.tap.legs) == 2 + 4
+    assert changed(before, made.state()) >= before.keys()
+
+
+def test_dropout_repeats_itself_and_resumes_whatever_the_global_stream_does() -> None:
+    whole = cut(segments(dropout=0.5)).train(4)
+    global_stream = torch.get_rng_state()
+    again = cut(segments(dropout=0.5)).train(2)
+    assert torch.equal(torch.get_rng_state(), global_stream)
+    torch.rand(3)  # somebody else draws
+    half = again.state()
+    resumed = cut(segments(dropout=0.5))
+    for name, load in (("client.", resumed.client.load), ("server.", resumed.server.learner.load)):
+        load({n.removeprefix(name): t for n, t in half.items() if n.startswith(name)})
+    assert same(again.train(2).state(), whole.state())
+    assert same(resumed.train(2).state(), whole.state())
+    assert changed(cut(segments()).train(4).state(), whole.state()), "nothing was dropped"
+
+
+def test_dropout_draws_anew_at_each_step_and_not_in_evaluation() -> None:
+    made = cut(segments(dropout=0.5)).train(2)
+    first, second = (packet.tensors[0] == 0 for packet in made.tap.on(Leg.SMASHED))
+    assert 0.3 < first.float().mean() < 0.7
+    assert not torch.equal(first, second)
+    batch = made.client.feed("private").batch(0)
+    assert (made.client.probe(batch, 1, 0).tensors[0] != 0).all()
+
+
+@pytest.mark.parametrize("split_learner", [False, True])
+def test_each_side_is_clipped_as_a_whole(split_learner: bool) -> None:
+    norm, rate = 1e-2, SgdConfig(lr=1.0)
+    made = cut(optimizer=rate, clip_norm=norm, split_learner=split_learner)
+    before = made.state()
+    made.train()
+    after = made.state()
+    for side in ("client.own", "server."):
+        moved = [(before[n] - after[n]).flatten() for n in before if n.startswith(side)]
+        assert torch.cat(moved).norm().item() == pytest.approx(norm, rel=1e-3)
+
+
+def test_clipping_at_more_than_the_norm_changes_nothing() -> None:
+    assert same(cut(clip_norm=1e6).train().state(), cut().train().state())
+
+
+def smashed(made: Cut) -> Packet:
+    return made.client.forward(1)
+
+
+def reply_to_nothing(made: Cut) -> None:
+    made.client.finish(Packet(0, Leg.FEATURES, 1, 0, (torch.zeros(8, 8),)))
+
+
+def gradient_for_nothing(made: Cut) -> None:
+    made.client.backward(Packet(0, Leg.SMASHED_GRAD, 1, 0, (torch.zeros(8, 8),)))
+
+
+def client_backward_twice(made: Cut) -> None:
+    made.train()
+    made.client.backward(made.tap.on(Leg.SMASHED_GRAD)[0])
+
+
+def server_backward_twice(made: Cut) -> None:
+    made.train()
+    made.server.backward(made.tap.on(Leg.FEATURES_GRAD)[0])
+
+
+def one_reply_too_many(made: Cut) -> None:
+    gradient = made.client.finish(made.server.forward(smashed(made)))
+    assert gradient is not None
+    reply = made.server.backward(gradient)
+    made.client.backward(replace(reply, tensors=reply.tensors * 2))
+
+
+def labels_to_a_server_without_a_tail(made: Cut) -> None:
+    packet = smashed(made)
+    made.server.learn(packet, made.client.labels())
+
+
+def features_to_a_client_without_a_tail(made: Cut) -> None:
+    made.client.tail = None
+    made.client.finish(made.server.forward(smashed(made)))
+
+
+def answer_after_an_evaluation(made: Cut) -> None:
+    batch = made.client.feed("private").batch(0)
+    made.exchange.evaluate(0, batch, 1, 0)
+    reply_to_nothing(made)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (reply_to_nothing, "client 0 got a reply to nothing"),
+        (gradient_for_nothing, "client 0 got a reply to nothing"),
+        (client_backward_twice, "client 0 got a reply to nothing"),
+        (server_backward_twice, "client 0 answers a forward pass it never asked for"),
+        (one_reply_too_many, "1 gradients sent, 2 replies"),
+        (labels_to_a_server_without_a_tail, "the client holds the tail"),
+        (features_to_a_client_without_a_tail, "the server holds the tail"),
+        (answer_after_an_evaluation, "client 0 got a reply to nothing"),
+    ],
+)
+def test_misuse_is_a_protocol_error(misuse: Callable[[Cut], None], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        misuse(cut())
+
+
+def test_the_server_forgets_one_client_and_keeps_the_other() -> None:
+    made = cut()
+    packet = smashed(made)
+    for client in (0, 1):
+        made.server.forward(replace(packet, client=client))
+    made.server.forget(0)
+    made.server.forget(7)  # who has nothing in flight
+    gradient = Packet(1, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),))
+    assert made.server.backward(gradient).leg is Leg.SMASHED_GRAD
+    with pytest.raises(ProtocolError, match="client 0"):
+        made.server.backward(replace(gradient, client=0))
+
+
+def test_a_method_that_splits_nothing_is_sent_as_it_is() -> None:
+    class Once(Method):
+        def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
+            return [Share(2 * grad, 0.5)]
+
+    weighed, plain = cut(methods=[Once()], optimizer=PLAIN).train(), cut(optimizer=PLAIN).train()
+    assert torch.allclose(weighed.parts.head[1].weight, plain.parts.head[1].weight, atol=1e-7)
+    assert SGD.momentum
+    assert weighed.client.device == CPU

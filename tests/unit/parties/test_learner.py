@@ -1,0 +1,197 @@
+"""An owner's optimizer survives saving, freezing, clipping and travelling."""
+
+import copy
+from collections.abc import Mapping
+
+import pytest
+import torch
+from by_hand import changed, same
+from torch import Tensor, nn
+
+from simsplit.errors import ProtocolError
+from simsplit.parties.learner import Learner, step_together
+from simsplit.parties.optimizers import AdamConfig, AdamWConfig, OptimizerConfig, SgdConfig
+from simsplit.seeds import isolated, rng_for
+
+MOMENTUM = SgdConfig(lr=0.1, momentum=0.9)
+OPTIMIZERS: dict[str, tuple[OptimizerConfig, set[str]]] = {
+    "plain sgd": (SgdConfig(lr=0.1), set()),
+    "momentum": (MOMENTUM, {"momentum_buffer"}),
+    "adam": (AdamConfig(lr=0.1), {"step", "exp_avg", "exp_avg_sq"}),
+    "amsgrad": (
+        AdamConfig(lr=0.1, amsgrad=True),
+        {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+    ),
+    "adamw": (AdamWConfig(lr=0.1), {"step", "exp_avg", "exp_avg_sq"}),
+}
+
+
+def net(seed: int = 0) -> nn.Module:
+    with isolated(seed, "net"):
+        return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+
+
+def learner(optimizer: OptimizerConfig = MOMENTUM, seed: int = 0, **fields) -> Learner:
+    return Learner({"a": net(seed), "b": net(seed + 1)}, optimizer, **fields)
+
+
+def backward(of: Learner, number: int) -> None:
+    """The gradients of step `number`, which training mode belongs to."""
+    of.train(True)
+    inputs = torch.randn(5, 4, generator=rng_for(0, "inputs", number))
+    wanted = torch.randn(5, 3, generator=rng_for(0, "wanted", number))
+    a, b = of.modules["a"](inputs), of.modules["b"](inputs)
+    (a * b - wanted).square().mean().backward()
+
+
+def trained(of: Learner, *numbers: int) -> Learner:
+    for number in numbers:
+        backward(of, number)
+        step_together([of])
+    return of
+
+
+def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_a_loaded_state_goes_on_as_the_saved_one(case: str) -> None:
+    optimizer, slots = OPTIMIZERS[case]
+    one = trained(learner(optimizer), 0, 1)
+    assert {name.split(".")[2] for name in one.moments()} == slots
+    other, forgetful = learner(optimizer, seed=5), learner(optimizer, seed=5)
+    saved = copies(one.state())
+    other.load(saved)
+    forgetful.load(copies(one.weights()))
+    for each in (one, other, forgetful):
+        trained(each, 2, 3)
+    assert same(one.state(), other.state())
+    assert same(one.weights(), forgetful.weights()) == (not slots)
+    assert changed(saved, one.state()) == saved.keys(), "the saved copies were live"
+
+
+def test_a_loaded_state_is_a_copy() -> None:
+    one = trained(learner(), 0)
+    other = learner(seed=5)
+    other.load(one.state())
+    before = copies(other.state())
+    trained(one, 1)
+    assert same(before, other.state())
+
+
+def test_half_a_state_is_refused() -> None:
+    state = learner().state()
+    del state["b.0.bias"]
+    with pytest.raises(ProtocolError, match=r"lacks b\.0\.bias"):
+        learner().load(state)
+
+
+def test_what_is_frozen_neither_learns_nor_counts_batches() -> None:
+    one = trained(learner(), 0)
+    one.learn(frozenset({"a", "trunk"}))
+    before = copies(one.state())
+    trained(one, 1)
+    assert (one.modules["a"].training, one.modules["b"].training) == (True, False)
+    moved = changed(before, one.state())
+    assert moved
+    assert not {name for name in moved if name.startswith("b.")}
+    one.learn(frozenset({"a", "b"}))
+    before = copies(one.state())
+    trained(one, 2)
+    assert changed(before, one.state()) == before.keys()
+
+
+def test_thawing_leaves_what_never_learns_alone() -> None:
+    module = net()
+    module[0].bias.requires_grad_(False)
+    one = Learner({"a": module, "b": net(1)}, MOMENTUM)
+    one.learn(frozenset({"b"}))
+    one.learn(frozenset({"a", "b"}))
+    assert not module[0].bias.requires_grad
+    assert module[0].weight.requires_grad
+
+
+def test_travelling_tensors_are_live_and_gathered_once() -> None:
+    one = learner()
+    bare = one.travelling(moments=True)
+    assert len(bare) == len(one.weights()) == 14  # two of weight, bias; norm's 2 and its 3 buffers
+    trained(one, 0)
+    full = one.travelling(moments=True)
+    assert len(full) == 14 + 8  # a momentum for each parameter
+    assert len(one.travelling(moments=False)) == 14
+    full = one.travelling(moments=True)
+    trained(one, 1)
+    assert one.travelling(moments=True) is full
+    assert all(map(torch.equal, full, one.state().values()))
+    one.load(copies(one.state()))
+    trained(one, 2)
+    assert all(map(torch.equal, one.travelling(moments=True), one.state().values()))
+
+
+def test_travelling_notices_the_moments_of_what_thaws() -> None:
+    one = learner()
+    one.learn(frozenset({"a"}))
+    trained(one, 0)
+    assert len(one.travelling(moments=True)) == 14 + 4
+    one.learn(frozenset({"a", "b"}))
+    trained(one, 1)
+    assert len(one.travelling(moments=True)) == 14 + 8
+
+
+@pytest.mark.parametrize("norm", [0.01, 1e6])
+def test_clipping_is_torchs_over_all_modules_together(norm: float) -> None:
+    one, plain = learner(SgdConfig(lr=1.0), clip_norm=norm), learner(SgdConfig(lr=1.0))
+    backward(plain, 0)
+    torch.nn.utils.clip_grad_norm_(plain.modules.parameters(), norm)
+    plain.step()
+    assert same(trained(one, 0).weights(), plain.weights())
+
+
+def test_the_factor_is_on_the_configured_rate_not_on_the_last() -> None:
+    one = learner(SgdConfig(lr=0.1))
+    for factor in (0.5, 0.5, 1.0):
+        one.set_lr_factor(factor)
+        before = copies(one.weights())
+        backward(one, 0)
+        gradient = one.modules["a"][0].weight.grad.clone()
+        step_together([one])
+        moved = before["a.0.weight"] - one.weights()["a.0.weight"]
+        assert torch.allclose(moved, 0.1 * factor * gradient, atol=1e-7)
+
+
+def test_two_learners_of_the_same_modules_switch_them_back() -> None:
+    one = learner()
+    other = Learner(dict(one.modules.items()), MOMENTUM)
+    one.train(True)
+    other.train(False)  # an evaluation through another client
+    assert not one.modules["a"][1].training
+    one.train(True)
+    assert all(module.training for module in (one.modules["a"][1], one.modules["b"][1]))
+
+
+def test_nothing_to_learn_is_no_error() -> None:
+    empty = Learner({"a": nn.Flatten()}, MOMENTUM, clip_norm=1.0)
+    empty.set_lr_factor(0.5)
+    step_together([empty])
+    empty.load(empty.state())
+    assert empty.travelling(moments=True) == ()
+
+
+@pytest.mark.parametrize("noise", [nn.Dropout, nn.Dropout2d, nn.AlphaDropout])
+def test_every_kind_of_dropout_is_known_as_random(noise: type[nn.Module]) -> None:
+    assert Learner({"a": nn.Sequential(nn.Linear(2, 2), noise(0.5))}, MOMENTUM).random
+    assert not Learner({"a": nn.Sequential(nn.Linear(2, 2), noise(0.0))}, MOMENTUM).random
+
+
+def test_moments_keep_the_layout_of_their_parameter() -> None:
+    """Mixed layouts take other kernels, whose last bits need not agree."""
+    conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    one = Learner({"a": conv}, MOMENTUM)
+    conv(torch.ones(1, 3, 5, 5)).sum().backward()
+    one.step()
+    other = Learner({"a": copy.deepcopy(conv)}, MOMENTUM)
+    other.load({name: tensor.contiguous() for name, tensor in one.state().items()})
+    moment = other.moments()["optimizer.0.momentum_buffer"]
+    assert moment.stride() == conv.weight.stride()
+    assert torch.equal(moment, one.moments()["optimizer.0.momentum_buffer"])

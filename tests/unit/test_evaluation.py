@@ -1,0 +1,144 @@
+"""Whose model is scored, when, and at whose cost; and which round a summary calls the best."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import experiment, finished, scenario
+
+from simsplit.data import Batcher
+from simsplit.evaluation import EvaluateConfig, choose
+from simsplit.experiment import Experiment
+from simsplit.results import Run
+from simsplit.results.ledger import Ledger
+from simsplit.results.summary import summarise
+
+OWN: dict[str, Any] = {"clients": {"heads": "per_client"}, "model": {"cut": "l2h"}}
+ONE_ROUND = {"schedule": {"rounds": 1}}
+
+
+def accuracy_by_hand(made: Experiment, client: int) -> float:
+    """The client's own head and tail around the trunk, without any of the parties."""
+    data, parts = made.data, made.parts
+    mine = parts.pool.clients[client]
+    batcher = Batcher(data.test, mean=data.mean, std=data.std)
+    net = torch.nn.Sequential(mine.head, parts.server.trunk, mine.tail).eval()
+    with torch.no_grad():
+        outputs = net(batcher.batch(torch.arange(len(data.test))).inputs)
+    hits = outputs.argmax(1) == data.test.labels
+    return hits.sum().item() / len(hits)
+
+
+def test_each_client_with_its_own_head_and_tail(tmp_path: Path) -> None:
+    lr = {"train": {"client": {"kind": "sgd", "lr": 0.3}}}
+    made = finished(scenario(**OWN, **ONE_ROUND, **lr), tmp_path / "run")
+    expected = [accuracy_by_hand(made, client) for client in range(3)]
+    assert len(set(expected)) > 1, "the clients do not differ: nothing is tested"
+    run = Run.load(made.path)
+    assert run.clients["test_accuracy"].tolist() == expected
+    assert run.rounds["test_accuracy"].tolist() == pytest.approx([sum(expected) / 3], rel=1e-12)
+
+
+def test_a_shared_head_is_scored_once_with_its_holder(tmp_path: Path) -> None:
+    made = finished(scenario(**ONE_ROUND), tmp_path / "run")
+    run = Run.load(made.path)
+    assert run.rounds["test_accuracy"].tolist() == [accuracy_by_hand(made, 2)]
+    scored = run.wire[run.wire["phase"] == "evaluate"]
+    assert scored["client"].tolist() == [2, 2]
+    assert scored["packets"].tolist() == [1, 1]
+    assert "test_accuracy" not in run.clients
+
+
+def test_at_most_so_many_clients_by_seed(tmp_path: Path) -> None:
+    made = finished(scenario(**OWN, **ONE_ROUND, evaluate={"clients": 2}), tmp_path / "run")
+    chosen = choose(range(3), 2, made.scenario.seed)
+    clients = Run.load(made.path).clients
+    assert clients.loc[clients["test_accuracy"].notna(), "client"].tolist() == chosen
+
+
+def test_the_choice_of_clients_is_the_seeds() -> None:
+    assert choose(range(10), None, 0) == choose(range(10), 10, 0) == list(range(10))
+    choices = [choose(range(10), 3, seed) for seed in range(5)]
+    assert choices[0] == choose(range(10), 3, 0)
+    assert len({tuple(choice) for choice in choices}) > 1
+    assert all(choice == sorted(set(choice)) and len(choice) == 3 for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (0, [5]), (9, [5])]
+)
+def test_when_an_evaluation_is_due(every: int, due: list[int]) -> None:
+    config = EvaluateConfig(every=every)
+    assert [number for number in range(1, 6) if config.due(number, 5)] == due
+
+
+def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None:
+    made = finished(scenario(schedule={"rounds": 3}, evaluate={"every": 2}), tmp_path / "run")
+    rounds = Run.load(made.path).rounds
+    assert rounds.loc[rounds["test_loss"].notna(), "round"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("handover", ["state", "weights"])
+def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> None:
+    given = scenario(model={"cut": "l2h"}, clients={"count": 2, "handover": handover})
+    made = experiment(given, tmp_path / "run")
+    made._enter(1)
+    head = made.parts.pool.clients[0].head
+    made.parts.exchange.train(0, 1)
+    made.parts.exchange.holder = 1  # another client's learner over the same modules
+    made.parts.evaluator.evaluate(1)
+    assert not head[4].training
+    assert head[4].num_batches_tracked.item() == 1
+    made.parts.exchange.train(0, 1)
+    assert head[4].training
+    assert made.parts.server.trunk.training
+    assert head[4].num_batches_tracked.item() == 2
+
+
+def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
+    often = Run.load(finished(scenario(), tmp_path / "often").path)
+    seldom = Run.load(finished(scenario(evaluate={"every": 0}), tmp_path / "seldom").path)
+    assert often.rounds["bytes_total"].tolist() == seldom.rounds["bytes_total"].tolist()
+    training = often.wire[often.wire["phase"] != "evaluate"]
+    total = int(training["bytes"].sum())
+    assert often.rounds["bytes_total"].iloc[-1] == total == often.summary["bytes"]["total"]
+    # 40 samples in two rounds: the cut's 20x12x12 up, 512 features down
+    assert often.summary["bytes"]["evaluation"] == 2 * 40 * (20 * 12 * 12 + 512) * 4
+    assert often.rounds["train_loss"].tolist() == seldom.rounds["train_loss"].tolist()
+
+
+def tables(path: Path, metric: str, figures: list[tuple[float | None, float | None]]) -> Any:
+    """A run directory of just these (validation, test) figures, summed up."""
+    given = scenario(data={"validation": 0.2}, evaluate={"metrics": [metric]})
+    writer = Ledger(path, given.figures, own_figures=False, methods=False).writer
+    writer.start(given.yaml(), {})
+    columns = (f"validation_{metric}", f"test_{metric}")
+    for number, values in enumerate(figures, start=1):
+        shown = {name: v for name, v in zip(columns, values, strict=True) if v is not None}
+        writer.append("rounds", [{"round": number, **shown}])
+        writer.append("timing", [{"round": number, "elapsed_s": number}])
+    writer.append("wire", [{"round": 1, "phase": "train", "leg": "smashed", "bytes": 3}])
+    return summarise(Run.load(path), given.figures)
+
+
+def test_the_best_round_is_chosen_on_validation_not_on_test(tmp_path: Path) -> None:
+    facts = tables(
+        tmp_path / "run", "accuracy", [(0.5, 0.9), (None, None), (0.7, 0.6), (0.7, 0.8), (0.6, 0.7)]
+    )
+    best = {"round": 3, "validation_accuracy": 0.7, "test_accuracy": 0.6}  # the first of equals
+    assert facts["best_on_validation"] == best
+    assert facts["best_on_test"]["round"] == 1
+    assert facts["last"] == {"round": 5, "validation_accuracy": 0.6, "test_accuracy": 0.7}
+    assert facts["bytes"] == {"smashed": 3, "total": 3, "evaluation": 0}
+
+
+def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:
+    facts = tables(tmp_path / "run", "loss", [(0.5, 0.1), (0.4, 0.3), (0.6, 0.2)])
+    assert facts["best_on_validation"]["round"] == 2
+    assert facts["best_on_test"]["round"] == 1
+
+
+def test_without_a_validation_part_nothing_is_chosen_on_it(tmp_path: Path) -> None:
+    made = finished(scenario(**ONE_ROUND), tmp_path / "run")
+    assert Run.load(made.path).summary["best_on_validation"] is None

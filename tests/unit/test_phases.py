@@ -1,0 +1,122 @@
+"""A method that asks for a phase on public data before training proper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from builders import TINY, experiment, finished
+from by_hand import changed
+from torch import Tensor, nn
+
+from simsplit.errors import ScenarioError
+from simsplit.experiment import Experiment
+from simsplit.methods.base import Method, MethodConfig, Phase, Site, Step
+from simsplit.progress import Silent
+from simsplit.results import Run, checkpoints
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+from simsplit.seeds import isolated
+
+
+class Warmup(Method):
+    """A learned correction of the features, which first trains alone."""
+
+    def __init__(self, site: Site) -> None:
+        with isolated(site.seed, "warmup"):
+            self.module: nn.Module = nn.Linear(512, 512)
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        return u + self.module(u)
+
+    def plan(self, rounds: int) -> Sequence[Phase]:
+        alone: frozenset[Any] = frozenset({"method"})
+        return [Phase("warmup", 1, source="public", learns=alone, gradients=False)]
+
+
+class WarmupConfig(MethodConfig):
+    """As a plugin would define it."""
+
+    kind: Literal["warmup"] = "warmup"
+
+    def build(self, site: Site) -> Method:
+        return Warmup(site) if site.side == "client" else Method()
+
+
+def warmed(**changes: Any) -> Scenario:
+    own = {
+        "method": [{"kind": "warmup"}],
+        "clients": {"heads": "per_client"},
+        "data": {"auxiliary": 0.2},
+        "model": {"cut": "l2h"},  # whose BatchNorm must not count the phase's batches
+    }
+    return parse(merge(merge(TINY, own), changes), {"warmup": WarmupConfig})
+
+
+def weights(made: Experiment) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in made._state().items()}
+
+
+def test_the_tables_tell_the_phases_apart(tmp_path: Path) -> None:
+    finished(warmed(), tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    assert run.rounds["phase"].tolist() == ["warmup", "train", "train"]
+    # 18 of 90 samples are public, and every client walks through all of them
+    assert run.rounds["samples"].tolist() == [3 * 18, 72, 72]
+    wire = run.wire.groupby("phase")["leg"].unique().apply(set)
+    assert wire["warmup"] == {"smashed", "features"}
+    assert wire["train"] == {"smashed", "features", "features_grad", "smashed_grad"}
+    assert set(run.wire.loc[run.wire["phase"] == "warmup", "round"]) == {1}
+
+
+def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
+    made = experiment(warmed(), tmp_path / "run")
+    made.writer.start("", {})
+    before = weights(made)
+    made._round(1)
+    moved = {name for name in changed(before, weights(made)) if "taken." not in name}
+    assert moved
+    assert all(".method." in name or ".optimizer." in name for name in moved)
+    assert "client/0/own.0.head.4.num_batches_tracked" in before
+    before = weights(made)
+    made._round(2)
+    moved = changed(before, weights(made))
+    assert {"server/trunk.0.weight", "client/2/own.0.head.0.weight"} <= moved
+
+
+def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"scenario\.data\.auxiliary: must be above 0"):
+        experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
+
+
+class StopAt(Silent):
+    """Presses Ctrl-C after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, done: int, total: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [3, 6, 9])
+def test_resumed_in_and_between_the_phases(after: int, tmp_path: Path) -> None:
+    """The phase is two steps for each of three clients; training proper as many a round."""
+    given = warmed(clients={"heads": "shared"})
+    finished(given, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(given, tmp_path / "broken", StopAt(after)).run(resume=False)
+    experiment(given, tmp_path / "broken").run(resume=True)
+    for table in ("rounds", "clients", "wire"):
+        one, other = (tmp_path / run / f"{table}.csv" for run in ("whole", "broken"))
+        assert one.read_text() == other.read_text()
+    digest = checkpoints.digest_of(given.identity())
+    states = [
+        checkpoints.load(tmp_path / run / "checkpoints", digest) for run in ("whole", "broken")
+    ]
+    ours, theirs = (state[0] for state in states if state is not None)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

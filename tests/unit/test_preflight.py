@@ -1,0 +1,117 @@
+"""What a run will take, by hand; and what cannot fit is refused before it is built."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from builders import scenario
+from torch import nn
+
+from simsplit.assembly import Assembler
+from simsplit.data import DataInfo, Prepared, Samples, prepare
+from simsplit.errors import ScenarioError
+from simsplit.preflight import (
+    Estimate,
+    activation_bytes,
+    free_bytes,
+    refuse_if_too_large,
+    size,
+    trained_bytes,
+)
+
+CPU = torch.device("cpu")
+HEAD = 1 * 20 * 25 + 20 + 20 * 20 * 9 + 2 * 20  # SimpleCNN's two convolutions and batch norm
+TAIL = 512 * 10 + 10
+BUFFERS = 4 * 2 * 20 + 8  # running mean and variance, and the count of batches
+
+
+def estimate(count: int, **changes: Any) -> Estimate:
+    clients = {"count": count} | changes.pop("clients", {})
+    given = scenario(clients=clients, model={"cut": "l2h"}, **changes)
+    return Assembler(given, prepare(given.data, count, given.seed), CPU).estimate()
+
+
+def test_trained_bytes_of_a_linear_layer() -> None:
+    layer = nn.Linear(3, 2)  # eight values
+    assert trained_bytes([layer], slots=0) == 8 * 4 * 2
+    assert trained_bytes([layer], slots=1) == 8 * 4 * 3
+    assert trained_bytes([layer, nn.BatchNorm1d(2)], slots=1) == 96 + 4 * 4 * 3 + 2 * 2 * 4 + 8
+
+
+def test_activations_are_counted_once_per_storage() -> None:
+    x = torch.ones(10, requires_grad=True)
+    assert activation_bytes(lambda: x.exp()) == 40  # exp keeps its result
+    assert activation_bytes(lambda: x * x) == 40  # both factors are the same tensor
+
+
+@pytest.mark.parametrize(("slots", "kind"), [(1, "sgd"), (2, "adam")])
+def test_a_client_of_its_own_costs_its_own_parts(slots: int, kind: str) -> None:
+    optimizer = {"kind": "sgd", "momentum": 0.9} if kind == "sgd" else {"kind": "adam"}
+    changes: dict[str, Any] = {"clients": {"heads": "per_client"}, "train": {"client": optimizer}}
+    more = estimate(4, **changes).total - estimate(3, **changes).total
+    assert more == (HEAD + TAIL) * 4 * (2 + slots) + BUFFERS
+
+
+def test_a_client_that_shares_its_head_costs_nothing() -> None:
+    assert estimate(4).parts == estimate(3).parts
+
+
+def test_a_client_that_shares_the_tail_costs_its_head() -> None:
+    clients = {"clients": {"heads": "per_client", "tail": "shared"}}
+    assert estimate(4, **clients).total - estimate(3, **clients).total == HEAD * 12 + BUFFERS
+
+
+def test_moments_that_stay_at_home_are_each_clients_own() -> None:
+    clients = {"clients": {"handover": "weights"}}
+    assert estimate(4, **clients).total - estimate(3, **clients).total == (HEAD + TAIL) * 4
+    plain = clients | {"train": {"client": {"kind": "sgd", "lr": 0.1}}}
+    assert estimate(4, **plain).parts == estimate(3, **plain).parts
+
+
+def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
+    count = 100_000
+    given = scenario(
+        data={"source": {"kind": "folder", "path": "none", "size": 32}},
+        clients={"count": count, "heads": "per_client"},
+        model={"kind": "resnet18"},
+        train={"client": {"kind": "adam"}},
+    )
+    few = Samples(torch.zeros(4, 3, 32, 32, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64))
+    rows = [np.arange(4)] * count
+    info = DataInfo((3, 32, 32), 10)
+    data = Prepared("few", info, few, None, None, few, rows, (0.5,) * 3, (0.5,) * 3)
+    started = time.perf_counter()
+    needed = Assembler(given, data, CPU).estimate()
+    # the stem and one block, and the last layer: about 1.3 MB of weights, gradients and moments
+    stem, block, tail = 3 * 64 * 49 + 2 * 64, 2 * (64 * 64 * 9 + 2 * 64), 512 * 10 + 10
+    buffers = 3 * (2 * 64 * 4 + 8)
+    each = (stem + block + tail) * 4 * 4 + buffers
+    assert needed.parts["clients' own parts"] == count * each
+    if needed.total <= free_bytes(CPU):
+        needed = Estimate({"clients' own parts": 100 * free_bytes(CPU)})  # a machine of that size
+    with pytest.raises(ScenarioError) as caught:
+        refuse_if_too_large(needed, CPU)
+    assert time.perf_counter() - started < 10
+    told = str(caught.value)
+    assert told.startswith(f"scenario: needs about {size(needed.total)} (clients' own parts ")
+    assert "; this machine has " in told
+    assert " free. Fewer clients, heads: shared, " in told
+
+
+def test_what_fits_is_let_through() -> None:
+    refuse_if_too_large(Estimate({"little": 1}), CPU)
+    assert free_bytes(CPU) > 2**20
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "told"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**20, "3.0 MiB"), (2**31, "2.00 GiB")],
+)
+def test_sizes_as_people_read_them(nbytes: int, told: str) -> None:
+    assert size(nbytes) == told
+
+
+def test_an_estimate_names_the_largest_part_first() -> None:
+    assert str(Estimate({"a": 1024, "none": 0, "b": 2048})) == "3.0 KiB (b 2.0 KiB, a 1.0 KiB)"
