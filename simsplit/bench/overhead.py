@@ -55,7 +55,7 @@ SPLIT = [
     Case("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, 25),
     Case("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, 25),
 ]
-CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 100, 15)
+CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50, 15)
 
 
 FURTHER = {"resnet18": 100, "simplecnn": 400}

@@ -61,10 +61,9 @@ class SgdConfig(OptimizerConfig):
         return int(self.momentum > 0)
 
 
-class AdamConfig(OptimizerConfig):
-    """Adam."""
+class MomentsConfig(OptimizerConfig):
+    """What Adam and AdamW have in common."""
 
-    kind: Literal["adam"] = "adam"
     lr: float = Field(default=1e-3, gt=0)
     """Learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -73,10 +72,6 @@ class AdamConfig(OptimizerConfig):
     """Added to the denominator."""
     amsgrad: bool = False
     """Keep the largest second moment."""
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.Adam."""
-        return torch.optim.Adam(parameters, **self.model_dump(exclude={"kind"}))
 
     @property
     def slots(self) -> int:
@@ -84,29 +79,26 @@ class AdamConfig(OptimizerConfig):
         return 2 + int(self.amsgrad)
 
 
-class AdamWConfig(OptimizerConfig):
+class AdamConfig(MomentsConfig):
+    """Adam."""
+
+    kind: Literal["adam"] = "adam"
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """torch.optim.Adam."""
+        return torch.optim.Adam(parameters, **self.model_dump(exclude={"kind"}))
+
+
+class AdamWConfig(MomentsConfig):
     """Adam with decoupled weight decay."""
 
     kind: Literal["adamw"] = "adamw"
-    lr: float = Field(default=1e-3, gt=0)
-    """Learning rate."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the two moments."""
-    eps: float = 1e-8
-    """Added to the denominator."""
-    amsgrad: bool = False
-    """Keep the largest second moment."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Decoupled weight decay."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """torch.optim.AdamW."""
         return torch.optim.AdamW(parameters, **self.model_dump(exclude={"kind"}))
-
-    @property
-    def slots(self) -> int:
-        """Two moments, and amsgrad's maximum."""
-        return 2 + int(self.amsgrad)
 
 
 Optimizer = Annotated[SgdConfig | AdamConfig | AdamWConfig, Discriminator("kind")]

@@ -314,6 +314,7 @@ def test_a_plugin_that_is_none(simsplit, small, plugin, text, said):
     assert sys.path == before
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on_and_going_on_finishes(simsplit, small, plugin):
     folder = small.parent / "a folder"
     flags = ["--set", "schedule.rounds=12", "--set", "method=[{kind: halve}]"]
