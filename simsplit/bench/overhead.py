@@ -58,7 +58,7 @@ SPLIT = [
 CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50, 15)
 
 
-FURTHER = {"resnet18": 100, "simplecnn": 400}
+FURTHER = {"resnet18": 200, "simplecnn": 400}
 """How many further clients of each model the memory is measured of."""
 
 

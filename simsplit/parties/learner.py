@@ -24,23 +24,25 @@ class Learner:
         optimizer: OptimizerConfig,
         clip_norm: float | None = None,
     ) -> None:
-        self.modules = nn.ModuleDict(dict(modules))
-        self.parameters = [p for p in self.modules.parameters() if p.requires_grad]
+        self.modules = dict(modules)
+        every = [module for part in self.modules.values() for module in part.modules()]
+        self.parameters = [
+            p for part in self.modules.values() for p in part.parameters() if p.requires_grad
+        ]
         self.optimizer = optimizer.build(self.parameters) if self.parameters else None
         self.clip_norm = clip_norm
         self.base_lr = getattr(optimizer, "lr", 0.0)
-        self._named = list(self.modules.items())
         self.learning = frozenset(self.modules)
         self._travel: tuple[Tensor, ...] = ()
         self._travel_key: tuple[bool, int] | None = None
-        self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.modules.modules())
+        self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in every)
 
     def train(self, training: bool) -> None:
         """Switch the layers' mode; free where they are in it. Frozen modules stay in inference.
 
         Each module is asked, since another learner may hold it too and have switched it.
         """
-        for name, module in self._named:
+        for name, module in self.modules.items():
             wanted = training and name in self.learning
             if module.training != wanted:
                 module.train(wanted)
@@ -73,7 +75,11 @@ class Learner:
 
     def weights(self) -> dict[str, Tensor]:
         """Parameters and buffers, live."""
-        return dict(self.modules.state_dict(keep_vars=True))
+        return {
+            f"{name}.{key}": tensor
+            for name, module in self.modules.items()
+            for key, tensor in module.state_dict(keep_vars=True).items()
+        }
 
     def moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors, live, by parameter number and name."""

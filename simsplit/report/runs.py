@@ -154,10 +154,11 @@ def _compared(group: list[Run], baseline: list[Run] | None, figure: str) -> tupl
     nbytes = statistics.fmean(run.summary["bytes"]["total"] for run in group)
     change = ratio = ""
     if baseline is not None:
-        base = _values(baseline, figure, "accuracy")
+        raw = _of_the_same_seeds(baseline, group)
+        base = _values(raw, figure, "accuracy")
         if baseline is not group and base and accuracy:
             change = f"{100 * (statistics.fmean(accuracy) - statistics.fmean(base)):+.2f}"
-        ratio = f"{nbytes / statistics.fmean(r.summary['bytes']['total'] for r in baseline):.3f}"
+        ratio = f"{nbytes / statistics.fmean(r.summary['bytes']['total'] for r in raw):.3f}"
     return (
         group[0].summary["name"],
         _setting(group[0]),
@@ -169,6 +170,13 @@ def _compared(group: list[Run], baseline: list[Run] | None, figure: str) -> tupl
         size(nbytes),
         ratio,
     )
+
+
+def _of_the_same_seeds(baseline: list[Run], group: list[Run]) -> list[Run]:
+    """The baseline's runs that pair with the group's, if each of the group's has a partner."""
+    seeds = {_scenario(run)["seed"] for run in group}
+    paired = [run for run in baseline if _scenario(run)["seed"] in seeds]
+    return paired if len(paired) == len(seeds) else baseline
 
 
 def spread(values: Iterable[float]) -> str:

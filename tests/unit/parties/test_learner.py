@@ -143,7 +143,7 @@ def test_travelling_notices_the_moments_of_what_thaws() -> None:
 def test_clipping_is_torchs_over_all_modules_together(norm: float) -> None:
     one, plain = learner(SgdConfig(lr=1.0), clip_norm=norm), learner(SgdConfig(lr=1.0))
     backward(plain, 0)
-    torch.nn.utils.clip_grad_norm_(plain.modules.parameters(), norm)
+    torch.nn.utils.clip_grad_norm_(plain.parameters, norm)
     plain.step()
     assert same(trained(one, 0).weights(), plain.weights())
 

@@ -93,6 +93,16 @@ def test_runs_alike_but_for_their_seed_are_a_mean_and_a_spread(variant):
     assert table.align == "llrrrrrr"
 
 
+def test_a_row_of_fewer_seeds_is_held_against_raw_of_those_seeds(variant):
+    runs = [
+        variant("raw-0", {"seed": 0}, scored(0.90), total=1000),
+        variant("raw-1", {"seed": 1}, scored(0.94), total=2000),
+        variant("light-1", {"seed": 1, "method": [LIGHT]}, scored(0.93), total=500),
+    ]
+    row = cells(compare(runs))["light-1"]
+    assert (row["change"], row["of Raw"]) == ("-1.00", "0.250")
+
+
 def test_each_data_set_has_its_own_baseline(variant):
     mnist = {"data": {"source": {"kind": "mnist", "root": "data", "download": False}}}
     per_client = {"clients": {"heads": "per_client"}}
