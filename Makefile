@@ -23,7 +23,7 @@ imports: $(VENV)/.tested
 	$(BIN)/lint-imports
 
 tests: $(VENV)/.tested            ## the whole suite, slow tests included
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -q -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -q
 
 bench: $(VENV)/.installed
 	$(BIN)/simsplit bench
