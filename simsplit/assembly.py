@@ -44,7 +44,6 @@ class Assembly:
     exchange: Exchange
     evaluator: Evaluator
     clients: range
-    estimate: Estimate
 
 
 class Assembler:
@@ -112,7 +111,7 @@ class Assembler:
             self.clients if own_models else None,
             scenario.seed,
         )
-        return Assembly(pool, server, wire, exchange, evaluator, self.clients, self.estimate())
+        return Assembly(pool, server, wire, exchange, evaluator, self.clients)
 
     def _server(self) -> Server:
         modules: dict[str, nn.Module] = {"trunk": self._trunk}

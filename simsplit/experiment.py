@@ -126,8 +126,9 @@ class Experiment:
         except KeyboardInterrupt:
             self._note("interrupted")
             raise
-        except RunError as error:
-            self._note("failed", reason=str(error))
+        except Exception as error:
+            why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            self._note("failed", reason=why)
             raise
         come_to = summarise(Run.load(self.path), self.scenario.figures)
         self._note("finished", seed=self.scenario.seed, **come_to)

@@ -40,6 +40,18 @@ def finished(given: Scenario, path: Path) -> Experiment:
     return made
 
 
+class StopAt(Silent):
+    """Presses Ctrl-C after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, done: int, total: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
 def image_folder(
     path: Path, *, channels: int = 3, size: int = 32, classes: int = 4, each: int = 10
 ) -> Path:

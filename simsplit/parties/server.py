@@ -109,10 +109,6 @@ class Server:
         """Vanilla cut: the sums of a client's steps this round."""
         return self._tally(client).read()
 
-    def forget(self, client: ClientId) -> None:
-        """Drop what a client left in flight: it will not come back for it."""
-        self._in_flight.pop(client, None)
-
     def _trunk(self, packet: Packet, step: Step) -> Tensor:
         self.learner.train(step.training)
         arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, step)

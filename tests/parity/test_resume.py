@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import StopAt, experiment, finished, scenario
 
 from simsplit.experiment import Experiment
-from simsplit.progress import Silent
 from simsplit.results import Run
 from simsplit.results.checkpoints import digest_of, load
 from simsplit.scenario import Scenario, load_scenario
@@ -43,18 +42,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "learning rate schedule": {"train": {"lr_schedule": {"kind": "cosine", "warmup": 1}}},
 }
-
-
-class StopAt(Silent):
-    """Presses Ctrl-C after so many steps of the whole run."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def step(self, done: int, total: int) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
 
 
 def total_steps(path: Path) -> int:

@@ -132,6 +132,20 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_state(tmp_pat
     assert run.rounds["train_loss"].notna().all()
 
 
+def test_a_defect_leaves_a_run_that_says_what_happened(tmp_path: Path) -> None:
+    """A plugin that throws, say: the summary must not go on claiming that the run is running."""
+
+    class Defect(Silent):
+        def step(self, done: int, total: int) -> None:
+            raise ZeroDivisionError("in a plugin")
+
+    with pytest.raises(ZeroDivisionError):
+        Experiment(scenario(), tmp_path / "run", Defect()).run(resume=False)
+    summary = Run.load(tmp_path / "run").summary
+    assert summary["status"] == "failed"
+    assert summary["reason"] == "ZeroDivisionError: in a plugin"
+
+
 FULL_DISK = """
 import resource, sys
 from simsplit.__main__ import main

@@ -100,8 +100,9 @@ def test_the_bar_goes_away_when_a_run_fails(monkeypatch):
 
 
 def test_a_run_that_fails_before_it_begins_has_no_bar_to_take_away():
-    with watching(terminal(force_terminal=True, no_color=False), quiet=False):
+    with watching(terminal(force_terminal=True, no_color=False), quiet=False) as watched:
         pass
+    assert getattr(watched, "bar", None) is None
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from builders import TINY, experiment, finished
+from builders import TINY, StopAt, experiment, finished
 from by_hand import changed
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.methods.base import Method, MethodConfig, Phase, Site, Step
-from simsplit.progress import Silent
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -88,18 +87,6 @@ def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
 def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"scenario\.data\.auxiliary: must be above 0"):
         experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
-
-
-class StopAt(Silent):
-    """Presses Ctrl-C after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def step(self, done: int, total: int) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("after", [3, 6, 9])

@@ -172,19 +172,6 @@ def test_misuse_is_a_protocol_error(misuse: Callable[[Cut], None], message: str)
         misuse(cut())
 
 
-def test_the_server_forgets_one_client_and_keeps_the_other() -> None:
-    made = cut()
-    packet = smashed(made)
-    for client in (0, 1):
-        made.server.forward(replace(packet, client=client))
-    made.server.forget(0)
-    made.server.forget(7)  # who has nothing in flight
-    gradient = Packet(1, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),))
-    assert made.server.backward(gradient).leg is Leg.SMASHED_GRAD
-    with pytest.raises(ProtocolError, match="client 0"):
-        made.server.backward(replace(gradient, client=0))
-
-
 def test_a_method_that_splits_nothing_is_sent_as_it_is() -> None:
     class Once(Method):
         def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
