@@ -12,14 +12,18 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from simsplit.data import PARTITIONS, SOURCES
+from simsplit.engine.config import ENGINES
 from simsplit.errors import SimsplitError, near
 from simsplit.methods import METHODS
 from simsplit.metrics.classification import METRICS
 from simsplit.models import MODELS
+from simsplit.network.profiles import MEANINGS, PROFILES
 from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
-from simsplit.schedules.sequential import SCHEDULES
+from simsplit.schedules.aggregation import AGGREGATIONS
+from simsplit.schedules.config import SCHEDULES
+from simsplit.schedules.strategies import STRATEGIES
 
 Configs = Mapping[str, type[BaseModel]]
 
@@ -39,6 +43,9 @@ def groups(plugins: Configs | None = None) -> dict[str, Configs]:
         "data": SOURCES,
         "partitions": PARTITIONS,
         "schedules": SCHEDULES,
+        "aggregations": AGGREGATIONS,
+        "strategies": STRATEGIES,
+        "engines": ENGINES,
         "optimizers": OPTIMIZERS,
         "lr_schedules": LR_SCHEDULES,
     }
@@ -49,19 +56,33 @@ def catalogue(what: str | None, plugins: Configs | None = None) -> list[Table]:
     known = groups(plugins)
     if what is None:
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
+        rows.append(("profiles", ", ".join(name for named in PROFILES.values() for name in named)))
         rows.append(("metrics", ", ".join(METRICS)))
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
+    if what == "profiles":
+        return [_profiles(kind, named) for kind, named in PROFILES.items()]
     if what == "metrics":
         rows = [(name, _one_line(metric.__doc__)) for name, metric in METRICS.items()]
         return [Table("metrics", ("metric", "meaning"), rows, "ll")]
     if what not in known:
-        words = [*known, "metrics"]
+        words = [*known, "profiles", "metrics"]
         hint = near(what, words) or ","
         raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(words)}")
     kinds: dict[type[BaseModel], list[str]] = {}
     for kind, config in known[what].items():
         kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
     return [_part(", ".join(names), config) for config, names in kinds.items()]
+
+
+def _profiles(kind: str, named: Mapping[str, BaseModel]) -> Table:
+    """Named figures, a row each."""
+    figures = list(type(next(iter(named.values()))).model_fields)
+    rows = [
+        (name, *(f"{getattr(profile, figure):,g}" for figure in figures), MEANINGS[name])
+        for name, profile in named.items()
+    ]
+    title = f"{kind} (assumed figures)"
+    return Table(title, ("name", *figures, "meaning"), rows, "l" + "r" * len(figures) + "l")
 
 
 def _part(kind: str, config: type[BaseModel]) -> Table:
@@ -118,8 +139,8 @@ def _type(annotation: Any) -> str:  # noqa: ANN401 - any annotation
         return " | ".join(str(arg) for arg in args)
     if origin in (Union, types.UnionType):
         return " | ".join(dict.fromkeys(_type(arg) for arg in args))
-    if origin is tuple:
-        return _list_type(args)
+    if origin in (tuple, dict):
+        return _list_type(args) if origin is tuple else f"{{name: {_type(args[1])}}}"
     if _is_config(annotation):
         kind = annotation.model_fields.get("kind")
         return _type(kind.annotation) if kind else "fields"

@@ -35,9 +35,10 @@ def watching(console: Console, *, quiet: bool) -> Iterator[Observer]:
 def opening(plan: Plan) -> str:
     """The line before training."""
     going_on = f", going on after round {plan.done}" if plan.done else ""
+    engine = "" if plan.engine == "inline" else f"\nengine: {plan.engine}"
     return (
         f"{plan.name}: {plan.clients} clients, {plan.samples:,} samples, {plan.rounds} rounds"
-        f"{going_on}\nmemory: about {plan.memory}\nrun directory: {plan.path}"
+        f"{going_on}\nmemory: about {plan.memory}{engine}\nrun directory: {plan.path}"
     )
 
 

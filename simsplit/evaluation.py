@@ -4,6 +4,7 @@ Where the head is shared there is one model to score, the one that trained last.
 client each is scored on the whole split with its own head and tail, and the figure is their mean.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -12,10 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.config import Config
-from simsplit.data.batches import Batcher
 from simsplit.metrics.classification import Metric, score
 from simsplit.packets import ClientId
-from simsplit.parties.feed import whole
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
 
@@ -48,15 +47,23 @@ class Evaluator:
         self,
         config: EvaluateConfig,
         exchange: Exchange,
-        splits: Mapping[Split, tuple[Batcher, Tensor]],
+        splits: Mapping[Split, Tensor],
         clients: Sequence[ClientId] | None,
         seed: int,
     ) -> None:
-        """`clients` are those with models of their own, or None where one model is shared."""
+        """`splits` are the labels of each; `clients` those with models of their own, if any."""
         self.config = config
         self.exchange = exchange
         self.splits = splits
-        self.clients = clients if clients is None else choose(clients, config.clients, seed)
+        self.clients = None if clients is None else choose(clients, config.clients, seed)
+
+    @property
+    def scored(self) -> list[ClientId]:
+        """Whose heads and tails are scored: each one's own, or whoever holds the shared ones."""
+        if self.clients is not None:
+            return self.clients
+        holder = self.exchange.holder
+        return [0 if holder is None else holder]
 
     @property
     def columns(self) -> list[str]:
@@ -67,9 +74,7 @@ class Evaluator:
         self, round_number: int
     ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
         """The round's figures, and where models are per client those of each."""
-        holder = self.exchange.holder
-        scored = self.clients if self.clients is not None else [0 if holder is None else holder]
-        rows = {client: self._score(client, round_number) for client in scored}
+        rows = {client: self._score(client, round_number) for client in self.scored}
         means = {
             column: sum(row[column] for row in rows.values()) / len(rows) for column in self.columns
         }
@@ -77,12 +82,10 @@ class Evaluator:
 
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
         row: dict[str, float] = {}
-        for split, (batcher, labels) in self.splits.items():
+        for split, labels in self.splits.items():
             outputs = [
-                self.exchange.evaluate(client, batcher.batch(indices, None), round_number, number)
-                for number, indices in enumerate(
-                    whole(len(labels), self.config.batch_size, batcher.device)
-                )
+                self.exchange.evaluate(client, split, round_number, number)
+                for number in range(math.ceil(len(labels) / self.config.batch_size))
             ]
             figures = score(torch.cat(outputs).cpu(), labels, self.config.metrics)
             row |= {f"{split}_{name}": value for name, value in figures.items()}

@@ -2,31 +2,44 @@
 
 One round is: every client's turns, the evaluation if one is due, the tables, a checkpoint. Whatever
 stops a run (a kill, a full disk, a loss that is no number, Ctrl-C) leaves the last checkpoint and
-the tables up to it, from which `resume` goes on as if nothing had happened.
+the tables up to it, from which `resume` goes on as if nothing had happened. A host that is lost is
+dealt with the same way, in the running process: back to the last checkpoint, and on from there.
 """
 
 import math
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from simsplit.assembly import Assembler, Assembly
-from simsplit.data import prepare
+from simsplit.assembly import Assembler, Assembly, CrewRecipe
+from simsplit.data import Prepared, prepare
+from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, RunFailedError, ScenarioError
+from simsplit.hosting import engine_of, hosts_of
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
 from simsplit.preflight import refuse_if_too_large
 from simsplit.progress import Observer, Plan, Silent
-from simsplit.results import CHECKPOINTS, SCENARIO, SUMMARY, Run, checkpoints
+from simsplit.results import CHECKPOINTS, SCENARIO, SUMMARY, TRACEBACK, Run, checkpoints
 from simsplit.results.checkpoints import Progress
 from simsplit.results.environment import describe_environment
-from simsplit.results.ledger import Ledger, Round
+from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
+from simsplit.schedules.cohort import Lineup, choose
+
+if TYPE_CHECKING:
+    from simsplit.engine.ray_pool import Hosts
+
+LOSSES = 3
+"""How often hosts may be lost in the same round before the run gives up."""
 
 
 def run(
@@ -48,8 +61,10 @@ def run(
     """
     path = run_directory(scenario, out, resume=resume)
     with _threads(scenario.threads):
-        experiment = Experiment(scenario, path, observer or Silent())
-        experiment.run(resume=resume)
+        data = prepare(scenario.data, scenario.clients.count, scenario.seed)
+        with hosts_of(scenario, data.nbytes) as hosts:
+            experiment = Experiment(scenario, path, observer or Silent(), data, hosts)
+            experiment.run(resume=resume)
     return Run.load(path)
 
 
@@ -80,27 +95,43 @@ def _numbered(base: Path) -> Iterator[Path]:
 class Experiment:
     """One run in progress."""
 
-    def __init__(self, scenario: Scenario, path: Path, observer: Observer) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        path: Path,
+        observer: Observer,
+        data: Prepared | None = None,
+        hosts: "Hosts | None" = None,
+    ) -> None:
+        """`hosts` are where clients live; without any they live here, whatever was asked for."""
         self.scenario, self.path, self.observer = scenario, path, observer
+        self.hosts = hosts
         self.device = device_of(scenario.device)
         self.clients = range(scenario.clients.count)
-        self.data = prepare(scenario.data, scenario.clients.count, scenario.seed)
+        self.data = data or prepare(scenario.data, scenario.clients.count, scenario.seed)
         scenario.shapes(self.data.info)
         assembler = Assembler(scenario, self.data, self.device)
-        self.estimate = assembler.estimate()
+        self.estimate = assembler.estimate(0 if hosts is None else len(hosts))
         refuse_if_too_large(self.estimate, self.device)
-        self.parts: Assembly = assembler.assemble()
+        self.parts = self._assemble(assembler)
         self.progress = Progress()
         self.digest = checkpoints.digest_of(scenario.identity())
-        self.ledger = Ledger(
-            path,
-            scenario.figures,
-            own_figures=scenario.clients.heads == "per_client",
-            methods=bool(scenario.method),
-        )
+        self.flops = assembler.flops
+        self.ledger = Ledger(path, _columns(scenario), assembler.clock)
         self.writer = self.ledger.writer
+        self.steps_per_epoch: dict[str, dict[ClientId, int]] = {}
         self.phases = self._phases()
         self.rounds = sum(phase.rounds for phase in self.phases)
+        self._lost: list[int] = []
+
+    def _assemble(self, assembler: Assembler) -> Assembly:
+        if self.hosts is None:
+            return assembler.assemble()
+        from simsplit.engine.ray_pool import RayPool, placed
+
+        recipe = CrewRecipe.of(self.scenario, self.data, "cuda" if self.hosts.gpus else "cpu")
+        where = placed([len(part) for part in self.data.parts], len(self.hosts))
+        return assembler.assemble(RayPool(self.hosts, recipe, where, self.device))
 
     def run(self, *, resume: bool) -> None:
         """Train to the end, or until something stops it."""
@@ -118,53 +149,80 @@ class Experiment:
                 clients=len(self.clients),
                 samples=len(self.data.train),
                 memory=str(self.estimate),
+                engine=engine_of(self.scenario)[1],
             )
         )
         try:
             while self.progress.round < self.rounds and not self._should_stop():
-                self._round(self.progress.round + 1)
+                self._round_despite_losses(self.progress.round + 1)
         except KeyboardInterrupt:
             self._note("interrupted")
             raise
         except Exception as error:
             why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             self._note("failed", reason=why)
+            self.writer.write_text(TRACEBACK, traceback.format_exc())
             raise
         come_to = summarise(Run.load(self.path), self.scenario.figures)
         self._note("finished", seed=self.scenario.seed, **come_to)
 
+    def _round_despite_losses(self, number: int) -> None:
+        """Take a round; if a host is lost, go back to the last checkpoint, to start from there."""
+        try:
+            self._round(number)
+        except HostLost as lost:
+            self._lost.append(number)
+            if self._lost.count(number) > LOSSES or self.hosts is None:
+                raise RunFailedError(
+                    f"round {number}: {lost}, for the {self._lost.count(number)}th time in this "
+                    f"round; the run is kept as it was after round {self.progress.round}. Fewer "
+                    "hosts, a smaller batch or more memory may help"
+                ) from lost
+            self._start_again(lost)
+
+    def _start_again(self, lost: HostLost) -> None:
+        assert self.hosts is not None, "none other can be lost"
+        self.hosts.revive()
+        self.parts = self._assemble(Assembler(self.scenario, self.data, self.device))
+        if not self._resume():
+            self.progress = Progress()
+            self.writer.rewind(self.writer.empty())
+        self.parts.exchange.announce(self.clients, counted=self.progress.round == 0)
+        self.observer.warn(f"{lost}; going on from the end of round {self.progress.round}")
+
     def _round(self, number: int) -> None:
         started = time.perf_counter()
-        phase = self._enter(number)
-        wire, exchange = self.parts.wire, self.parts.exchange
-        steps = self._steps(phase)
-        total = sum(steps.values())
-        for done, client in enumerate(self.scenario.schedule.turns(steps), start=1):
-            exchange.hand_over(client, number)
-            exchange.train(client, number)
-            self.observer.step(done, total)
-        reports = {client: exchange.report(client) for client in self.clients}
-        self._refuse_nonsense(number, reports)
+        lineup = self._lineup(number)
+        done = self.parts.course.run(lineup, self.observer.step)
+        self._refuse_nonsense(number, done.reports)
         trained = time.perf_counter()
         figures: dict[str, float] = {}
         own: dict[ClientId, dict[str, float]] = {}
         if self.scenario.evaluate.due(number, self.rounds):
-            wire.phase = "evaluate"
-            figures, own = self.parts.evaluator.evaluate(number)
-            wire.phase = phase.name
+            figures, own = self._evaluate(number, lineup.phase)
         evaluated = time.perf_counter()
         self.progress.elapsed_s += evaluated - started
-        round_ = Round(number, phase.name, reports, figures, own)
-        row = self.ledger.enter(round_, self.parts.wire)
+        round_ = Round(
+            number,
+            lineup.phase.name,
+            self.clients,
+            done.reports,
+            done.dropped,
+            done.late,
+            figures,
+            own,
+        )
+        row = self.ledger.enter(round_, self.parts.wire, self.progress.simulated_s)
+        self.progress.simulated_s = float(str(row.get("simulated_total_s", 0.0)))
         self.ledger.time(number, trained - started, evaluated - trained, self.progress.elapsed_s)
         self.progress.round = number
-        if phase is self.phases[-1]:  # a warm-up's figures say nothing of when to stop
+        if lineup.phase is self.phases[-1]:  # a warm-up's figures say nothing of when to stop
             self._watch(figures)
         self._checkpoint(number)
         self.observer.round(row, self.progress.elapsed_s)
 
-    def _enter(self, number: int) -> Phase:
-        """Tell everyone which phase a round belongs to, and its learning rate."""
+    def _lineup(self, number: int) -> Lineup:
+        """Tell everyone which phase a round belongs to and its learning rate; who takes part."""
         phase, done = self._phase_of(number)
         schedule = self.scenario.train.lr_schedule
         factor = schedule.factor(done + 1, phase.rounds)
@@ -172,13 +230,28 @@ class Experiment:
         self.parts.exchange.phase = phase
         self.parts.server.enter(phase, factor)
         self.parts.pool.call("enter", dict.fromkeys(self.clients, (phase, factor)))
-        return phase
+        scenario, order = self.scenario, self.scenario.schedule.order
+        steps = scenario.schedule.local(self._steps_per_epoch(phase))
+        chosen, drops = choose(scenario.cohort, order, steps, number, scenario.seed)
+        return Lineup(number, phase, factor, chosen, drops)
 
-    def _steps(self, phase: Phase) -> dict[ClientId, int]:
-        return self.scenario.schedule.local(self._steps_per_epoch(phase))
+    def _evaluate(
+        self, number: int, phase: Phase
+    ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
+        parts = self.parts
+        parts.wire.phase = "evaluate"
+        with parts.exchange.explained(number):
+            (parts.federation or parts.exchange).settle(parts.evaluator.scored)
+            scores = parts.evaluator.evaluate(number)
+        parts.wire.phase = phase.name
+        return scores
 
     def _steps_per_epoch(self, phase: Phase) -> dict[ClientId, int]:
-        return self.parts.pool.call("steps_per_epoch", dict.fromkeys(self.clients, (phase.source,)))
+        """Each client's batches in a pass over its data; asked once."""
+        if phase.source not in self.steps_per_epoch:
+            asked = dict.fromkeys(self.clients, (phase.source,))
+            self.steps_per_epoch[phase.source] = self.parts.pool.call("steps_per_epoch", asked)
+        return self.steps_per_epoch[phase.source]
 
     def _phases(self) -> list[Phase]:
         """What the methods ask for first, then training proper."""
@@ -240,12 +313,16 @@ class Experiment:
 
     def _state(self) -> dict[str, Tensor]:
         """Every owner's tensors under one name each."""
-        state = {f"server/{name}": t for name, t in self.parts.server.learner.state().items()}
-        own = self.parts.pool.call("state", dict.fromkeys(self.clients, ()))
+        parts = self.parts
+        state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
+        own = parts.pool.call("state", dict.fromkeys(self.clients, ()))
         for client, tensors in own.items():
             state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
-        holder = self.parts.exchange.holder or 0
-        shared = self.parts.pool.ask(holder, "shared_state")
+        if parts.federation is not None:
+            state |= {f"average/{k}": tensor for k, tensor in parts.federation.state().items()}
+            copies = parts.pool.workshop_state()
+            return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
+        shared = parts.pool.ask(parts.exchange.holder or 0, "shared_state")
         return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
     def _resume(self) -> bool:
@@ -258,16 +335,37 @@ class Experiment:
             self.observer.warn(f"{complaint}; going on from round {self.progress.round}")
         self.writer.rewind(self.progress.tables)
         self.writer.describe(self.scenario.yaml())
-        self.parts.wire.up, self.parts.wire.down = self.progress.bytes_up, self.progress.bytes_down
-        self.parts.exchange.holder = self.progress.holder
-        self.parts.server.learner.load(_below(tensors, "server/"))
-        self.parts.pool.call("load", {c: (_below(tensors, f"client/{c}/"),) for c in self.clients})
-        self.parts.pool.ask(self.progress.holder or 0, "load_shared", _below(tensors, "holder/"))
+        parts = self.parts
+        parts.wire.up, parts.wire.down = self.progress.bytes_up, self.progress.bytes_down
+        parts.exchange.holder = self.progress.holder
+        parts.server.learner.load(_below(tensors, "server/"))
+        parts.pool.call("load", {c: (_below(tensors, f"client/{c}/"),) for c in self.clients})
+        if parts.federation is not None:
+            parts.federation.load(_below(tensors, "average/"))
+            parts.pool.load_workshop(_below(tensors, "copies/"))
+        else:
+            holder = self.progress.holder or 0
+            parts.pool.ask(holder, "load_shared", _below(tensors, "holder/"))
         return True
 
     def _note(self, status: str, **more: object) -> None:
-        facts = {"status": status, "rounds_done": self.progress.round, "rounds": self.rounds}
+        facts: dict[str, object] = {
+            "status": status,
+            "rounds_done": self.progress.round,
+            "rounds": self.rounds,
+            "flops": asdict(self.flops),
+        }
         self.writer.write_json(SUMMARY, {"name": self.scenario.name, **facts, **more})
+
+
+def _columns(scenario: Scenario) -> Columns:
+    return Columns(
+        scenario.figures,
+        own_figures=scenario.clients.heads == "per_client",
+        methods=bool(scenario.method),
+        cohort=not scenario.cohort.whole,
+        staleness=scenario.schedule.kind == "asynchronous",
+    )
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

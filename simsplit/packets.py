@@ -38,6 +38,8 @@ class Packet:
     round: int
     step: int
     tensors: tuple[Tensor, ...]
+    names: tuple[str, ...] = ()
+    """What each tensor is, on the legs that carry weights (HANDOVER, BROADCAST); not counted."""
 
     @property
     def nbytes(self) -> int:

@@ -57,6 +57,11 @@ def trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
     )
 
 
+def weights_bytes(modules: Iterable[nn.Module]) -> int:
+    """Parameters alone."""
+    return sum(p.nbytes for module in modules for p in module.parameters())
+
+
 def activation_bytes(forward: Callable[[], Tensor]) -> int:
     """What one forward pass keeps for its backward pass."""
     kept: dict[int, int] = {}

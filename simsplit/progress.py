@@ -16,6 +16,7 @@ class Plan:
     clients: int
     samples: int
     memory: str
+    engine: str
 
 
 class Observer(Protocol):

@@ -11,6 +11,8 @@ from typing import Protocol
 from simsplit.packets import ClientId, Leg, Packet
 
 WireKey = tuple[int, ClientId, str, Leg]
+Counts = dict[WireKey, list[int]]
+"""Packets and bytes, by round, client, phase and leg."""
 
 
 class Tap(Protocol):
@@ -26,7 +28,7 @@ class Wire:
     def __init__(self, taps: Sequence[Tap] = ()) -> None:
         self.taps = list(taps)
         self.phase = "train"
-        self._counts: dict[WireKey, list[int]] = {}
+        self._counts: Counts = {}
         self.up = 0
         """Bytes sent towards the server (or the next client) so far."""
         self.down = 0
@@ -46,10 +48,22 @@ class Wire:
             tap.observe(packet)
         return packet
 
-    def drain(self) -> list[dict[str, int | str]]:
+    def take(self) -> Counts:
+        """What was counted since the last reading, for another wire to absorb."""
+        taken, self._counts = self._counts, {}
+        return taken
+
+    def absorb(self, counts: Counts) -> None:
+        """Add what a wire elsewhere counted."""
+        for key, (packets, nbytes) in counts.items():
+            count = self._counts.setdefault(key, [0, 0])
+            count[0] += packets
+            count[1] += nbytes
+
+    def drain(self) -> list[dict[str, object]]:
         """The rows counted since the last call, in the order of their first packet."""
-        rows: list[dict[str, int | str]] = []
-        for (round_number, client, phase, leg), (packets, nbytes) in self._counts.items():
+        rows: list[dict[str, object]] = []
+        for (round_number, client, phase, leg), (packets, nbytes) in self.take().items():
             if phase != "evaluate":
                 self.up += nbytes if leg.up else 0
                 self.down += 0 if leg.up else nbytes
@@ -63,5 +77,4 @@ class Wire:
                     "bytes": nbytes,
                 }
             )
-        self._counts.clear()
         return rows

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.data import Batcher, Samples
-from simsplit.engine.pool import InlinePool
+from simsplit.engine.pool import Crew, InlinePool
 from simsplit.methods.base import Method, Phase
 from simsplit.methods.stack import Stack
 from simsplit.packets import Leg, Packet
 from simsplit.parties.client import Client, ClientParts
-from simsplit.parties.feed import Feed
+from simsplit.parties.feed import Exam, Feed
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import OptimizerConfig, SgdConfig
 from simsplit.parties.server import Server
@@ -120,6 +120,7 @@ def cut(
         0,
         ClientParts(parts.head, parts.tail, stack, learners),
         {"private": feed()},
+        {"test": Exam(Batcher(samples(8), mean=(0.5,), std=(0.25,)), 8, 8)},
         nn.functional.cross_entropy,
         seed=1,
         device=CPU,
@@ -134,7 +135,7 @@ def cut(
         device=CPU,
     )
     tap = Recorder()
-    exchange = UShaped(InlinePool({0: client}), server, Wire([tap]))
+    exchange = UShaped(InlinePool(Crew({0: client})), server, Wire([tap]))
     return Cut(parts, client, server, exchange, tap)
 
 

@@ -68,6 +68,12 @@ class Prepared:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples."""
+        held = (self.train, self.validation, self.auxiliary, self.test)
+        return sum(samples.nbytes for samples in held if samples is not None)
+
 
 def prepare(config: DataConfig, num_clients: int, seed: int) -> Prepared:
     """Load, limit, hold out, deal and measure, in that order.

@@ -1,11 +1,116 @@
 """Where clients live. A pool calls a method on several clients and gives back their answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from simsplit.packets import ClientId
+from torch import Tensor
+
+from simsplit.errors import SimsplitError
+from simsplit.methods.base import Phase
+from simsplit.packets import ClientId, Leg
 from simsplit.parties.client import Client
+from simsplit.wire import Counts
+
+_LEGS = {
+    "forward": Leg.SMASHED,
+    "abandon": Leg.SMASHED,
+    "probe": Leg.SMASHED,
+    "labels": Leg.LABELS,
+    "finish": Leg.FEATURES_GRAD,
+    "predict": Leg.FEATURES,
+    "backward": Leg.SMASHED_GRAD,
+    "hand_over": Leg.HANDOVER,
+    "receive": Leg.HANDOVER,
+    "hear": Leg.BROADCAST,
+}
+"""What a client sends, or deals with, in each call."""
+
+
+class ClientError(Exception):
+    """Something that a client raised: whose it was, on which leg, and what."""
+
+    def __init__(self, client: ClientId, method: str, cause: str) -> None:
+        self.client, self.method, self.cause = client, method, cause
+        leg = _LEGS.get(method)
+        where = f"leg {leg.value}" if leg else method
+        super().__init__(f"client {client}, {where}: {cause}")
+
+    def __reduce__(self) -> tuple[type, tuple[ClientId, str, str]]:
+        """As exceptions are pickled by what they say, not by what they were made of."""
+        return ClientError, (self.client, self.method, self.cause)
+
+    @classmethod
+    def of(cls, client: ClientId, method: str, cause: Exception) -> "ClientError":
+        """From an exception of this process."""
+        return cls(client, method, f"{type(cause).__name__}: {cause}")
+
+
+class HostLost(Exception):  # noqa: N818 - an event to go on from, not a mistake
+    """A host's process is gone, and with it the state of its clients."""
+
+    def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
+        few = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
+        super().__init__(f"host {host} (clients {few}) was lost: {cause}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's whole round against a trunk of its own."""
+
+    round: int
+    steps: int
+    phase: Phase
+    lr_factor: float
+    drops: bool = False
+    """Whether the client drops out at the last of these steps."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What such a round came to."""
+
+    report: dict[str, float]
+    counts: Counts
+    """What crossed the wire meanwhile."""
+    trunk: dict[str, Tensor] | None = None
+    """The trunk's weights afterwards; None from a client that dropped out."""
+    late: bool = False
+
+
+class Workshop(Protocol):
+    """Where whole rounds of clients are done, one after another (see schedules/copies.py)."""
+
+    def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
+        """Do one client's job from these weights of the trunk."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What it remembers from round to round."""
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+
+
+@dataclass
+class Crew:
+    """Clients that live in one process, and where their whole rounds are done there."""
+
+    clients: dict[ClientId, Client]
+    workshop: Workshop | None = field(default=None)
+
+    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
+        """One client after another."""
+        return {client: self.ask(client, method, *values) for client, values in args.items()}
+
+    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - as `call`
+        """Call one client."""
+        try:
+            return getattr(self.clients[client], method)(*args)
+        except SimsplitError:
+            raise
+        except Exception as error:
+            raise ClientError.of(client, method, error) from error
 
 
 class Pool(ABC):
@@ -19,20 +124,54 @@ class Pool(ABC):
         """Call a method on one client."""
         return self.call(method, {client: args})[client]
 
+    def expect(self, turns: Sequence[ClientId], round_number: int) -> None:  # noqa: B027
+        """Be told whose `forward` will be asked for next, in this order: a chance to work ahead."""
+
+    @abstractmethod
+    def whole_rounds(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> Iterator[tuple[ClientId, Outcome]]:
+        """Do every client's job, each from the same trunk; outcomes in the order of `jobs`."""
+
+    @abstractmethod
+    def workshop_state(self) -> dict[str, Tensor]:
+        """What the workshops remember, of all clients."""
+
+    @abstractmethod
+    def load_workshop(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `workshop_state` gave."""
+
 
 class InlinePool(Pool):
     """Every client in this process; the reference that other pools must equal bit for bit."""
 
-    def __init__(self, clients: Mapping[ClientId, Client]) -> None:
-        self.clients = dict(clients)
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
 
     def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - as `call`
         """Without the detour through dictionaries: this is every step's path."""
-        return getattr(self.clients[client], method)(*args)
+        return self.crew.ask(client, method, *args)
 
     def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
         """One after another."""
-        return {
-            client: getattr(self.clients[client], method)(*values)
-            for client, values in args.items()
-        }
+        return self.crew.call(method, args)
+
+    def whole_rounds(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> Iterator[tuple[ClientId, Outcome]]:
+        """One after another."""
+        for client, job in jobs.items():
+            yield client, self._workshop().train(client, job, trunk)
+
+    def workshop_state(self) -> dict[str, Tensor]:
+        """The one workshop's."""
+        return self.crew.workshop.state() if self.crew.workshop else {}
+
+    def load_workshop(self, state: Mapping[str, Tensor]) -> None:
+        """The one workshop's."""
+        if self.crew.workshop is not None:
+            self.crew.workshop.load(state)
+
+    def _workshop(self) -> Workshop:
+        assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
+        return self.crew.workshop

@@ -6,7 +6,7 @@ and `finish` is left out; `labels` goes up beside the smashed data.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,8 +18,8 @@ from simsplit.errors import ProtocolError
 from simsplit.methods.base import Phase, Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
-from simsplit.parties.feed import Feed
-from simsplit.parties.learner import Learner, step_together
+from simsplit.parties.feed import Exam, Feed
+from simsplit.parties.learner import Learner, Travelling, step_together
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.seeds import isolated
@@ -42,8 +42,8 @@ class ClientParts:
     tail: nn.Module | None
     stack: Stack
     learners: tuple[Learner, ...]
-    shared: tuple[Learner, ...] = ()
-    """Those of the learners that travel from client to client."""
+    shared: Learner | None = None
+    """The one of the learners that is shared with other clients: handed over, or averaged."""
     moments_travel: bool = True
     """Whether optimizer moments travel with shared weights, or stay each client's own."""
 
@@ -55,7 +55,8 @@ class Client:
         self,
         number: ClientId,
         parts: ClientParts,
-        feeds: dict[str, Feed],
+        feeds: Mapping[str, Feed],
+        exams: Mapping[str, Exam],
         loss: Callable[[Tensor, Tensor], Tensor],
         *,
         seed: int,
@@ -67,7 +68,7 @@ class Client:
         self.learners = parts.learners
         self.shared = parts.shared
         self.moments_travel = parts.moments_travel
-        self.feeds = feeds
+        self.feeds, self.exams = feeds, exams
         self.loss = loss
         self.seed = seed
         self.autocast = autocast
@@ -138,11 +139,20 @@ class Client:
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
         self._learn()
 
-    def probe(self, batch: Batch, round_number: int, number: int) -> Packet:
-        """Evaluation: SMASHED for a given batch, nothing learned."""
+    def abandon(self, round_number: int) -> Packet:
+        """Take the next batch as far as SMASHED and drop out: the client is as it was before."""
+        with ExitStack() as untouched:
+            for learner in self.learners:
+                untouched.enter_context(learner.untouched())
+            sent = self.forward(round_number)
+        self._pending = None
+        return sent
+
+    def probe(self, split: str, round_number: int, number: int) -> Packet:
+        """Evaluation: SMASHED for batch `number` of a held-out split, nothing learned."""
         step = Step(self.number, round_number, number, self.seed, training=False)
         with torch.no_grad():
-            return self._smash(batch, step)
+            return self._smash(self.exams[split].batch(number), step)
 
     def predict(self, packet: Packet) -> Tensor:
         """Evaluation: the outputs for the features that came back."""
@@ -155,46 +165,41 @@ class Client:
         return outputs.float()
 
     def hand_over(self, round_number: int) -> Packet:
-        """The live tensors of every learner that travels to the next client: HANDOVER."""
-        return Packet(self.number, Leg.HANDOVER, round_number, self._taken(), self._travelling())
+        """The live tensors of every learner that is shared with other clients: HANDOVER."""
+        names, tensors = self._travelling()
+        return Packet(self.number, Leg.HANDOVER, round_number, self._taken(), tensors, names)
 
     def receive(self, packet: Packet) -> None:
-        """Take over what `hand_over` sent; where both hold the same tensors nothing is copied."""
-        own = self._travelling()
-        if own is packet.tensors:
+        """Take over what another's `hand_over` sent; nothing is copied onto itself."""
+        if self._travelling()[1] is packet.tensors:
             return
-        with torch.no_grad():
-            for live, sent in zip(own, packet.tensors, strict=True):
-                if live is not sent:
-                    live.copy_(sent)
+        if self.shared is not None:
+            self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
 
     def state(self) -> dict[str, Tensor]:
         """What this client alone owns: learners, moments that do not travel, where feeds stand."""
         taken = {f"taken.{source}": torch.tensor(count) for source, count in self.taken.items()}
         own = _prefixed("own", [learner.state() for learner in self._own()])
-        if self.moments_travel:
+        if self.moments_travel or self.shared is None:
             return own | taken
-        moments = _prefixed("moments", [learner.moments() for learner in self.shared])
-        return own | moments | taken
+        return own | _prefixed("moments", [self.shared.moments()]) | taken
 
     def shared_state(self) -> dict[str, Tensor]:
         """What this client shares with others and now holds."""
-        if self.moments_travel:
-            return _prefixed("shared", [learner.state() for learner in self.shared])
-        return _prefixed("shared", [learner.weights() for learner in self.shared])
+        return dict(zip(*self._travelling(), strict=True))
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         for index, learner in enumerate(self._own()):
             learner.load(_below(f"own.{index}.", state))
-        for index, learner in enumerate(self.shared):
-            learner.load_moments(_below(f"moments.{index}.", state))
+        if self.shared is not None:
+            self.shared.load_moments(_below("moments.0.", state))
         self.taken = {source: int(state[f"taken.{source}"]) for source in self.taken}
 
     def load_shared(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `shared_state` gave."""
-        for index, learner in enumerate(self.shared):
-            learner.load(_below(f"shared.{index}.", state))
+        if self.shared is not None:
+            self.shared.load(state)
 
     def report(self) -> dict[str, float]:
         """This round's sums, and start new ones."""
@@ -256,14 +261,13 @@ class Client:
         scope = ("dropout", segment, step.round, step.number)
         return isolated(self.seed, *scope, device=self.device)
 
-    def _travelling(self) -> tuple[Tensor, ...]:
-        if len(self.shared) == 1:  # the usual case, and every step's under a shared head
-            return self.shared[0].travelling(moments=self.moments_travel)
-        tensors = (learner.travelling(moments=self.moments_travel) for learner in self.shared)
-        return tuple(chain.from_iterable(tensors))
+    def _travelling(self) -> Travelling:
+        if self.shared is None:
+            return (), ()
+        return self.shared.travelling(moments=self.moments_travel)
 
     def _own(self) -> list[Learner]:
-        return [learner for learner in self.learners if learner not in self.shared]
+        return [learner for learner in self.learners if learner is not self.shared]
 
     def _taken(self) -> int:
         return sum(self.taken.values())

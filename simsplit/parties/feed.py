@@ -58,6 +58,13 @@ def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
     return tuple(torch.cat(cut).to(device).split([len(rows) for rows in cut]))
 
 
-def whole(samples: int, batch_size: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Every index once, in order, in batches: how an evaluation walks through its samples."""
-    return tuple(torch.arange(samples, device=device).split(batch_size))
+class Exam:
+    """Held-out samples, every one once and in order: how an evaluation walks through them."""
+
+    def __init__(self, batcher: Batcher, samples: int, batch_size: int) -> None:
+        self.batcher = batcher
+        self.cut = torch.arange(samples, device=batcher.device).split(batch_size)
+
+    def batch(self, number: int) -> Batch:
+        """Batch `number`, from 0; never augmented."""
+        return self.batcher.batch(self.cut[number])

@@ -5,7 +5,8 @@ rebuilt: a learner whose moments restarted each batch would train a different mo
 may hold one learner (a shared head); handing it over is a packet of its live tensors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from simsplit.errors import ProtocolError
 from simsplit.parties.optimizers import OptimizerConfig
+
+Travelling = tuple[tuple[str, ...], tuple[Tensor, ...]]
 
 
 class Learner:
@@ -33,7 +36,7 @@ class Learner:
         self.clip_norm = clip_norm
         self.base_lr = getattr(optimizer, "lr", 0.0)
         self.learning = frozenset(self.modules)
-        self._travel: tuple[Tensor, ...] = ()
+        self._travel: Travelling = (), ()
         self._travel_key: tuple[bool, int] | None = None
         self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in every)
 
@@ -96,13 +99,29 @@ class Learner:
         """Everything that the next step depends on."""
         return {**self.weights(), **self.moments()}
 
-    def travelling(self, *, moments: bool) -> tuple[Tensor, ...]:
-        """The live tensors that a hand-over carries; gathered once, as updates are in place."""
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Which of the weights are not learned by the optimizer: running statistics, counts."""
+        learned = {id(parameter) for parameter in self.parameters}
+        return frozenset(n for n, tensor in self.weights().items() if id(tensor) not in learned)
+
+    def travelling(self, *, moments: bool) -> Travelling:
+        """What a hand-over carries: names, and live tensors; gathered once, as these stay."""
         key = (moments, len(self.optimizer.state) if self.optimizer else 0)
         if key != self._travel_key:
-            self._travel = tuple((self.state() if moments else self.weights()).values())
+            carried = self.state() if moments else self.weights()
+            self._travel = tuple(carried), tuple(carried.values())
             self._travel_key = key
         return self._travel
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """A context after which running statistics are what they were: for a step never taken."""
+        buffers = [buffer for module in self.modules.values() for buffer in module.buffers()]
+        before = [buffer.clone() for buffer in buffers]
+        yield
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over a state that `state` gave; tensors are copied into the live ones."""
@@ -114,6 +133,21 @@ class Learner:
             for name, tensor in own.items():
                 tensor.copy_(state[name])
         self.load_moments(state)
+
+    def take(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `travelling` carried from a learner elsewhere: weights, moments if any."""
+        own = self.weights()
+        with torch.no_grad():
+            for name, tensor in state.items():
+                if name in own and own[name] is not tensor:
+                    own[name].copy_(tensor)
+        self.load_moments(state)
+
+    def forget_moments(self) -> None:
+        """Start the optimizer anew."""
+        self._travel_key = None
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
 
     def load_moments(self, state: Mapping[str, Tensor]) -> None:
         """Take over the optimizer's part of a state."""

@@ -25,6 +25,8 @@ from simsplit.seeds import isolated
 class _InFlight:
     """A client's graph on the server between its two crossings."""
 
+    updates: int
+    """Of the trunk, before the forward pass."""
     step: Step
     arrived: Tensor
     features: Tensor
@@ -51,6 +53,8 @@ class Server:
         self.device = device
         self.autocast = autocast
         self.tallies: dict[ClientId, Tally] = {}
+        self.updates = 0
+        """Steps that the trunk has taken since the run, or its resumption, began."""
         self._in_flight: dict[ClientId, _InFlight] = {}
 
     def announce(self) -> Sequence[tuple[Tensor, ...]]:
@@ -64,7 +68,7 @@ class Server:
 
     def forward(self, packet: Packet, *, training: bool = True) -> Packet:
         """Lift what arrived and take it through the trunk: FEATURES."""
-        step = Step(packet.client, packet.round, packet.step, self.seed, training=training)
+        step = self.step(packet, training=training)
         features = self._trunk(packet, step)
         if not training and self.tail is not None:
             with torch.no_grad(), self.autocast():
@@ -86,38 +90,62 @@ class Server:
             flight.arrived.grad = None
             flight.features.backward(grad, retain_graph=index < len(messages) - 1)
             replies += self._reply(flight)
-        step_together([self.learner])
+        self.learn_now()
         return self._packet(packet, Leg.SMASHED_GRAD, tuple(replies))
+
+    def abandon(self, packet: Packet, *, training: bool = True) -> Packet:
+        """A forward pass for a client that will not answer: no trace of it stays in the trunk."""
+        with self.learner.untouched():
+            features = self.forward(packet, training=training)
+        self._in_flight.pop(packet.client, None)
+        return features
+
+    def staleness(self, client: ClientId) -> int:
+        """How many steps the trunk has taken since a client's forward pass; 0 outside of a step."""
+        flight = self._in_flight.get(client)
+        return 0 if flight is None else self.updates - flight.updates
 
     def learn(self, smashed: Packet, labels: Packet) -> Packet:
         """Vanilla cut: trunk, tail and loss in one go; answers SMASHED_GRAD."""
-        step = Step(smashed.client, smashed.round, smashed.step, self.seed)
-        features = self._trunk(smashed, step)
-        if self.tail is None:
-            raise ProtocolError("under a U-shaped cut the client holds the tail")
-        (targets,) = labels.tensors
-        with self.autocast():
-            outputs = self.tail(features)
-            loss = self.loss(outputs, targets)
-        self._tally(smashed.client).add(loss, outputs, targets)
+        features = self._trunk(smashed, self.step(smashed))
+        (loss,) = self.losses([smashed], [features], labels.tensors)
         loss.backward()
         reply = self._reply(self._landed(smashed.client))
-        step_together([self.learner])
+        self.learn_now()
         return self._packet(smashed, Leg.SMASHED_GRAD, reply)
+
+    def losses(
+        self, senders: Sequence[Packet], features: Sequence[Tensor], targets: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Vanilla cut: each sender's loss, tallied; one pass of the tail over all features."""
+        if self.tail is None:
+            raise ProtocolError("under a U-shaped cut the client holds the tail")
+        with self.autocast():
+            together = features[0] if len(features) == 1 else torch.cat(tuple(features))
+            outputs = self.tail(together).split([len(part) for part in features])
+            losses = [self.loss(*pair) for pair in zip(outputs, targets, strict=True)]
+        for sender, loss, out, target in zip(senders, losses, outputs, targets, strict=True):
+            self._tally(sender.client).add(loss, out, target)
+        return losses
 
     def report(self, client: ClientId) -> dict[str, float]:
         """Vanilla cut: the sums of a client's steps this round."""
         return self._tally(client).read()
 
     def _trunk(self, packet: Packet, step: Step) -> Tensor:
-        self.learner.train(step.training)
         arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, step)
         arrived = arrived.detach().requires_grad_(step.training)
+        features = self.through_trunk(arrived, step)
+        if step.training:
+            self._in_flight[packet.client] = _InFlight(self.updates, step, arrived, features)
+        return features
+
+    def through_trunk(self, arrived: Tensor, step: Step) -> Tensor:
+        """Lift, trunk, and the methods of the feature leg."""
+        self.learner.train(step.training)
         grad = torch.enable_grad() if step.training else torch.no_grad()
         with grad, self.autocast(), self._noise(step):
-            features = self.stack.encode(self.trunk(self.stack.lift(arrived, step)), step)
-        if step.training:
-            self._in_flight[packet.client] = _InFlight(step, arrived, features)
+            features: Tensor = self.stack.encode(self.trunk(self.stack.lift(arrived, step)), step)
         return features
 
     def _reply(self, flight: _InFlight) -> tuple[Tensor, ...]:
@@ -133,6 +161,11 @@ class Server:
                 f"client {client} answers a forward pass it never asked for"
             ) from None
 
+    def learn_now(self) -> None:
+        """Take the optimizer's step."""
+        step_together([self.learner])
+        self.updates += 1
+
     def _tally(self, client: ClientId) -> Tally:
         return self.tallies.setdefault(client, Tally())
 
@@ -141,6 +174,10 @@ class Server:
             return nullcontext()
         scope = ("dropout", step.client, step.round, step.number)
         return isolated(self.seed, *scope, device=self.device)
+
+    def step(self, packet: Packet, *, training: bool = True) -> Step:
+        """The server's view of the step that a packet belongs to."""
+        return Step(packet.client, packet.round, packet.step, self.seed, training=training)
 
     def _packet(self, like: Packet, leg: Leg, tensors: tuple[Tensor, ...]) -> Packet:
         return Packet(like.client, leg, like.round, like.step, tensors)

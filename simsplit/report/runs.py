@@ -15,6 +15,7 @@ import yaml
 from simsplit.errors import RunError
 from simsplit.preflight import size
 from simsplit.report.tables import Table
+from simsplit.report.timing import time_to_accuracy
 from simsplit.results import SCENARIO, Run
 
 _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint")
@@ -32,11 +33,13 @@ def heading(run: Run) -> str:
 
 
 def show(run: Run) -> list[Table]:
-    """A run's figures and its bytes by leg."""
+    """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _latest(run)}
     tables = [_figures(summary), _bytes(run)]
+    if "flops" in summary:
+        tables.append(time_to_accuracy(run))
     return [table for table in tables if table.rows]
 
 

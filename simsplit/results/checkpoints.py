@@ -40,6 +40,8 @@ class Progress:
     waited: int = 0
     """Evaluations since."""
     elapsed_s: float = 0.0
+    simulated_s: float = 0.0
+    """Simulated time of the rounds so far, where there is a network."""
 
 
 def save(

@@ -27,6 +27,7 @@ SCENARIO = "scenario.yaml"
 SUMMARY = "summary.json"
 ENVIRONMENT = "environment.json"
 CHECKPOINTS = "checkpoints"
+TRACEBACK = "traceback.txt"
 
 
 class RunWriter:
@@ -44,7 +45,7 @@ class RunWriter:
         self.write_json(ENVIRONMENT, environment)
         for table, names in self.columns.items():
             with writing(self._file(table)):
-                self._file(table).write_text(",".join(names) + "\n", encoding="utf-8")
+                self._file(table).write_bytes(_header(names))
 
     def describe(self, scenario: str) -> None:
         """Save the resolved scenario, which replays the run."""
@@ -66,6 +67,10 @@ class RunWriter:
                 os.fsync(file.fileno())
         return {table: self._file(table).stat().st_size for table in self.columns}
 
+    def empty(self) -> dict[str, int]:
+        """The sizes of tables that have a header and no rows."""
+        return {table: len(_header(names)) for table, names in self.columns.items()}
+
     def rewind(self, sizes: Mapping[str, int]) -> None:
         """Cut the tables back to the sizes that a checkpoint remembers."""
         for table in self.columns:
@@ -77,14 +82,21 @@ class RunWriter:
             with writing(file):
                 os.truncate(file, sizes[table])
 
+    def write_text(self, name: str, text: str) -> None:
+        """Write a small file whole or not at all."""
+        with writing(self.path / name):
+            replace(self.path / name, text.encode())
+
     def write_json(self, name: str, values: Row) -> None:
         """Write a small file whole or not at all."""
-        target = self.path / name
-        with writing(target):
-            replace(target, json.dumps(values, indent=2).encode() + b"\n")
+        self.write_text(name, json.dumps(values, indent=2) + "\n")
 
     def _file(self, table: str) -> Path:
         return self.path / f"{table}.csv"
+
+
+def _header(names: Iterable[str]) -> bytes:
+    return (",".join(names) + "\n").encode()
 
 
 class writing:  # noqa: N801 - reads as a verb: `with writing(path):`

@@ -1,20 +1,44 @@
-"""What a round leaves in the tables: rows made of reports, figures and what the wire counted."""
+"""What a round leaves in the tables: rows made of reports, figures and what the wire counted.
+
+Columns that a scenario has no use for are left out: of methods' losses without methods, of who fell
+out where everybody stays, of simulated time without a network.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simsplit.packets import ClientId
+from simsplit.network.clock import Work
+from simsplit.network.events import RoundTimes
+from simsplit.network.timing import Clock
+from simsplit.packets import ClientId, Leg
 from simsplit.results.directory import RunWriter
 from simsplit.wire import Wire
 
 ROUND_COLUMNS = ("round", "phase", "steps", "samples", "train_loss", "train_accuracy")
+COHORT_COLUMNS = ("clients", "dropped", "late")
+TIME_COLUMNS = ("simulated_s", "simulated_total_s", "server_busy", "waiting")
 BYTE_COLUMNS = ("bytes_up", "bytes_down", "bytes_total")
 CLIENT_COLUMNS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy")
+CLIENT_TIME_COLUMNS = ("compute_s", "transfer_s", "simulated_s", "waiting")
 WIRE_COLUMNS = ("round", "client", "phase", "leg", "packets", "bytes")
 TIMING_COLUMNS = ("round", "train_s", "evaluate_s", "elapsed_s")
 
 Report = Mapping[str, float]
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns a run's tables have beyond the usual."""
+
+    figures: Sequence[str]
+    """Of evaluations."""
+    own_figures: bool = False
+    """Whether each client has its own figures as well."""
+    methods: bool = False
+    cohort: bool = False
+    staleness: bool = False
 
 
 @dataclass(frozen=True)
@@ -23,7 +47,11 @@ class Round:
 
     number: int
     phase: str
+    everybody: Sequence[ClientId]
     reports: Mapping[ClientId, Report]
+    """Of those who took part, in their order."""
+    dropped: frozenset[ClientId]
+    late: frozenset[ClientId]
     figures: Report
     """Of the splits that were evaluated; empty where none was due."""
     own: Mapping[ClientId, Report]
@@ -33,32 +61,48 @@ class Round:
 class Ledger:
     """Turns rounds into rows."""
 
-    def __init__(
-        self, path: Path, figures: Sequence[str], *, own_figures: bool, methods: bool
-    ) -> None:
-        """`figures` are evaluation columns; `own_figures` gives each client its own as well."""
-        extra = ("method_loss",) if methods else ()
-        own = tuple(figures) if own_figures else ()
+    def __init__(self, path: Path, columns: Columns, clock: Clock | None) -> None:
+        self.clock = clock
+        chosen = {"method_loss": columns.methods, "staleness": columns.staleness}
+        extra = tuple(name for name, wanted in chosen.items() if wanted)
         self.averaged = ("train_loss", "train_accuracy", *extra)
+        who = COHORT_COLUMNS if columns.cohort else ()
+        timed = clock is not None
         self.writer = RunWriter(
             path,
             {
-                "rounds": (*ROUND_COLUMNS, *extra, *figures, *BYTE_COLUMNS),
-                "clients": (*CLIENT_COLUMNS, *extra, *own),
-                "wire": WIRE_COLUMNS,
+                "rounds": (
+                    *(*ROUND_COLUMNS, *extra, *who, *columns.figures, *BYTE_COLUMNS),
+                    *(TIME_COLUMNS if timed else ()),
+                ),
+                "clients": (
+                    *(*CLIENT_COLUMNS, *extra, *who[1:]),
+                    *(columns.figures if columns.own_figures else ()),
+                    *(CLIENT_TIME_COLUMNS if timed else ()),
+                ),
+                "wire": (*WIRE_COLUMNS, *(("transfer_s",) if timed else ())),
                 "timing": TIMING_COLUMNS,
             },
         )
 
-    def enter(self, done: Round, wire: Wire) -> dict[str, object]:
-        """Append a round to the tables; its row of the `rounds` table is given back."""
+    def enter(self, done: Round, wire: Wire, simulated_s: float) -> Row:
+        """Append a round to the tables; its row of the `rounds` table is given back.
+
+        `simulated_s` is what the rounds before it took.
+        """
         up, down = wire.up, wire.down
-        self.writer.append("wire", wire.drain())
+        sent = wire.drain()
+        times = self._times(done, sent)
         row = self._round_row(done)
-        row["bytes_up"], row["bytes_down"] = wire.up - up, wire.down - down
+        row |= {"bytes_up": wire.up - up, "bytes_down": wire.down - down}
         row["bytes_total"] = wire.up + wire.down
+        if times is not None:
+            row |= {"simulated_s": times.seconds, "simulated_total_s": simulated_s + times.seconds}
+            row |= {"server_busy": times.server_busy, "waiting": times.waiting}
+        self.writer.append("wire", sent)
         self.writer.append("rounds", [row])
-        self.writer.append("clients", [self._client_row(done, client) for client in done.reports])
+        rows = [self._client_row(done, client, times) for client in done.everybody]
+        self.writer.append("clients", rows)
         return row
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:
@@ -66,20 +110,63 @@ class Ledger:
         times = (number, round(train_s, 4), round(evaluate_s, 4), round(elapsed_s, 4))
         self.writer.append("timing", [dict(zip(TIMING_COLUMNS, times, strict=True))])
 
-    def _round_row(self, done: Round) -> dict[str, object]:
-        """Sums and sample-weighted means over the clients that trained."""
+    def _times(self, done: Round, sent: Sequence[Row]) -> RoundTimes | None:
+        """What the round took in simulated time; every row of `sent` is given its own share."""
+        if self.clock is None:
+            return None
+        for row in sent:
+            client, leg = int(str(row["client"])), Leg(str(row["leg"]))
+            packets, nbytes = int(str(row["packets"])), int(str(row["bytes"]))
+            row["transfer_s"] = self.clock.transfer_s(client, leg, packets, nbytes)
+        return self.clock.round(works_of(done, sent))
+
+    def _round_row(self, done: Round) -> Row:
+        """Sums and sample-weighted means over the clients that trained; no means where none did."""
         reports = [report for report in done.reports.values() if report]
         samples = sum(report["samples"] for report in reports)
-        means = {
-            name: sum(report[name] * report["samples"] for report in reports) / max(1, samples)
-            for name in self.averaged
+        row: Row = {
+            "round": done.number,
+            "phase": done.phase,
+            "steps": sum(report["steps"] for report in reports),
+            "samples": samples,
+            "clients": len(done.reports),
+            "dropped": len(done.dropped),
+            "late": len(done.late),
         }
-        steps = sum(report["steps"] for report in reports)
-        counts = {"round": done.number, "phase": done.phase, "steps": steps, "samples": samples}
-        return counts | means | dict(done.figures)
+        for name in self.averaged if samples else ():
+            row[name] = sum(report[name] * report["samples"] for report in reports) / samples
+        return self._known("rounds", row | dict(done.figures))
 
-    def _client_row(self, done: Round, client: ClientId) -> dict[str, object]:
-        row: dict[str, object] = {"round": done.number, "client": client, "steps": 0, "samples": 0}
-        row |= {**done.reports[client], **done.own.get(client, {})}
-        columns = self.writer.columns["clients"]
+    def _client_row(self, done: Round, client: ClientId, times: RoundTimes | None) -> Row:
+        row: Row = {"round": done.number, "client": client, "steps": 0, "samples": 0}
+        row |= {"dropped": int(client in done.dropped), "late": int(client in done.late)}
+        row |= {**done.reports.get(client, {}), **done.own.get(client, {})}
+        if times is not None and client in times.clients:
+            of_client = times.clients[client]
+            row |= {"compute_s": of_client.compute_s, "transfer_s": of_client.transfer_s}
+            row |= {"simulated_s": of_client.seconds, "waiting": of_client.waiting}
+        return self._known("clients", row)
+
+    def _known(self, table: str, row: Row) -> Row:
+        columns = self.writer.columns[table]
         return {name: value for name, value in row.items() if name in columns}
+
+
+def works_of(done: Round, sent: Sequence[Mapping[str, object]]) -> dict[ClientId, Work]:
+    """What each of those who took part did and sent, evaluation and announcements aside."""
+    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in done.reports}
+    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in done.reports}
+    for row in sent:
+        client, leg = int(str(row["client"])), Leg(str(row["leg"]))
+        if row["phase"] != "evaluate" and row["round"] == done.number and client in packets:
+            packets[client][leg] = int(str(row["packets"]))
+            nbytes[client][leg] = int(str(row["bytes"]))
+    return {
+        client: Work(
+            int(report.get("steps", 0)),
+            int(report.get("samples", 0)),
+            packets[client],
+            nbytes[client],
+        )
+        for client, report in done.reports.items()
+    }

@@ -12,22 +12,33 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Discriminator, Field, ValidationError, create_model, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from torch import nn
 
 from simsplit.config import Config
 from simsplit.data import DataConfig, DataInfo
+from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import EvaluateConfig
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.stack import sent_shapes
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.fresh import Shape
+from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
-from simsplit.schedules.sequential import RoundRobinConfig, Schedule
+from simsplit.schedules.aggregation import Aggregation, NoAggregation
+from simsplit.schedules.cohort import CohortConfig
+from simsplit.schedules.config import RoundRobinConfig, Schedule
 
 
 def _union(configs: Mapping[str, type[MethodConfig]]) -> Any:  # noqa: ANN401 - a type, made here
@@ -99,6 +110,14 @@ class Scenario(Config):
     """What happens at the cut, in order; empty is raw."""
     schedule: Schedule = RoundRobinConfig()
     """Who trains when, and for how long."""
+    aggregation: Aggregation = NoAggregation()
+    """What is averaged after each round; with none, what clients share is handed round."""
+    cohort: CohortConfig = CohortConfig()
+    """Who takes part in a round; by default everybody."""
+    network: NetworkConfig | None = None
+    """Devices and links, for simulated time in the tables; null: no such columns."""
+    engine: Engine = InlineEngine()
+    """Where clients live: in this process, or on hosts of their own (results are the same)."""
     train: TrainConfig = TrainConfig()
     """Batches, optimizers, precision."""
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -114,10 +133,17 @@ class Scenario(Config):
     output: OutputConfig = OutputConfig()
     """Where results go."""
 
+    @field_validator("engine", "aggregation", "schedule", mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return {"kind": value} if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         self._refuse_unscorable()
         self._refuse_missing_legs()
+        self._refuse_rounds_that_cannot_be()
+        self._refuse_missing_network()
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
         info = self.data.source.describe()
@@ -149,6 +175,49 @@ class Scenario(Config):
                     f"method.{index}.legs",
                     "got features, but a vanilla cut has no feature legs; allowed: smashed",
                 )
+
+    def _refuse_rounds_that_cannot_be(self) -> None:
+        """Axes that are free of each other, but for these."""
+        schedule, aggregation = self.schedule.kind, self.aggregation.kind
+        shares = self.clients.heads == "shared" or (
+            self.clients.shares_tail and self.topology == "u_shaped"
+        )
+        if schedule in ("parallel", "asynchronous") and aggregation == "none" and shares:
+            raise ScenarioError(
+                "aggregation",
+                f"got none, but under {schedule} clients cannot hand round what they share; "
+                "allowed: splitfed_v1, splitfed_v2, fused, or clients.heads: per_client",
+            )
+        if schedule == "asynchronous" and aggregation in ("splitfed_v1", "fused"):
+            raise ScenarioError(
+                "aggregation",
+                f"got {aggregation}, which has no trunk to be stale on; allowed with asynchronous: "
+                "none, splitfed_v2",
+            )
+        if aggregation == "fused" and schedule != "parallel":
+            raise ScenarioError(
+                "schedule.kind", f"got {schedule}; fused aggregation needs parallel"
+            )
+        if aggregation == "splitfed_v2" and not shares:
+            raise ScenarioError(
+                "aggregation",
+                "splitfed_v2 averages what clients share, and they share nothing; use none, or "
+                "clients.heads: shared",
+            )
+
+    def _refuse_missing_network(self) -> None:
+        if self.network is not None:
+            return
+        example = "such as network: {device: phone, link: lte}"
+        if self.cohort.deadline_s is not None:
+            raise ScenarioError(
+                "cohort.deadline_s", f"is in simulated seconds and needs a network, {example}"
+            )
+        if self.schedule.kind == "asynchronous":
+            raise ScenarioError(
+                "network",
+                f"missing: under asynchronous, simulated time says who comes first; {example}",
+            )
 
     def _refuse_as_torch_does(self, side: Literal["client", "server"]) -> None:
         """torch alone knows which of an optimizer's options go together."""
@@ -188,7 +257,7 @@ class Scenario(Config):
     def identity(self) -> str:
         """What a checkpoint must agree with: all but what a resumed run may change."""
         values = self.model_dump(mode="json")
-        for name in ("output", "checkpoint", "threads", "device", "stop"):
+        for name in ("output", "checkpoint", "threads", "device", "stop", "engine"):
             del values[name]
         for name in ("rounds", "epochs"):
             del values["schedule"][name]

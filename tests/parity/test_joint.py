@@ -89,8 +89,9 @@ def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
 
 def split_weights(run: Any) -> dict[str, torch.Tensor]:
     """The same names from the two sides of a run."""
-    shared = run.parts.pool.ask(0, "shared_state") or run.parts.pool.ask(0, "state")
-    client = {name.split(".", 2)[-1]: tensor for name, tensor in shared.items()}
+    pool = run.parts.pool
+    own = {name.removeprefix("own.0."): t for name, t in pool.ask(0, "state").items()}
+    client = pool.ask(0, "shared_state") or own
     both = client | run.parts.server.learner.state()
     return {n: t for n, t in both.items() if n.split(".")[0] in {"head", "trunk", "tail"}}
 

@@ -28,7 +28,7 @@ def one_step(path: Path, **changes: Any) -> tuple[Experiment, list[Packet]]:
     tap = Recorder()
     made.parts.exchange.announce(made.clients, counted=True)
     made.parts.wire.taps.append(tap)
-    made._enter(1)
+    made._lineup(1)
     made.parts.exchange.train(0, 1)
     return made, tap.packets
 
@@ -53,8 +53,8 @@ def test_one_step_differs_in_the_head_alone(tmp_path: Path) -> None:
     client = plain.parts.pool.ask(0, "shared_state")
     client_too = compact.parts.pool.ask(0, "shared_state")
     changed = {name for name in client if not torch.equal(client[name], client_too[name])}
-    assert any(name.startswith("shared.0.head") for name in changed)
-    assert not any(name.startswith("shared.0.tail") for name in changed)
+    assert any(name.startswith("head") for name in changed)
+    assert not any(name.startswith("tail") for name in changed)
 
 
 def test_weight_zero_changes_nothing_at_all(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_head_gets_the_sum_of_the_two_gradients(tmp_path: Path) -> None:
     made, _ = one_step(tmp_path / "run", **changes)
     data = made.data
     model = given.model.build(data.info.shape, data.info.classes, given.seed)
-    batch = made.parts.pool.clients[0].feeds["private"].batch(0)  # type: ignore[attr-defined]
+    batch = made.parts.pool.ask(0, "feed", "private").batch(0)
     z = model.head(batch.inputs)
     loss = torch.nn.functional.cross_entropy(model.tail(model.trunk(z)), batch.labels)
     for label in batch.labels.unique():
@@ -88,4 +88,4 @@ def test_the_head_gets_the_sum_of_the_two_gradients(tmp_path: Path) -> None:
     for name, parameter in model.head.named_parameters():
         assert parameter.grad is not None
         stepped = parameter.detach() - parameter.grad
-        torch.testing.assert_close(state[f"shared.0.head.{name}"], stepped, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(state[f"head.{name}"], stepped, atol=1e-5, rtol=1e-4)

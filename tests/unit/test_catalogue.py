@@ -4,9 +4,10 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from simsplit.catalogue import catalogue, groups
+from simsplit.catalogue import _type, catalogue, groups
 from simsplit.errors import SimsplitError
 from simsplit.methods.base import MethodConfig
+from simsplit.network import DEVICES, LINKS
 
 
 class Halve(MethodConfig):
@@ -29,10 +30,11 @@ def rows(what, title, plugins=None):
 def test_without_a_name_every_group_is_listed():
     (table,) = catalogue(None)
     listed = dict(table.rows)
-    assert list(listed) == [*groups(), "metrics"]
+    assert list(listed) == [*groups(), "profiles", "metrics"]
     assert listed["methods"] == "raw, lightsplit, wcc, learned1x1, cast"
     assert listed["scenario"].split(", ") == [
-        "scenario", "data", "clients", "train", "evaluate", "stop", "checkpoint", "output"
+        "scenario", "data", "clients", "cohort", "network", "train", "evaluate", "stop",
+        "checkpoint", "output",
     ]  # fmt: skip
 
 
@@ -77,6 +79,21 @@ def test_kinds_that_share_their_fields_share_a_table():
     ]  # fmt: skip
 
 
+def test_profiles_are_listed_with_their_figures():
+    devices, links = catalogue("profiles")
+    assert devices.columns == ("name", "gflops", "meaning")
+    assert ("gpu", "10,000", "a V100 in fp32") in devices.rows
+    assert links.columns == ("name", "up_mbps", "down_mbps", "latency_ms", "meaning")
+    assert ("lan", "1,000", "1,000", "0.2", "gigabit Ethernet in one building") in links.rows
+    assert all(row[-1] for table in (devices, links) for row in table.rows)
+    listed = dict(catalogue(None)[0].rows)["profiles"].split(", ")
+    assert listed == [*DEVICES, *LINKS]
+
+
+def test_mappings_are_told_as_a_user_would_write_them():
+    assert _type(dict[Literal["phone"], float] | None) == "{name: number} | null"
+
+
 def test_plugins_are_listed():
     assert rows("methods", "halve", {"halve": Halve})["times"] == (
         "whole number",
@@ -95,7 +112,7 @@ def test_an_unknown_group_says_what_is_near():
 
 
 @pytest.mark.parametrize("width", [80, 140])
-@pytest.mark.parametrize("what", [None, *groups(), "metrics"])
+@pytest.mark.parametrize("what", [None, *groups(), "profiles", "metrics"])
 def test_tables_fit_and_keep_the_names_of_fields_whole(what, width):
     for table in catalogue(what):
         console = Console(width=width)

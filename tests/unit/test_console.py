@@ -8,7 +8,9 @@ from rich.console import Console
 from simsplit.console import Lines, Live, Pace, clock, figures, observer_for, opening, watching
 from simsplit.progress import Plan, Silent
 
-PLAN = Plan(Path("runs/x"), "x", rounds=10, done=0, clients=3, samples=1234, memory="1 GiB")
+PLAN = Plan(
+    Path("runs/x"), "x", rounds=10, done=0, clients=3, samples=1234, memory="1 GiB", engine="inline"
+)
 ROW = {
     "round": 1,
     "train_loss": 0.25,
@@ -61,7 +63,7 @@ def test_lines_are_never_wrapped():
 
 
 def test_a_resumed_run_says_where_it_goes_on():
-    plan = Plan(Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="")
+    plan = Plan(Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="", engine="inline")
     assert "10 rounds, going on after round 4" in opening(plan)
 
 
@@ -125,7 +127,9 @@ def test_clock(seconds, shown):
 
 
 def test_the_time_left_counts_from_where_the_run_went_on():
-    pace = Pace(Plan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory=""))
+    pace = Pace(
+        Plan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory="", engine="inline")
+    )
     pace.started -= 6
     assert pace.left(7) == pytest.approx(6, abs=0.5)
     assert pace.left(10) == 0

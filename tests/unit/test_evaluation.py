@@ -11,7 +11,7 @@ from simsplit.data import Batcher
 from simsplit.evaluation import EvaluateConfig, choose
 from simsplit.experiment import Experiment
 from simsplit.results import Run
-from simsplit.results.ledger import Ledger
+from simsplit.results.ledger import Columns, Ledger
 from simsplit.results.summary import summarise
 
 OWN: dict[str, Any] = {"clients": {"heads": "per_client"}, "model": {"cut": "l2h"}}
@@ -21,7 +21,7 @@ ONE_ROUND = {"schedule": {"rounds": 1}}
 def accuracy_by_hand(made: Experiment, client: int) -> float:
     """The client's own head and tail around the trunk, without any of the parties."""
     data, parts = made.data, made.parts
-    mine = parts.pool.clients[client]
+    mine = parts.pool.crew.clients[client]
     batcher = Batcher(data.test, mean=data.mean, std=data.std)
     net = torch.nn.Sequential(mine.head, parts.server.trunk, mine.tail).eval()
     with torch.no_grad():
@@ -83,8 +83,8 @@ def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None
 def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> None:
     given = scenario(model={"cut": "l2h"}, clients={"count": 2, "handover": handover})
     made = experiment(given, tmp_path / "run")
-    made._enter(1)
-    head = made.parts.pool.clients[0].head
+    made._lineup(1)
+    head = made.parts.pool.crew.clients[0].head
     made.parts.exchange.train(0, 1)
     made.parts.exchange.holder = 1  # another client's learner over the same modules
     made.parts.evaluator.evaluate(1)
@@ -111,7 +111,7 @@ def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
 def tables(path: Path, metric: str, figures: list[tuple[float | None, float | None]]) -> Any:
     """A run directory of just these (validation, test) figures, summed up."""
     given = scenario(data={"validation": 0.2}, evaluate={"metrics": [metric]})
-    writer = Ledger(path, given.figures, own_figures=False, methods=False).writer
+    writer = Ledger(path, Columns(given.figures), None).writer
     writer.start(given.yaml(), {})
     columns = (f"validation_{metric}", f"test_{metric}")
     for number, values in enumerate(figures, start=1):

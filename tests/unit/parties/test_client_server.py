@@ -89,8 +89,7 @@ def test_dropout_draws_anew_at_each_step_and_not_in_evaluation() -> None:
     first, second = (packet.tensors[0] == 0 for packet in made.tap.on(Leg.SMASHED))
     assert 0.3 < first.float().mean() < 0.7
     assert not torch.equal(first, second)
-    batch = made.client.feed("private").batch(0)
-    assert (made.client.probe(batch, 1, 0).tensors[0] != 0).all()
+    assert (made.client.probe("test", 1, 0).tensors[0] != 0).all()
 
 
 @pytest.mark.parametrize("split_learner", [False, True])
@@ -149,8 +148,7 @@ def features_to_a_client_without_a_tail(made: Cut) -> None:
 
 
 def answer_after_an_evaluation(made: Cut) -> None:
-    batch = made.client.feed("private").batch(0)
-    made.exchange.evaluate(0, batch, 1, 0)
+    made.exchange.evaluate(0, "test", 1, 0)
     reply_to_nothing(made)
 
 

@@ -112,31 +112,37 @@ def test_thawing_leaves_what_never_learns_alone() -> None:
     assert module[0].weight.requires_grad
 
 
+def carried(one: Learner, *, moments: bool = True) -> tuple[torch.Tensor, ...]:
+    names, tensors = one.travelling(moments=moments)
+    assert names == tuple(one.state() if moments else one.weights())
+    return tensors
+
+
 def test_travelling_tensors_are_live_and_gathered_once() -> None:
     one = learner()
-    bare = one.travelling(moments=True)
+    bare = carried(one)
     assert len(bare) == len(one.weights()) == 14  # two of weight, bias; norm's 2 and its 3 buffers
     trained(one, 0)
-    full = one.travelling(moments=True)
+    full = carried(one)
     assert len(full) == 14 + 8  # a momentum for each parameter
-    assert len(one.travelling(moments=False)) == 14
-    full = one.travelling(moments=True)
+    assert len(carried(one, moments=False)) == 14
+    full = carried(one)
     trained(one, 1)
-    assert one.travelling(moments=True) is full
+    assert carried(one) is full
     assert all(map(torch.equal, full, one.state().values()))
     one.load(copies(one.state()))
     trained(one, 2)
-    assert all(map(torch.equal, one.travelling(moments=True), one.state().values()))
+    assert all(map(torch.equal, carried(one), one.state().values()))
 
 
 def test_travelling_notices_the_moments_of_what_thaws() -> None:
     one = learner()
     one.learn(frozenset({"a"}))
     trained(one, 0)
-    assert len(one.travelling(moments=True)) == 14 + 4
+    assert len(carried(one)) == 14 + 4
     one.learn(frozenset({"a", "b"}))
     trained(one, 1)
-    assert len(one.travelling(moments=True)) == 14 + 8
+    assert len(carried(one)) == 14 + 8
 
 
 @pytest.mark.parametrize("norm", [0.01, 1e6])
@@ -175,7 +181,7 @@ def test_nothing_to_learn_is_no_error() -> None:
     empty.set_lr_factor(0.5)
     step_together([empty])
     empty.load(empty.state())
-    assert empty.travelling(moments=True) == ()
+    assert empty.travelling(moments=True) == ((), ())
 
 
 @pytest.mark.parametrize("noise", [nn.Dropout, nn.Dropout2d, nn.AlphaDropout])

@@ -30,7 +30,7 @@ def unfinished(finished_run, path, rounds_kept, **summary):
 
 
 def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run):
-    figures, legs = show(finished_run)
+    figures, legs, _ = show(finished_run)
     summary = finished_run.summary
     assert heading(finished_run) == "finished: finished, 1 of 1 rounds"
     assert figures.columns == (
@@ -50,7 +50,7 @@ def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run)
 
 
 def test_a_run_without_validation_data_has_no_such_column(variant):
-    figures, _ = show(variant("plain", best_on_validation=None))
+    figures, *_ = show(variant("plain", best_on_validation=None))
     assert figures.columns == ("", "last round", "best on test (as papers select)")
 
 

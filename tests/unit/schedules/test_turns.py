@@ -8,7 +8,7 @@ from builders import experiment, scenario
 from by_hand import Recorder, feed
 
 from simsplit.packets import Leg
-from simsplit.schedules.sequential import PerClientConfig, RoundRobinConfig
+from simsplit.schedules.config import PerClientConfig, RoundRobinConfig
 
 UNEQUAL = {0: 2, 1: 0, 2: 3, 3: 1}
 

@@ -1,4 +1,4 @@
-"""Who takes the next step, where one client trains at a time.
+"""Who trains when: the order of the clients' steps, and how long a run is.
 
 A round gives every client its local steps: one pass over its part, or `local_steps` of them.
 """
@@ -26,6 +26,8 @@ class ScheduleConfig(Config, ABC):
     """Passes over all clients' data, in place of `rounds`."""
     local_steps: int | None = Field(default=None, ge=1)
     """Mini-batches per client and round; null means one pass over the client's part."""
+    order: Literal["number", "random"] = "number"
+    """The clients' order within a round: by number, or drawn anew for every round."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -58,15 +60,24 @@ class ScheduleConfig(Config, ABC):
         """The clients of one round in the order of their steps, each as often as `steps` says."""
 
 
-class RoundRobinConfig(ScheduleConfig):
+class LapsConfig(ScheduleConfig, ABC):
+    """One mini-batch each, lap after lap."""
+
+    def laps(self, steps: Mapping[ClientId, int]) -> Iterator[list[ClientId]]:
+        """The clients of each lap; those that are through with their part leave the circle."""
+        for lap in range(max(steps.values(), default=0)):
+            yield [client for client, count in steps.items() if lap < count]
+
+    def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
+        """Lap after lap."""
+        for lap in self.laps(steps):
+            yield from lap
+
+
+class RoundRobinConfig(LapsConfig):
     """One mini-batch each in turn (LightSplit's Algorithm 1: batch t is client t mod n's)."""
 
     kind: Literal["round_robin"] = "round_robin"
-
-    def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Clients that are through with their part leave the circle."""
-        for lap in range(max(steps.values(), default=0)):
-            yield from (client for client, count in steps.items() if lap < count)
 
 
 class PerClientConfig(ScheduleConfig):
@@ -81,8 +92,37 @@ class PerClientConfig(ScheduleConfig):
                 yield client
 
 
-Schedule = Annotated[RoundRobinConfig | PerClientConfig, Discriminator("kind")]
+class ParallelConfig(LapsConfig):
+    """A cohort at once, each client with a head of its own; one trunk serves them in their order.
+
+    Clients compute while others wait for the trunk, so simulated time is shorter than under
+    round_robin (and real time too, on several hosts); what is learned is the same as if they took
+    turns.
+    """
+
+    kind: Literal["parallel"] = "parallel"
+
+
+class AsynchronousConfig(LapsConfig):
+    """Each client at the pace of its device and link; the trunk serves whoever comes first.
+
+    Between a client's forward and backward pass others may have moved the trunk: its gradient,
+    taken on the weights that it saw, is then stale. Who comes first is decided by simulated time
+    (`network`), so a run is reproducible. A round's end is a barrier.
+    """
+
+    kind: Literal["asynchronous"] = "asynchronous"
+    max_ahead: int | None = Field(default=1, ge=0)
+    """Bounded staleness: how many steps a client may be ahead of the slowest that still trains;
+    0: all take each step together; null: no bound."""
+
+
+Schedule = Annotated[
+    RoundRobinConfig | PerClientConfig | ParallelConfig | AsynchronousConfig, Discriminator("kind")
+]
 SCHEDULES: dict[str, type[ScheduleConfig]] = {
     "round_robin": RoundRobinConfig,
     "per_client": PerClientConfig,
+    "parallel": ParallelConfig,
+    "asynchronous": AsynchronousConfig,
 }

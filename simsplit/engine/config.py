@@ -1,0 +1,46 @@
+"""Which engine a scenario asks for. What comes out of a run does not depend on it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field
+
+from simsplit.config import Config
+
+
+class InlineEngine(Config):
+    """All clients in this process, one after another."""
+
+    kind: Literal["inline"] = "inline"
+
+
+class HostsConfig(Config):
+    """Ray actors, each of which holds many clients."""
+
+    hosts: int | Literal["auto"] = "auto"
+    """How many; auto: as many as there are processors for (at most one per client)."""
+    threads: int = Field(default=1, ge=1)
+    """torch threads of each host; `threads` of the scenario are the server's."""
+    address: str | None = None
+    """A running Ray cluster to join: auto, host:port, or ray://host:port; null: one of its own."""
+    gpus_per_host: float = Field(default=0, ge=0)
+    """What Ray reserves for each host; above 0, hosts compute on their GPU."""
+
+
+class RayEngine(HostsConfig):
+    """Clients on several hosts at once."""
+
+    kind: Literal["ray"] = "ray"
+
+
+class AutoEngine(HostsConfig):
+    """Ray where it can help, inline where it cannot; the run says which, and why."""
+
+    kind: Literal["auto"] = "auto"
+
+
+Engine = Annotated[InlineEngine | RayEngine | AutoEngine, Discriminator("kind")]
+ENGINES: dict[str, type[Config]] = {
+    "inline": InlineEngine,
+    "ray": RayEngine,
+    "auto": AutoEngine,
+}

@@ -1,0 +1,240 @@
+"""Clients on hosts of their own: Ray actors, each of which holds many clients as data.
+
+One call per host and barrier; a step's calls go to one host each. What does not depend on who has
+trained meanwhile is computed ahead: the forward passes of clients whose turn is near, while the
+server is busy with another. Answers are taken in the order in which they are asked for, never in
+the order in which they arrive, so results are those of one process, bit for bit.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simsplit.engine.cluster import cluster
+from simsplit.engine.config import HostsConfig
+from simsplit.engine.host import Failure, Host, Recipe, cross_as_numpy, on_device
+from simsplit.engine.pool import HostLost, Job, Outcome, Pool
+from simsplit.packets import ClientId
+
+AHEAD = 2
+"""Forward passes, and whole rounds, that each host may have waiting."""
+
+
+class Hosts:
+    """Actors without clients yet; they outlive a run, so that the next one need not start any."""
+
+    def __init__(self, config: HostsConfig, count: int) -> None:
+        import ray
+
+        self._ray = ray
+        cross_as_numpy()
+        self.gpus = config.gpus_per_host
+        self._actor: Any = ray.remote(Host).options(
+            num_cpus=config.threads,
+            num_gpus=config.gpus_per_host,
+            scheduling_strategy="SPREAD",
+            max_restarts=0,
+        )
+        self.threads = config.threads
+        self.actors: list[Any] = [self._actor.remote(config.threads) for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    def pids(self) -> list[int]:
+        """The hosts' processes, once they are up."""
+        found: list[int] = self._ray.get([actor.pid.remote() for actor in self.actors])
+        return found
+
+    def revive(self) -> None:
+        """Put new hosts where some were lost."""
+        for index, actor in enumerate(self.actors):
+            try:
+                self._ray.get(actor.pid.remote())
+            except self._ray.exceptions.RayError:
+                self.actors[index] = self._actor.remote(self.threads)
+
+    def close(self) -> None:
+        """Take them down."""
+        for actor in self.actors:
+            self._ray.kill(actor)
+
+
+@contextmanager
+def hosts_for(config: HostsConfig, count: int, store_bytes: int) -> Iterator[Hosts]:
+    """Hosts, started at once, for the length of a block."""
+    processors = math.ceil(count * config.threads) if config.address is None else None
+    with cluster(config.address, processors, store_bytes):
+        hosts = Hosts(config, count)
+        try:
+            yield hosts
+        finally:
+            hosts.close()
+
+
+def placed(samples: Sequence[int], hosts: int) -> list[int]:
+    """A host for each client, so that all hold about as many samples: the largest are dealt first.
+
+    Where a client lives changes nothing but time.
+    """
+    load = [0] * hosts
+    where = [0] * len(samples)
+    for client in sorted(range(len(samples)), key=lambda c: (-samples[c], c)):
+        host = load.index(min(load))
+        where[client] = host
+        load[host] += samples[client] + 1  # those without samples are dealt out as well
+    return where
+
+
+class RayPool(Pool):
+    """A run's clients on hosts."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        recipe: Recipe,
+        where: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        """`where` names each client's host; `device` is the server's."""
+        self._ray = hosts._ray
+        self.hosts, self.where, self.device = hosts, list(where), device
+        self._ahead: deque[ClientId] = deque()
+        self._round = 0
+        self._early: dict[ClientId, Any] = {}
+        self._stepping: set[ClientId] = set()
+        self._unread: dict[Any, int] = {}
+        self._send_out(recipe)
+
+    def _send_out(self, recipe: Recipe) -> None:
+        """Build every host's clients; recipe and data lie in shared memory once."""
+        shared = self._ray.put(recipe)
+        device = "cuda" if self.hosts.gpus else "cpu"
+        building = {
+            actor.build.remote(shared, self._clients(host), device): host
+            for host, actor in enumerate(self.hosts.actors)
+        }
+        for reference, host in building.items():
+            self._get(reference, host)
+
+    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
+        """One call per host."""
+        self._settle()
+        by_host: dict[int, dict[ClientId, tuple[Any, ...]]] = {}
+        for client, values in args.items():
+            by_host.setdefault(self.where[client], {})[client] = values
+        calls = {
+            host: self.hosts.actors[host].call.remote(method, each)
+            for host, each in by_host.items()
+        }
+        answers: dict[ClientId, Any] = {}
+        for host, reference in calls.items():
+            answers |= self._get(reference, host)
+        return {client: on_device(answers[client], self.device) for client in args}
+
+    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
+        """One call to the client's host; a `backward` is not waited for, as it answers nothing."""
+        host = self.where[client]
+        if method == "forward" and client in self._early:
+            return on_device(self._get(self._early.pop(client), host), self.device)
+        reference = self.hosts.actors[host].ask.remote(client, method, *args)
+        if method == "backward":
+            self._unread[reference] = host
+            self._through(client)
+            return None
+        answer = on_device(self._get(reference, host), self.device)
+        if method == "finish" and answer is None:  # a phase whose gradients stay home
+            self._through(client)
+        return answer
+
+    def expect(self, turns: Sequence[ClientId], round_number: int) -> None:
+        """Start the first turns' forward passes now, and further ones as these are used up."""
+        self._ahead, self._round = deque(turns), round_number
+        self._work_ahead()
+
+    def _through(self, client: ClientId) -> None:
+        """A client's step is over, or will be before its host does anything else for it."""
+        self._stepping.discard(client)
+        self._work_ahead()
+
+    def _work_ahead(self) -> None:
+        """Start forward passes in the order of the turns, as long as none waits for an earlier one.
+
+        A client's next one may start once its last backward pass has been sent off.
+        """
+        while self._ahead and len(self._early) < AHEAD * len(self.hosts):
+            client = self._ahead[0]
+            if client in self._stepping:
+                return
+            self._ahead.popleft()
+            self._stepping.add(client)
+            actor = self.hosts.actors[self.where[client]]
+            self._early[client] = actor.ask.remote(client, "forward", self._round)
+
+    def whole_rounds(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> Iterator[tuple[ClientId, Outcome]]:
+        """On all hosts at once, each with a few jobs in hand; given back in the order of `jobs`."""
+        shared = self._ray.put(dict(trunk))
+        waiting = [deque(c for c in jobs if self.where[c] == h) for h in range(len(self.hosts))]
+        running: dict[Any, ClientId] = {}
+
+        def start(host: int) -> None:
+            if waiting[host]:
+                client = waiting[host].popleft()
+                actor = self.hosts.actors[host]
+                running[actor.whole_round.remote(client, jobs[client], shared)] = client
+
+        for host in range(len(self.hosts)):
+            for _ in range(AHEAD):
+                start(host)
+        done: dict[ClientId, Outcome] = {}
+        for wanted in jobs:
+            while wanted not in done:
+                (ready,), _ = self._ray.wait(list(running))
+                client = running.pop(ready)
+                start(self.where[client])
+                done[client] = self._get(ready, self.where[client])
+            yield wanted, done.pop(wanted)
+
+    def workshop_state(self) -> dict[str, Tensor]:
+        """All hosts' together."""
+        asked = [actor.workshop_state.remote() for actor in self.hosts.actors]
+        return {k: t for host, ref in enumerate(asked) for k, t in self._get(ref, host).items()}
+
+    def load_workshop(self, state: Mapping[str, Tensor]) -> None:
+        """To each host what belongs to its clients."""
+        for host, actor in enumerate(self.hosts.actors):
+            own = {k: t for k, t in state.items() if self.where[int(k.split("/")[0])] == host}
+            self._get(actor.load_workshop.remote(own), host)
+
+    def _settle(self) -> None:
+        """Wait for the backward passes that nobody has waited for yet."""
+        unread, self._unread = self._unread, {}
+        for reference, host in unread.items():
+            self._get(reference, host)
+
+    def _get(self, reference: Any, host: int) -> Any:  # noqa: ANN401 - Ray's, and any answer
+        errors = self._ray.exceptions
+        try:
+            answer = self._ray.get(reference)
+        except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
+            raise HostLost(host, self._clients(host), _told(error)) from None
+        if isinstance(answer, Failure):
+            raise answer.explained()
+        return answer
+
+    def _clients(self, host: int) -> list[ClientId]:
+        return [client for client, place in enumerate(self.where) if place == host]
+
+
+def _told(error: Exception) -> str:
+    """Ray's reason in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "killed" in line or "memory" in line or "exit" in line]
+    return (telling or lines or [type(error).__name__])[-1]

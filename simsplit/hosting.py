@@ -1,0 +1,78 @@
+"""Where a scenario's clients live: the engine that it names, or the one that `auto` chooses."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from simsplit.engine.config import AutoEngine, HostsConfig, InlineEngine
+from simsplit.errors import ScenarioError
+from simsplit.scenario import Scenario
+
+if TYPE_CHECKING:
+    from simsplit.engine.ray_pool import Hosts
+
+STORE_BYTES = 2**30
+"""Shared memory for what is on its way between processes; the data set's comes on top."""
+
+
+def engine_of(scenario: Scenario, processors: int | None = None) -> tuple[HostsConfig | None, str]:
+    """The hosts that a scenario asks for, or None for this process; and in words which, and why."""
+    engine = scenario.engine
+    if isinstance(engine, InlineEngine):
+        return None, "inline"
+    number = num_hosts(engine, scenario.clients.count, processors)
+    words = f"ray, {number} host{'s' if number > 1 else ''} of {_threads(engine.threads)}"
+    if not isinstance(engine, AutoEngine):
+        if find_spec("ray") is None:
+            raise ScenarioError("engine.kind", "got ray, which is not installed; use inline")
+        return engine, words
+    if (why := _cannot_help(scenario, number)) is not None:
+        return None, f"inline (auto: {why})"
+    return engine, f"{words} (auto)"
+
+
+def num_hosts(engine: HostsConfig, clients: int, processors: int | None = None) -> int:
+    """How many hosts; never more than clients."""
+    if engine.hosts != "auto":
+        return max(1, min(engine.hosts, clients))
+    return max(1, min((processors or _processors()) // engine.threads, clients))
+
+
+def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
+    """Why hosts would only cost time, or None where they can save some."""
+    shares = scenario.clients.heads == "shared" or scenario.clients.shares_tail
+    reasons = {
+        "Ray is not installed": find_spec("ray") is None,
+        "a GPU is shared best within one process": scenario.device != "cpu",
+        "there is one client": scenario.clients.count < 2,
+        "there is room for one host": hosts < 2,
+        "what clients share goes from one to the next, so none can work ahead": (
+            scenario.aggregation.kind == "none" and shares
+        ),
+        "steps as they come are played one after another": scenario.schedule.kind == "asynchronous",
+    }
+    return next((why for why, so in reasons.items() if so), None)
+
+
+@contextmanager
+def hosts_of(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
+    """The hosts of a run, for its length; None where all clients live in this process."""
+    config, _ = engine_of(scenario)
+    if config is None:
+        yield None
+        return
+    from simsplit.engine.ray_pool import hosts_for
+
+    count = num_hosts(config, scenario.clients.count)
+    with hosts_for(config, count, STORE_BYTES + data_bytes) as hosts:
+        yield hosts
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count > 1 else ''}"

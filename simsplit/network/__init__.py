@@ -1,0 +1,47 @@
+"""Simulated time: whose device and link is how fast, and how long a round takes on them."""
+
+from simsplit.network.clock import (
+    Flops,
+    Order,
+    Topology,
+    Work,
+    order_of,
+    round_times,
+    step_stages,
+)
+from simsplit.network.events import ClientTimes, RoundTimes, Stage, StepDone, play
+from simsplit.network.flops import count_flops
+from simsplit.network.profiles import (
+    DEVICES,
+    LINKS,
+    PROFILES,
+    DeviceConfig,
+    LinkConfig,
+    NetworkConfig,
+    Rates,
+    ServerConfig,
+)
+
+__all__ = [
+    "DEVICES",
+    "LINKS",
+    "PROFILES",
+    "ClientTimes",
+    "DeviceConfig",
+    "Flops",
+    "LinkConfig",
+    "NetworkConfig",
+    "Order",
+    "Rates",
+    "RoundTimes",
+    "ServerConfig",
+    "Stage",
+    "StepDone",
+    "Topology",
+    "Work",
+    "count_flops",
+    "order_of",
+    "play",
+    "round_times",
+    "step_stages",
+]

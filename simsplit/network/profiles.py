@@ -1,0 +1,235 @@
+"""How fast clients' devices and links are: named profiles, figures of one's own, or a mixture.
+
+The named figures are assumptions: round numbers of the size that is measured, so that a simulated
+time has the right order of magnitude. Devices are sustained fp32 training throughput, far below a
+data sheet's peak, a multiply-add counted as two:
+
+- edge: a single-board computer. HPL in double precision measures 8 GFLOPS on a Raspberry Pi 4;
+  single precision doubles that, and training reaches about half of it.
+- phone: training on the CPU of Snapdragon 8 phones runs at 15 to 30 GFLOPS (Das et al., "Enabling
+  On-Device Smartphone GPU based Training", 2022).
+- laptop: four cores. ResNet-18 in PyTorch trains at 35 GFLOPS a core on a server's AVX2 core, less
+  on a laptop's under load.
+- workstation: 16 such cores.
+- gpu: ResNet-50 trains at about 400 images a second in fp32 on a V100, and takes 25 GFLOP each.
+
+Links are what users measure, at the application; latencies are one way, half a ping:
+
+- lte: the United States' median over mobile networks in 2020 (Ookla: 29 Mbps down, 6 up).
+- 5g: the worldwide median in 2021 (Ookla: 166 Mbps down, 21 up).
+- wifi: behind a home's fixed line, at the least that the FCC calls broadband (100 down, 20 up).
+- wan: sites on two continents, with 100 Mbps of their leased lines for this.
+- lan: gigabit Ethernet in one building.
+- datacentre: 10-gigabit Ethernet in one hall.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+import numpy as np
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+
+from simsplit.config import Config
+from simsplit.errors import near
+from simsplit.packets import Leg
+from simsplit.seeds import numpy_rng_for
+
+
+class DeviceConfig(Config):
+    """A client's device."""
+
+    gflops: float = Field(gt=0)
+    """Training throughput that it sustains, in 1e9 floating-point operations a second."""
+
+
+class LinkConfig(Config):
+    """A client's link to the server."""
+
+    up_mbps: float = Field(gt=0)
+    """Towards the server, in 1e6 bits a second."""
+    down_mbps: float = Field(gt=0)
+    """Towards the client."""
+    latency_ms: float = Field(ge=0, allow_inf_nan=False)
+    """From one side to the other, for every message."""
+
+
+class ServerConfig(Config):
+    """The server that all clients share."""
+
+    gflops: float = Field(default=10_000.0, gt=0)
+    """Training throughput of one slot, in 1e9 floating-point operations a second."""
+    slots: int = Field(default=1, ge=1)
+    """How many clients it serves at once, each at full speed, where each has a trunk copy."""
+
+
+DeviceName = Literal["edge", "phone", "laptop", "workstation", "gpu"]
+LinkName = Literal["lte", "5g", "wifi", "wan", "lan", "datacentre"]
+Profile = TypeVar("Profile", DeviceConfig, LinkConfig)
+Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+DEVICES: dict[DeviceName, DeviceConfig] = {
+    "edge": DeviceConfig(gflops=10),
+    "phone": DeviceConfig(gflops=20),
+    "laptop": DeviceConfig(gflops=100),
+    "workstation": DeviceConfig(gflops=500),
+    "gpu": DeviceConfig(gflops=10_000),
+}
+LINKS: dict[LinkName, LinkConfig] = {
+    "lte": LinkConfig(up_mbps=6, down_mbps=30, latency_ms=25),
+    "5g": LinkConfig(up_mbps=20, down_mbps=160, latency_ms=15),
+    "wifi": LinkConfig(up_mbps=20, down_mbps=100, latency_ms=10),
+    "wan": LinkConfig(up_mbps=100, down_mbps=100, latency_ms=40),
+    "lan": LinkConfig(up_mbps=1_000, down_mbps=1_000, latency_ms=0.2),
+    "datacentre": LinkConfig(up_mbps=10_000, down_mbps=10_000, latency_ms=0.05),
+}
+PROFILES: dict[str, Mapping[str, DeviceConfig] | Mapping[str, LinkConfig]] = {
+    "devices": cast("Mapping[str, DeviceConfig]", DEVICES),
+    "links": cast("Mapping[str, LinkConfig]", LINKS),
+}
+MEANINGS: dict[str, str] = {
+    "edge": "a single-board computer, such as a Raspberry Pi 4",
+    "phone": "a phone's processor",
+    "laptop": "four cores",
+    "workstation": "sixteen cores",
+    "gpu": "a V100 in fp32",
+    "lte": "a mobile network",
+    "5g": "a mobile network",
+    "wifi": "behind a home's fixed line",
+    "wan": "between two continents, over leased lines",
+    "lan": "gigabit Ethernet in one building",
+    "datacentre": "10-gigabit Ethernet in one hall",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one client's device and link do in a second."""
+
+    flops_per_s: float
+    up_bytes_per_s: float
+    down_bytes_per_s: float
+    latency_s: float
+
+    def transfer_s(self, leg: Leg, packets: float, nbytes: float) -> float:
+        """Seconds that packets of one leg are on their way, one after another.
+
+        Labels ride along with the smashed data, so they have no latency of their own.
+        """
+        bytes_per_s = self.up_bytes_per_s if leg.up else self.down_bytes_per_s
+        latency_s = 0.0 if leg is Leg.LABELS else packets * self.latency_s
+        return latency_s + nbytes / bytes_per_s
+
+
+class NetworkConfig(Config):
+    """Assumed speeds of devices, links and the server, for simulated time."""
+
+    device: DeviceName | DeviceConfig | dict[DeviceName, Share] = "laptop"
+    """A named device, `{gflops: ...}`, or shares of names such as `{phone: 0.7, laptop: 0.3}`."""
+    link: LinkName | LinkConfig | dict[LinkName, Share] = "wifi"
+    """A named link, `{up_mbps: ..., down_mbps: ..., latency_ms: ...}`, or shares of names."""
+    server: ServerConfig = ServerConfig()
+    """The server."""
+    spread: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Sigma of a lognormal factor (median 1) on each client's compute, and of one on its link."""
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _known_device(cls, value: object) -> object:
+        return _judged(value, DEVICES, DeviceConfig)
+
+    @field_validator("link", mode="before")
+    @classmethod
+    def _known_link(cls, value: object) -> object:
+        return _judged(value, LINKS, LinkConfig)
+
+    def rates(self, count: int, seed: int) -> list[Rates]:
+        """Each client's own, the same whether 10 or 100 others exist."""
+        devices, links = _choices(self.device, DEVICES), _choices(self.link, LINKS)
+        return [self._rates(devices, links, client, seed) for client in range(count)]
+
+    def _rates(
+        self,
+        devices: Sequence[tuple[DeviceConfig, float]],
+        links: Sequence[tuple[LinkConfig, float]],
+        client: int,
+        seed: int,
+    ) -> Rates:
+        rng = numpy_rng_for(seed, "network", client)
+        of_device, of_link = rng.random(2)
+        compute, transfer = np.exp(self.spread * rng.standard_normal(2))
+        device, link = _pick(devices, of_device), _pick(links, of_link)
+        return Rates(
+            flops_per_s=float(compute * device.gflops * 1e9),
+            up_bytes_per_s=float(transfer * link.up_mbps * 1e6 / 8),
+            down_bytes_per_s=float(transfer * link.down_mbps * 1e6 / 8),
+            latency_s=link.latency_ms / 1e3,
+        )
+
+
+def _choices(
+    chosen: str | Profile | Mapping[Any, float], known: Mapping[Any, Profile]
+) -> list[tuple[Profile, float]]:
+    """Profiles and their shares, which need not sum to 1."""
+    if isinstance(chosen, str):
+        return [(known[chosen], 1.0)]
+    if isinstance(chosen, Mapping):
+        return [(known[name], share) for name, share in chosen.items()]
+    return [(chosen, 1.0)]
+
+
+def _pick(choices: Sequence[tuple[Profile, float]], draw: float) -> Profile:
+    """The profile on which a draw from [0, 1) falls."""
+    ends = list(accumulate(share for _, share in choices))
+    return choices[bisect_right(ends[:-1], draw * ends[-1])][0]
+
+
+def _judged(value: object, known: Mapping[Any, Config], config: type[Config]) -> object:
+    """A choice of profiles as it is; ValueError in a user's words where it is none."""
+    if isinstance(value, Mapping) and value:
+        if set(value) & set(config.model_fields):
+            return _figures(value, config)
+        for name, share in value.items():
+            _refuse_unknown(name, known, config)
+            number = isinstance(share, int | float) and not isinstance(share, bool)
+            if not (number and 0 < share < math.inf):
+                raise ValueError(f"the share of '{name}' must be a number above 0, got {share!r}")
+    elif isinstance(value, str):
+        _refuse_unknown(value, known, config)
+    elif not isinstance(value, config):
+        raise ValueError(f"got {value!r}; allowed: {_allowed(known, config)}")
+    return value
+
+
+def _refuse_unknown(name: object, known: Mapping[Any, Config], config: type[Config]) -> None:
+    if name not in known:
+        hint = near(str(name), [*known, *config.model_fields]) or ","
+        raise ValueError(f"unknown '{name}'{hint} allowed: {_allowed(known, config)}")
+
+
+def _allowed(known: Mapping[Any, Config], config: type[Config]) -> str:
+    figures = ", ".join(f"{name}: ..." for name in config.model_fields)
+    return f"{', '.join(known)}, shares of them, or {{{figures}}}"
+
+
+def _figures(values: Mapping[str, object], config: type[Config]) -> Config:
+    """Figures of the user's own."""
+    try:
+        return config.model_validate(values)
+    except ValidationError as error:
+        told = [_told(one, config) for one in error.errors()]
+    raise ValueError("; ".join(told))
+
+
+def _told(error: ErrorDetails, config: type[Config]) -> str:
+    name = str(error["loc"][0])
+    if error["type"] == "extra_forbidden":
+        hint = near(name, config.model_fields) or ","
+        return f"unknown '{name}'{hint} allowed: {', '.join(config.model_fields)}"
+    if error["type"] == "missing":
+        return f"{name} is missing"
+    return f"{name} {error['msg'].replace('Input should', 'must')}, got {error['input']!r}"

@@ -1,0 +1,135 @@
+"""Time to accuracy: when a run would have got where it got, on other devices and links.
+
+Recomputed from the tables that every run leaves (what each client sent and how many samples it
+trained on) and from the FLOPs that its summary states, so a run need not be repeated to be timed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+from simsplit.network import Flops, NetworkConfig, Work, order_of, round_times
+from simsplit.packets import ClientId, Leg
+from simsplit.preflight import size
+from simsplit.report.tables import Table
+from simsplit.results import SCENARIO, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Works = dict[ClientId, Work]
+
+PROFILES = (("phone", "lte"), ("laptop", "wifi"))
+"""The devices and links that a run is timed on unless one is told others."""
+LEVELS = (50, 80, 90, 95, 98)
+"""Percentages of test accuracy whose first round is told."""
+
+
+def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -> Table:
+    """Round, bytes and simulated time at which each level of test accuracy was first reached.
+
+    A column per (device, link); the run's own network comes first, if its scenario names one. No
+    rows where nothing was evaluated. Evaluation itself takes no simulated time.
+    """
+    marks = _marks(run.rounds)
+    scenario = yaml.safe_load((run.path / SCENARIO).read_text(encoding="utf-8"))
+    own = scenario.get("network")
+    server = (own or {}).get("server", {})
+    networks = {"as run": NetworkConfig.model_validate(own)} if own else {}
+    for device, link in profiles:
+        values = {"device": device, "link": link, "server": server}
+        networks[f"{device}, {link}"] = NetworkConfig.model_validate(values)
+    elapsed = {
+        title: _elapsed_s(run, scenario, network) if marks else {}
+        for title, network in networks.items()
+    }
+    sent = run.rounds.set_index("round")["bytes_total"]
+    rows = [
+        (
+            level,
+            str(number),
+            size(float(sent[number])),
+            *(duration(times[number]) for times in elapsed.values()),
+        )
+        for level, number in marks
+    ]
+    title = "simulated time to test accuracy\non assumed devices and links (simsplit list profiles)"
+    return Table(title, ("accuracy", "round", "sent", *networks), rows)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them.
+
+    >>> duration(0.0123), duration(90), duration(7200)
+    ('12.3 ms', '1.5 min', '2.0 h')
+    """
+    value = 1000 * seconds
+    for unit, length in (("ms", 1000), ("s", 60), ("min", 60), ("h", 24)):
+        if round(value, 1) < length:
+            return f"{value:.1f} {unit}"
+        value /= length
+    return f"{value:.1f} d"
+
+
+def _marks(rounds: "pd.DataFrame") -> list[tuple[str, int]]:
+    """(level, round) of each level that was reached, when it first was; the best comes last."""
+    if "test_accuracy" not in rounds:
+        return []
+    evaluated = rounds.dropna(subset=["test_accuracy"])
+    if evaluated.empty:
+        return []
+    accuracies = evaluated["test_accuracy"].to_numpy()
+    numbers = evaluated["round"].to_numpy()
+    marks = [
+        (f"{level}%", int(numbers[(accuracies >= level / 100).argmax()]))
+        for level in LEVELS
+        if accuracies.max() >= level / 100
+    ]
+    best = accuracies.argmax()
+    return [*marks, (f"best: {accuracies[best]:.2%}", int(numbers[best]))]
+
+
+def _elapsed_s(run: Run, scenario: Mapping[str, Any], network: NetworkConfig) -> dict[int, float]:
+    """Simulated seconds from the start to the end of each round."""
+    schedule = scenario["schedule"]
+    order = order_of(schedule["kind"], (scenario.get("aggregation") or {}).get("kind", "none"))
+    rates = network.rates(scenario["clients"]["count"], scenario["seed"])
+    flops = Flops(**run.summary["flops"])
+    elapsed, total, seconds = {}, 0.0, 0.0
+    before: Works | None = None
+    for number, works in _works(run).items():
+        if works != before:  # most rounds are like the one before
+            seconds = round_times(
+                order,
+                scenario["topology"],
+                works,
+                rates,
+                network.server,
+                flops,
+                schedule.get("max_ahead"),
+            ).seconds
+            before = works
+        total += seconds
+        elapsed[number] = total
+    return elapsed
+
+
+def _works(run: Run) -> dict[int, Works]:
+    """Each round's work by client, in the order of the tables; round 0 is what came before."""
+    packets: dict[tuple[int, ClientId], dict[Leg, int]] = {}
+    nbytes: dict[tuple[int, ClientId], dict[Leg, int]] = {}
+    training = run.wire[run.wire["phase"] != "evaluate"]
+    for row in training.itertuples(index=False):
+        key, leg = (int(cast("int", row.round)), int(cast("int", row.client))), Leg(str(row.leg))
+        packets.setdefault(key, {})[leg] = int(cast("int", row.packets))
+        nbytes.setdefault(key, {})[leg] = int(cast("int", row.bytes))
+    columns = ("round", "client", "steps", "samples")
+    trained = zip(*(run.clients[column].astype(int) for column in columns), strict=True)
+    counts = {(number, client): rest for number, client, *rest in trained}
+    works: dict[int, Works] = {}
+    for key in sorted(dict.fromkeys((*counts, *packets)), key=lambda key: key[0]):
+        steps, samples = counts.get(key, (0, 0))
+        work = Work(steps, samples, packets.get(key, {}), nbytes.get(key, {}))
+        works.setdefault(key[0], {})[key[1]] = work
+    return works

@@ -1,0 +1,83 @@
+"""The asynchronous course: every client at its own pace, in the order that simulated time gives.
+
+The events of simulated time drive the real work: a client's forward pass through the trunk is made
+when its SMASHED has been served, its backward pass when its gradient has. What lies in between may
+have moved the trunk; the gradient is the one of the weights that the forward pass saw.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import torch
+
+from simsplit.network.events import Stage, StepDone, play
+from simsplit.network.timing import Clock
+from simsplit.packets import ClientId, Leg
+from simsplit.schedules.cohort import Lineup
+from simsplit.schedules.courses import Course, RoundDone, Tick
+from simsplit.schedules.exchange import Exchange
+from simsplit.schedules.federation import Federation
+from simsplit.schedules.pace import Pace
+
+
+class AsTheyCome(Course):
+    """Steps of all clients, interleaved as their devices and links have it."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: Pace,
+        federation: Federation | None,
+        clock: Clock,
+        max_ahead: int | None,
+    ) -> None:
+        super().__init__(exchange, pace, federation)
+        self.clock, self.max_ahead = clock, max_ahead
+        self._stale: dict[ClientId, list[int]] = defaultdict(list)
+
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Play all clients' steps against each other."""
+        self._stale.clear()
+        self._done, self._total, self._tick = 0, sum(lineup.steps.values()), tick
+        actors = {client: self._steps(client, lineup) for client in lineup.clients}
+        # clones what a waiting backward pass needs, once others are about to change it
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            play(actors, self.clock.server.slots, self.max_ahead)
+        done = self.finished(lineup)
+        for client, report in done.reports.items():
+            if report:
+                stale = self._stale[client] or [0]
+                report["staleness"] = sum(stale) / len(stale)
+        return done
+
+    def _steps(self, client: ClientId, lineup: Lineup) -> Iterator[Stage | StepDone]:
+        """One client's round, stage by stage."""
+        for left in range(lineup.steps[client] - 1, -1, -1):
+            if self.pace.stops(client):
+                return
+            if left == 0 and client in lineup.drops:
+                self.exchange.take_step(client, lineup.round, dropping=True)
+            else:
+                with self.exchange.explained(lineup.round):
+                    yield from self._step(client, lineup.round)
+            self._done += 1
+            self._tick(self._done, self._total)
+            yield StepDone(last=left == 0)
+
+    def _step(self, client: ClientId, round_number: int) -> Iterator[Stage]:
+        rows = 0
+        for event in self.exchange.stages(client, round_number):
+            if isinstance(event, Leg):
+                yield self.clock.computing(client, event, rows)
+                if event is Leg.SMASHED_GRAD:
+                    self._count_staleness(client)
+                continue
+            if event.leg is Leg.SMASHED:
+                rows = len(event.tensors[0])
+                yield self.clock.computing(client, Leg.SMASHED, rows)
+            yield self.clock.sending(event)
+            if event.leg is Leg.SMASHED_GRAD:
+                yield self.clock.learning(client, rows)
+
+    def _count_staleness(self, client: ClientId) -> None:
+        self._stale[client].append(self.exchange.server.staleness(client))

@@ -1,0 +1,125 @@
+"""Who takes part in a round, and who falls out of it: a draw from the seed and the round alone.
+
+Whatever happens to one round's cohort says nothing of the next one's, and a client's luck does not
+depend on how many others there are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from simsplit.config import Config
+from simsplit.methods.base import Phase
+from simsplit.packets import ClientId
+from simsplit.seeds import numpy_rng_for
+
+
+class AvailabilityConfig(Config):
+    """Windows in which a client can be reached, as phones that charge at night have them."""
+
+    period: int = Field(default=24, ge=1)
+    """Rounds after which the windows recur."""
+    window: int = Field(default=8, ge=1)
+    """Rounds of each period in which a client is available."""
+    phases: Literal["random", "same"] = "random"
+    """Each client's window starts at a round of its own, or all start together."""
+
+    def covers(self, client: ClientId, round_number: int, seed: int) -> bool:
+        """Whether a client is available in a round."""
+        start = 0
+        if self.phases == "random":
+            start = int(numpy_rng_for(seed, "availability", client).integers(self.period))
+        return (round_number - 1 + start) % self.period < self.window
+
+
+class CohortConfig(Config):
+    """Who takes part in a round: how many, drawn how, and what may go wrong."""
+
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    """Part of the clients that are asked in each round; at least one is."""
+    sampling: Literal["uniform", "weighted"] = "uniform"
+    """Drawn with equal chances, or with chances in proportion to a client's batches."""
+    dropout: float = Field(default=0.0, ge=0, le=1)
+    """Chance that a client drops out in the middle of one of its steps, for the rest of the round.
+    That step leaves no trace in the trunk; the client's share of an average is lost."""
+    availability: AvailabilityConfig | None = None
+    """Windows in which clients can be reached; null: always."""
+    deadline_s: float | None = Field(default=None, gt=0)
+    """Simulated seconds of a client's own computing and sending in a round (waiting aside) after
+    which it is late; needs `network`."""
+    late: Literal["skip", "await"] = "skip"
+    """A late client's remaining steps are skipped and its share of an average is left out, or it is
+    only counted."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether everybody always takes part to the end."""
+        return self == CohortConfig(sampling=self.sampling, late=self.late)
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """Who takes part in a round, in their order, and how far each gets."""
+
+    round: int
+    phase: Phase
+    lr_factor: float
+    steps: Mapping[ClientId, int]
+    """Steps that each will take, or begin."""
+    drops: frozenset[ClientId] = frozenset()
+    """Those that drop out in the middle of their last step."""
+
+    @property
+    def clients(self) -> list[ClientId]:
+        """Who takes part."""
+        return list(self.steps)
+
+
+def choose(
+    config: CohortConfig,
+    order: Literal["number", "random"],
+    steps: Mapping[ClientId, int],
+    round_number: int,
+    seed: int,
+) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
+    """Steps of those who take part, in their order, and those who drop out at their last one."""
+    able = [
+        client
+        for client, count in steps.items()
+        if count and _open(config, client, round_number, seed)
+    ]
+    chosen = _drawn(config, able, steps, round_number, seed)
+    if order == "random":
+        numpy_rng_for(seed, "order", round_number).shuffle(chosen)
+    taken = {client: steps[client] for client in chosen}
+    dropped = {}
+    for client in chosen if config.dropout else ():
+        rng = numpy_rng_for(seed, "dropout", round_number, client)
+        if rng.random() < config.dropout:
+            dropped[client] = int(rng.integers(steps[client])) + 1
+    return taken | dropped, frozenset(dropped)
+
+
+def _open(config: CohortConfig, client: ClientId, round_number: int, seed: int) -> bool:
+    return config.availability is None or config.availability.covers(client, round_number, seed)
+
+
+def _drawn(
+    config: CohortConfig,
+    able: Sequence[ClientId],
+    steps: Mapping[ClientId, int],
+    round_number: int,
+    seed: int,
+) -> list[ClientId]:
+    """So many of those who are able, by number."""
+    wanted = max(1, round(config.fraction * len(steps)))
+    if wanted >= len(able):
+        return list(able)
+    rng = numpy_rng_for(seed, "cohort", round_number)
+    chances = None
+    if config.sampling == "weighted":
+        total = sum(steps[client] for client in able)
+        chances = [steps[client] / total for client in able]
+    return sorted(int(c) for c in rng.choice(able, wanted, replace=False, p=chances))

@@ -1,0 +1,65 @@
+"""SplitFed v1's trunk copies: a client's whole round against a trunk of its own.
+
+Copies do not know of each other, so each can be trained wherever its client lives, one after
+another in one server's modules: only optimizer moments are kept apart between rounds.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from simsplit.engine.pool import Job, Outcome
+from simsplit.packets import ClientId
+from simsplit.schedules.exchange import Exchange
+from simsplit.schedules.pace import Pace
+
+
+class TrunkCopies:
+    """One process's clients, trained round by round against copies of the trunk."""
+
+    def __init__(self, exchange: Exchange, pace: Pace, *, keep_moments: bool) -> None:
+        self.exchange, self.pace = exchange, pace
+        self.keep_moments = keep_moments
+        self._moments: dict[ClientId, dict[str, Tensor]] = {}
+
+    def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
+        """Do a client's steps; its trunk's weights come back unless it dropped out."""
+        exchange, learner = self.exchange, self.exchange.server.learner
+        exchange.phase = job.phase
+        exchange.wire.phase = job.phase.name
+        exchange.server.enter(job.phase, job.lr_factor)
+        learner.forget_moments()
+        learner.take({**trunk, **self._moments.get(client, {})})
+        self.pace.restart()
+        for step in range(job.steps):
+            if self.pace.stops(client):
+                break
+            dropping = job.drops and step == job.steps - 1
+            exchange.take_step(client, job.round, dropping=dropping)
+        if self.keep_moments:
+            self._moments[client] = _copied(learner.moments())
+        return Outcome(
+            report=exchange.report(client),
+            counts=exchange.wire.take(),
+            trunk=None if job.drops else _copied(learner.weights()),
+            late=self.pace.late(client),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Each copy's moments."""
+        return {
+            f"{client}/{name}": tensor
+            for client, moments in self._moments.items()
+            for name, tensor in moments.items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._moments = {}
+        for key, tensor in state.items():
+            client, name = key.split("/", 1)
+            self._moments.setdefault(int(client), {})[name] = tensor
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -1,0 +1,162 @@
+"""How a round goes: in turn over one trunk, as one batch, with a trunk each, or as they come.
+
+All courses train the same clients through the same exchange; they differ in who waits for whom, and
+give back what each client did in the round.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simsplit.engine.pool import Job
+from simsplit.packets import ClientId
+from simsplit.schedules.cohort import Lineup
+from simsplit.schedules.config import LapsConfig, ScheduleConfig
+from simsplit.schedules.exchange import Exchange
+from simsplit.schedules.federation import Federation
+from simsplit.schedules.pace import Pace
+
+Tick = Callable[[int, int], None]
+"""Told after each step how many are done, of how many."""
+Report = dict[str, float]
+
+
+@dataclass
+class RoundDone:
+    """What a round came to: sums by client, and who dropped out or was late."""
+
+    reports: dict[ClientId, Report] = field(default_factory=dict)
+    dropped: frozenset[ClientId] = frozenset()
+    late: frozenset[ClientId] = frozenset()
+
+
+class Course(ABC):
+    """One way for a round to go."""
+
+    def __init__(self, exchange: Exchange, pace: Pace, federation: Federation | None) -> None:
+        self.exchange, self.pace, self.federation = exchange, pace, federation
+
+    def run(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Take a lineup through the round, averages included."""
+        self.pace.restart()
+        if self.federation is not None:
+            with self.exchange.explained(lineup.round):
+                self.federation.send(lineup.clients, lineup.round)
+        return self.train(lineup, tick)
+
+    @abstractmethod
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Take the steps, and average if there is something to."""
+
+    def finished(self, lineup: Lineup) -> RoundDone:
+        """The reports of a round whose steps were taken here, and the averages made of it."""
+        with self.exchange.explained(lineup.round):
+            reports = self.exchange.reports(lineup.clients)
+            late = frozenset(client for client in lineup.clients if self.pace.late(client))
+            done = RoundDone(reports, lineup.drops, late)
+            if self.federation is not None:
+                self.federation.collect(self.heard(done), lineup.round, {})
+        return done
+
+    def heard(self, done: RoundDone) -> dict[ClientId, int]:
+        """Samples of those whose work counts in an average."""
+        lost = done.dropped | (done.late if self.pace.skips else frozenset())
+        return {
+            client: int(report["samples"])
+            for client, report in done.reports.items()
+            if report and client not in lost
+        }
+
+
+class InTurn(Course):
+    """One step after another over one trunk, in the schedule's order."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: Pace,
+        federation: Federation | None,
+        schedule: ScheduleConfig,
+        *,
+        hands_over: bool,
+    ) -> None:
+        """`hands_over`: what clients share goes from one to the next before each step."""
+        super().__init__(exchange, pace, federation)
+        self.schedule = schedule
+        self.hands_over = hands_over
+
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Turn after turn."""
+        turns = list(self.schedule.turns(lineup.steps))
+        left = dict(lineup.steps)
+        if not (self.hands_over or self.pace.skips or lineup.drops):
+            self.exchange.pool.expect(turns, lineup.round)
+        for done, client in enumerate(turns, start=1):
+            left[client] -= 1
+            if not self.pace.stops(client):
+                if self.hands_over:
+                    self.exchange.hand_over(client, lineup.round)
+                dropping = left[client] == 0 and client in lineup.drops
+                self.exchange.take_step(client, lineup.round, dropping=dropping)
+            tick(done, len(turns))
+        return self.finished(lineup)
+
+
+class Together(Course):
+    """Lap after lap, each of them one step of the trunk on all its batches."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: Pace,
+        federation: Federation | None,
+        schedule: LapsConfig,
+    ) -> None:
+        super().__init__(exchange, pace, federation)
+        self.schedule = schedule
+
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Lap after lap; who drops out or is late is not in the lap's batch."""
+        total, done = sum(lineup.steps.values()), 0
+        for number, lap in enumerate(self.schedule.laps(lineup.steps), start=1):
+            there = [client for client in lap if not self.pace.stops(client)]
+            leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == number]
+            staying = [client for client in there if client not in leaving]
+            with self.exchange.explained(lineup.round):
+                for client in leaving:
+                    self.exchange.abandon(client, lineup.round)
+                if staying:
+                    self.exchange.train_together(staying, lineup.round)
+            done += len(lap)
+            tick(done, total)
+        return self.finished(lineup)
+
+
+class Apart(Course):
+    """Each client's whole round against its own copy of the trunk, then the copies' average."""
+
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Client after client, or on several hosts at once."""
+        assert self.federation is not None, "copies of a trunk are there to be averaged"
+        assert self.federation.trunk is not None, "copies of a trunk are there to be averaged"
+        jobs = {
+            client: Job(lineup.round, steps, lineup.phase, lineup.lr_factor, client in lineup.drops)
+            for client, steps in lineup.steps.items()
+        }
+        total, done = sum(lineup.steps.values()), 0
+        trunks, reports, late = {}, {}, set()
+        outcomes = self.exchange.pool.whole_rounds(jobs, self.federation.trunk.weights)
+        for client, outcome in outcomes:
+            self.exchange.wire.absorb(outcome.counts)
+            reports[client] = outcome.report
+            if outcome.trunk is not None:
+                trunks[client] = outcome.trunk
+            if outcome.late:
+                late.add(client)
+            done += lineup.steps[client]
+            tick(done, total)
+        self.exchange.server.learner.forget_moments()  # of whichever copy was trained here last
+        result = RoundDone(reports, lineup.drops, frozenset(late))
+        with self.exchange.explained(lineup.round):
+            self.federation.collect(self.heard(result), lineup.round, trunks)
+        return result

@@ -1,0 +1,89 @@
+"""The server that averages: what clients share goes down before a round, and up after it.
+
+The averages live here between rounds; what a client holds of them in the meantime is overwritten
+when it next takes part. Two averages are kept apart, as SplitFed's two servers keep them: the
+clients' shared segments, which cross the wire, and (v1) the trunk's copies, which do not.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import Tensor
+
+from simsplit.engine.pool import Pool
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.server import Server
+from simsplit.schedules.averaging import Averager
+from simsplit.wire import Wire
+
+Weights = Mapping[str, Tensor]
+
+
+class Federation:
+    """Averages of one run; either may be missing."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        server: Server,
+        wire: Wire,
+        *,
+        shared: Averager | None,
+        trunk: Averager | None,
+    ) -> None:
+        self.pool, self.server, self.wire = pool, server, wire
+        self.shared, self.trunk = shared, trunk
+
+    def send(self, clients: Sequence[ClientId], round_number: int) -> None:
+        """Give those who are about to train what all share (BROADCAST)."""
+        if self.shared is not None:
+            packets = self._broadcast(clients, round_number)
+            self.pool.call("receive", {p.client: (self.wire.carry(p),) for p in packets})
+
+    def settle(self, clients: Sequence[ClientId]) -> None:
+        """Bring clients and server to the averages, uncounted: to be evaluated, or to go on."""
+        if self.shared is not None:
+            self.pool.call("receive", {p.client: (p,) for p in self._broadcast(clients, 0)})
+        if self.trunk is not None:
+            self.server.learner.take(self.trunk.weights)
+
+    def collect(
+        self, samples: Mapping[ClientId, int], round_number: int, trunks: Mapping[ClientId, Weights]
+    ) -> None:
+        """Take up what each has made of it (HANDOVER) and average, weighted by samples."""
+        if self.shared is not None:
+            sent = self.pool.call("hand_over", dict.fromkeys(samples, (round_number,)))
+            packets = {client: self.wire.carry(packet) for client, packet in sent.items()}
+            updates = {
+                client: (dict(zip(packet.names, packet.tensors, strict=True)), samples[client])
+                for client, packet in packets.items()
+            }
+            self.shared.average(round_number, updates)
+        if self.trunk is not None:
+            parts = {client: (trunks[client], samples[client]) for client in samples}
+            self.trunk.average(round_number, parts)
+            self.server.learner.take(self.trunk.weights)
+
+    def state(self) -> dict[str, Tensor]:
+        """Both averages, and what their strategies remember."""
+        return {
+            f"{name}/{key}": tensor
+            for name, averager in self._kept()
+            for key, tensor in averager.state().items()
+        }
+
+    def load(self, state: Weights) -> None:
+        """Take over what `state` gave."""
+        for name, averager in self._kept():
+            prefix = f"{name}/"
+            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+            averager.load(own)
+
+    def _kept(self) -> Iterable[tuple[str, Averager]]:
+        both = (("shared", self.shared), ("trunk", self.trunk))
+        return [(name, averager) for name, averager in both if averager is not None]
+
+    def _broadcast(self, clients: Sequence[ClientId], round_number: int) -> list[Packet]:
+        assert self.shared is not None, "asked for where something is shared"
+        weights = self.shared.weights
+        names, tensors = tuple(weights), tuple(weights.values())
+        return [Packet(c, Leg.BROADCAST, round_number, 0, tensors, names) for c in clients]

@@ -1,0 +1,205 @@
+"""Flower's strategies as a scenario names them: whose they are, their options, what they need.
+
+The robust ones do not weight clients by samples (a client could lie about them); Krum's family
+does so among those it has picked.
+"""
+
+import math
+from abc import ABC
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Discriminator, Field
+
+from simsplit.schedules.averaging import Memory, StrategyConfig
+
+
+class FedAvg(StrategyConfig):
+    """The mean weighted by samples (McMahan et al. 2017, arXiv:1602.05629)."""
+
+    kind: Literal["fedavg"] = "fedavg"
+    flower: ClassVar[str] = "FedAvg"
+
+
+class FedAvgM(StrategyConfig):
+    """FedAvg with momentum on the server (Hsu et al. 2019, arXiv:1909.06335)."""
+
+    kind: Literal["fedavgm"] = "fedavgm"
+    server_learning_rate: float = Field(default=1.0, gt=0)
+    """How far to go from the current weights towards the average; 1 is all the way."""
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the last step that is taken again."""
+    flower: ClassVar[str] = "FedAvgM"
+    steps: ClassVar[bool] = True
+
+    def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
+        """The momentum goes in as a list, in the order of the weights."""
+        strategy.current_arrays = current
+        if memory:
+            strategy.momentum_vector = [t.numpy() for t in memory["momentum_vector"].values()]
+
+    def recall(self, strategy: Any, names: Sequence[str]) -> Memory:  # noqa: ANN401
+        """The momentum, if there is any."""
+        if strategy.momentum_vector is None:
+            return {}
+        tensors = (torch.from_numpy(array) for array in strategy.momentum_vector)
+        return {"momentum_vector": dict(zip(names, tensors, strict=True))}
+
+
+class AdaptiveConfig(StrategyConfig, ABC):
+    """What FedAdam, FedYogi and FedAdagrad have in common."""
+
+    eta: float = Field(default=0.1, gt=0)
+    """The server's learning rate."""
+    eta_l: float = Field(default=0.1, gt=0)
+    """The clients' learning rate, which Flower notes and does not use: see train.client."""
+    tau: float = Field(default=1e-3, gt=0)
+    """Added to the denominator; the smaller, the more adaptive."""
+    steps: ClassVar[bool] = True
+
+    def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
+        """Both moments."""
+        strategy.current_arrays = {name: array.numpy() for name, array in current.items()}
+        for slot, tensors in memory.items():
+            setattr(strategy, slot, {name: tensor.numpy() for name, tensor in tensors.items()})
+
+    def recall(self, strategy: Any, names: Sequence[str]) -> Memory:  # noqa: ANN401
+        """Both moments."""
+        return {
+            slot: {name: torch.from_numpy(moments[name]) for name in names}
+            for slot, moments in (("m_t", strategy.m_t), ("v_t", strategy.v_t))
+        }
+
+
+class MomentsConfig(AdaptiveConfig, ABC):
+    """What FedAdam and FedYogi have in common."""
+
+    beta_1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    beta_2: float = Field(default=0.99, ge=0, lt=1)
+    """Decay of the second moment."""
+
+
+class FedAdam(MomentsConfig):
+    """Adam on the server (Reddi et al. 2021, arXiv:2003.00295)."""
+
+    kind: Literal["fedadam"] = "fedadam"
+    flower: ClassVar[str] = "FedAdam"
+
+
+class FedYogi(MomentsConfig):
+    """Yogi on the server (Reddi et al. 2021, arXiv:2003.00295)."""
+
+    kind: Literal["fedyogi"] = "fedyogi"
+    eta: float = Field(default=0.01, gt=0)
+    """The server's learning rate."""
+    eta_l: float = Field(default=0.0316, gt=0)
+    """The clients' learning rate, which Flower notes and does not use: see train.client."""
+    flower: ClassVar[str] = "FedYogi"
+
+
+class FedAdagrad(AdaptiveConfig):
+    """Adagrad on the server (Reddi et al. 2021, arXiv:2003.00295)."""
+
+    kind: Literal["fedadagrad"] = "fedadagrad"
+    flower: ClassVar[str] = "FedAdagrad"
+
+
+class FedMedian(StrategyConfig):
+    """Each value's median over the clients (Yin et al. 2018, arXiv:1803.01498)."""
+
+    kind: Literal["fedmedian"] = "fedmedian"
+    flower: ClassVar[str] = "FedMedian"
+
+
+class FedTrimmedAvg(StrategyConfig):
+    """Each value's mean without its extremes (Yin et al. 2018, arXiv:1803.01498)."""
+
+    kind: Literal["fedtrimmedavg"] = "fedtrimmedavg"
+    beta: float = Field(default=0.2, ge=0, lt=0.5)
+    """Share of the clients that is cut off at either end, rounded down."""
+    flower: ClassVar[str] = "FedTrimmedAvg"
+
+    @property
+    def needed(self) -> int:
+        """Enough that rounding down leaves something to cut."""
+        if self.beta == 0:
+            return 1
+        least = math.ceil(1 / self.beta)
+        return least if int(self.beta * least) else least + 1
+
+
+class KrumConfig(StrategyConfig, ABC):
+    """What Krum, MultiKrum and Bulyan have in common."""
+
+    num_malicious_nodes: int = Field(default=0, ge=0)
+    """How many clients of a round may lie."""
+    # Flower has |a|^2 + |b|^2 - 2ab for |a - b|^2; in single precision nothing is left of the
+    # distance between weights that lie close together.
+    doubles: ClassVar[bool] = True
+
+    @property
+    def needed(self) -> int:
+        """More than twice as many as lie, and two (Blanchard et al., proposition 4.2)."""
+        return 2 * self.num_malicious_nodes + 3
+
+
+class Krum(KrumConfig):
+    """The one update nearest to its neighbours (Blanchard et al. 2017, arXiv:1703.02757)."""
+
+    kind: Literal["krum"] = "krum"
+    flower: ClassVar[str] = "Krum"
+
+
+class MultiKrum(KrumConfig):
+    """The mean of the updates nearest to theirs (Blanchard et al. 2017, arXiv:1703.02757)."""
+
+    kind: Literal["multikrum"] = "multikrum"
+    num_nodes_to_select: int = Field(default=1, ge=1)
+    """How many updates are averaged; 1 is Krum."""
+    flower: ClassVar[str] = "MultiKrum"
+
+    @property
+    def needed(self) -> int:
+        """As Krum, and as many honest clients as are picked."""
+        return max(super().needed, self.num_nodes_to_select + self.num_malicious_nodes)
+
+
+class Bulyan(KrumConfig):
+    """Krum's picks, averaged near each value's median (El Mhamdi et al. 2018, arXiv:1802.07927)."""
+
+    kind: Literal["bulyan"] = "bulyan"
+    flower: ClassVar[str] = "Bulyan"
+
+    @property
+    def needed(self) -> int:
+        """With fewer, Flower averages nothing."""
+        return 4 * self.num_malicious_nodes + 3
+
+
+Strategy = Annotated[
+    FedAvg
+    | FedAvgM
+    | FedAdam
+    | FedYogi
+    | FedAdagrad
+    | FedMedian
+    | FedTrimmedAvg
+    | Krum
+    | MultiKrum
+    | Bulyan,
+    Discriminator("kind"),
+]
+STRATEGIES: dict[str, type[StrategyConfig]] = {
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
+    "fedmedian": FedMedian,
+    "fedtrimmedavg": FedTrimmedAvg,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "bulyan": Bulyan,
+}
