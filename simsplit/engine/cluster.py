@@ -33,7 +33,7 @@ def cluster(
     """Ray for the length of a block; one that was running before is used and left running.
 
     Args:
-        address: Of a running cluster (`auto`, `ray://host:port`, `host:port`); None starts one here.
+        address: Of a running cluster (`auto`, `ray://...`, `host:port`); None starts one here.
         processors: What a cluster started here hands out; None: all there are.
         object_store_bytes: Shared memory of a cluster started here.
 

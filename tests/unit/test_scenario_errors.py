@@ -317,7 +317,14 @@ def reachable(config, path=(), around=lambda values: values):
 def nested(around, config, field, values):
     name, below, listed = field
     inner = starting(below) | values
-    return around(starting(config) | {name: [inner] if listed else inner})
+    return around(starting(config) | fitting(below) | {name: [inner] if listed else inner})
+
+
+def fitting(below):
+    """What else a scenario must say for one of its parts to be possible."""
+    if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
+        return {"clients": {"heads": "per_client"}, "network": {}}
+    return {"schedule": {"kind": "parallel"}} if below.__name__ == "Fused" else {}
 
 
 def starting(config):

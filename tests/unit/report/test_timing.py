@@ -80,8 +80,8 @@ def test_times_are_all_that_was_computed_and_sent_until_then(trained):
 
 
 def test_the_scenarios_own_network_comes_first_and_its_server_serves_all(altered):
-    link = {"up_mbps": 2, "down_mbps": 3, "latency_ms": 70}
-    network = {"device": {"gflops": 7}, "link": link, "server": {"gflops": 11}}
+    network = {"gflops": 7, "up_mbps": 2, "down_mbps": 3, "latency_ms": 70}
+    network["server"] = {"gflops": 11}
     run = altered(network=network)
     table = time_to_accuracy(run)
     assert table.columns[3:] == ("as run", "phone, lte", "laptop, wifi")
