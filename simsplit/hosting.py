@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -63,11 +63,41 @@ def hosts_of(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
     if config is None:
         yield None
         return
+    count = num_hosts(config, scenario.clients.count)
+    if _kept is None:
+        with hosts_kept():
+            yield _started(config, count, data_bytes)
+    else:
+        yield _started(config, count, data_bytes)
+
+
+@contextmanager
+def hosts_kept() -> Iterator[None]:
+    """A block whose runs share hosts: those of one run wait for the next, until the block ends."""
+    global _kept
+    with ExitStack() as stack:
+        _kept = stack, {}
+        try:
+            yield
+        finally:
+            _kept = None
+
+
+_kept: "tuple[ExitStack, dict[tuple[str, int], Hosts]] | None" = None
+
+
+def _started(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
+    """Hosts as the config asks for, new or kept from the run before."""
     from simsplit.engine.ray_pool import hosts_for
 
-    count = num_hosts(config, scenario.clients.count)
-    with hosts_for(config, count, STORE_BYTES + data_bytes) as hosts:
-        yield hosts
+    assert _kept is not None, "asked for within hosts_kept only"
+    stack, kept = _kept
+    key = config.model_dump_json(exclude={"kind", "hosts"}), count
+    if key in kept:
+        kept[key].revive()
+    else:
+        kept[key] = stack.enter_context(hosts_for(config, count, STORE_BYTES + data_bytes))
+    return kept[key]
 
 
 def _processors() -> int:

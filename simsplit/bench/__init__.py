@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from simsplit.bench.overhead import overhead
+from simsplit.bench.scale import scale
 from simsplit.errors import ScenarioError, near
 from simsplit.report.tables import Table
 
 Bench = Callable[[str, bool, Callable[[str], None]], Iterator[tuple[Table, dict[str, object]]]]
 
-BENCHES: Mapping[str, Bench] = {"overhead": overhead}
+BENCHES: Mapping[str, Bench] = {"overhead": overhead, "scale": scale}
 
 
 def benches(

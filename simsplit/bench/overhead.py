@@ -1,16 +1,15 @@
 """What the split costs over a plain loop, what many clients cost over one, and their memory.
 
-Blocks of steps of the two sides alternate (A B, B A, ...) in one process on the same batches, so a
-machine whose speed drifts, drifts for both; quoted is the median of the pairs' ratios, with the
-quartiles. Both sides must end at the same loss, or the comparison means nothing.
+Blocks of steps of the two sides alternate in one process on the same batches. Both sides must end
+at the same loss, or the comparison means nothing.
 """
 
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 
 from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.plain import PlainLoop
+from simsplit.bench.sides import interleaved
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import Phase
@@ -129,27 +129,16 @@ def _interleaved(
     sides: tuple["_Side", "_Side"], case: Case, device: torch.device, quick: bool
 ) -> dict[str, float]:
     """Times of both sides in alternating blocks, and the quartiles of their ratios."""
-    pairs = 3 if quick else case.pairs
     steps = max(2, case.steps // 10) if quick else case.steps
-    for side in sides:
-        side.seconds(steps, device)
-    times: list[tuple[float, float]] = []
-    for pair in range(pairs):
-        if pair % 2 == 0:
-            first = sides[0].seconds(steps, device)
-            times.append((first, sides[1].seconds(steps, device)))
-        else:
-            second = sides[1].seconds(steps, device)
-            times.append((sides[0].seconds(steps, device), second))
-    ratios = sorted(first / second for first, second in times)
-    low, middle, high = statistics.quantiles(ratios, n=4)
+    first, other = (partial(side.seconds, steps, device) for side in sides)
+    measured = interleaved(first, other, 3 if quick else case.pairs)
     return {
-        "ratio": middle,
-        "low": low,
-        "high": high,
-        "ms": 1000 * statistics.median(first for first, _ in times) / steps,
-        "against_ms": 1000 * statistics.median(second for _, second in times) / steps,
-        "pairs": pairs,
+        "ratio": measured.ratio,
+        "low": measured.low,
+        "high": measured.high,
+        "ms": 1000 * measured.first_s / steps,
+        "against_ms": 1000 * measured.other_s / steps,
+        "pairs": measured.pairs,
         "threads": torch.get_num_threads(),
     }
 

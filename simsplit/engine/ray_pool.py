@@ -34,8 +34,9 @@ class Hosts:
         self._ray = ray
         cross_as_numpy()
         self.gpus = config.gpus_per_host
+        # in a cluster of its own the number of hosts is decided already: they are charged nothing
         self._actor: Any = ray.remote(Host).options(
-            num_cpus=config.threads,
+            num_cpus=0 if config.address is None else config.threads,
             num_gpus=config.gpus_per_host,
             scheduling_strategy="SPREAD",
             max_restarts=0,

@@ -8,7 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-_PACKAGES = ("simsplit", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "flwr-datasets")
+_PACKAGES = (
+    *("simsplit", "torch", "torchvision", "numpy", "pandas", "scikit-learn"),
+    *("flwr", "flwr-datasets", "ray"),
+)
 
 
 def describe_environment(device: torch.device) -> dict[str, object]:

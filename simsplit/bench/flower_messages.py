@@ -1,0 +1,187 @@
+"""The same training through Flower's simulation, one message per leg: what that would cost.
+
+The same clients, server, batches and weights; only the way between them differs. All clients live
+in one of Flower's actors, so that their state need not travel with every message, which is kinder
+to Flower than a simulation with more actors could be.
+"""
+
+import contextlib
+import io
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from simsplit.assembly import CrewRecipe
+from simsplit.bench.rounds import PHASE, Rounds, noise_for, scenario
+from simsplit.engine.pool import Crew, InlinePool
+from simsplit.errors import ProtocolError
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.report.tables import Table
+from simsplit.scenario import Scenario
+
+CLIENTS = 10
+BATCH = 16
+SAMPLES = 1600
+
+
+def flower_messages(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, object]]:
+    """Milliseconds a step, inline and through Flower."""
+    say("scale: one message per leg through Flower's simulation ...")
+    given = _scenario()
+    data = noise_for(given, SAMPLES)
+    steps = 1 if quick else 3
+    inline = Rounds(given, data, steps)
+    inline.seconds()
+    ours = inline.seconds() / (CLIENTS * steps)
+    told: dict[str, float] = {}
+    _simulate(given, steps, told)
+    expected = Rounds(given, data, steps)
+    for _ in range(2):
+        expected.seconds()
+    weights = expected.parts.server.learner.weights()
+    if abs(sum(t.double().sum().item() for t in weights.values()) - told["checksum"]) > 1e-6:
+        raise ProtocolError("training through Flower's messages came to other weights")
+    theirs = told["seconds"] / (CLIENTS * steps)
+    row = (f"{1000 * ours:.1f}", f"{1000 * theirs:.0f}", f"{theirs / ours:.0f}", "20")
+    case = f"{CLIENTS} clients, SimpleCNN, batch {BATCH}"
+    title = f"one message per leg through Flower's simulation, {case}"
+    figures = {"inline_ms": 1000 * ours, "flower_ms": 1000 * theirs, "ratio": theirs / ours}
+    columns = ("inline, ms per step", "Flower, ms per step", "times as slow", "expected at least")
+    return Table(title, columns, [row], "rrrr"), dict(figures)
+
+
+def _scenario() -> Scenario:
+    return scenario("simplecnn", BATCH, {"count": CLIENTS, "heads": "per_client"})
+
+
+class _Messages(InlinePool):
+    """A pool whose clients answer messages."""
+
+    def __init__(self, grid: Any, nodes: list[int]) -> None:  # noqa: ANN401 - Flower's
+        super().__init__(Crew({}))
+        self.grid, self.nodes = grid, nodes
+
+    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
+        """One message there, one back."""
+        from flwr.app import Message
+
+        content = _written(client, method, args)
+        message = Message(content, dst_node_id=self.nodes[client], message_type="query")
+        (reply,) = self.grid.send_and_receive([message])
+        if reply.has_error():
+            raise ProtocolError(f"Flower: {reply.error}")
+        return _read(reply.content)
+
+    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
+        """A message each."""
+        return {client: self.ask(client, method, *values) for client, values in args.items()}
+
+
+def _simulate(given: Scenario, steps: int, told: dict[str, float]) -> None:
+    """Two rounds through Flower, of which the second is timed."""
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        del context
+        while len(nodes := sorted(grid.get_node_ids())) < CLIENTS:
+            time.sleep(0.1)
+        side = Rounds(given, noise_for(given, SAMPLES), steps)
+        side.parts.exchange.pool = side.parts.pool = _Messages(grid, nodes)
+        side.seconds()
+        told["seconds"] = side.seconds()
+        weights = side.parts.server.learner.weights()
+        told["checksum"] = sum(t.double().sum().item() for t in weights.values())
+
+    with _quiet():
+        run_simulation(
+            server_app=server,
+            client_app=_client_app(),
+            num_supernodes=CLIENTS,
+            backend_config={"client_resources": {"num_cpus": 2}},
+        )
+
+
+def _client_app() -> Any:  # noqa: ANN401 - Flower's
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        del context
+        record: Any = message.content["call"]
+        client = int(record["client"])
+        answer = _crew().ask(client, str(record["method"]), *_args(message.content))
+        return Message(_written(client, "", (answer,)), reply_to=message)
+
+    return app
+
+
+_CREWS: list[Crew] = []
+"""The clients of this process, made with the first message."""
+
+
+def _crew() -> Crew:
+    if not _CREWS:
+        torch.set_num_threads(1)
+        given = _scenario()
+        crew = CrewRecipe.of(given, noise_for(given, SAMPLES), "cpu").build(range(CLIENTS))
+        for client in crew.clients.values():
+            client.enter(PHASE, 1.0)
+        _CREWS.append(crew)
+    return _CREWS[0]
+
+
+def _written(client: ClientId, method: str, args: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    """A call or an answer as Flower's records: numbers, or one packet's tensors."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    call: Any = {"client": client, "method": method}
+    call["numbers"] = [arg for arg in args if isinstance(arg, int)]
+    content: Any = {}
+    for arg in args:
+        if isinstance(arg, Packet):
+            call |= {"leg": arg.leg.value, "round": arg.round, "step": arg.step}
+            arrays = {str(i): Array(t.numpy()) for i, t in enumerate(arg.tensors)}
+            content["packet"] = ArrayRecord(arrays)
+        elif isinstance(arg, dict):
+            call |= {"report": list(arg), "figures": [float(value) for value in arg.values()]}
+    return RecordDict({**content, "call": ConfigRecord(call)})
+
+
+def _args(content: Any) -> tuple[Any, ...]:  # noqa: ANN401 - Flower's
+    record = content["call"]
+    packet = _read(content) if "packet" in content else None
+    return (packet,) if packet is not None else tuple(record["numbers"])
+
+
+def _read(content: Any) -> Any:  # noqa: ANN401 - Flower's, and any answer
+    record = content["call"]
+    if "report" in record:
+        return dict(zip(record["report"], record["figures"], strict=True))
+    if "packet" not in content:
+        return None
+    arrays = content["packet"].to_numpy_ndarrays()
+    tensors = tuple(torch.from_numpy(np.array(array)) for array in arrays)
+    leg, client = Leg(record["leg"]), int(record["client"])
+    return Packet(client, leg, int(record["round"]), int(record["step"]), tensors)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Flower's and Ray's announcements."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,63 @@
+"""Whole rounds of a scenario on random data, inline or on hosts, without tables or checkpoints."""
+
+import time
+from typing import Any
+
+import torch
+
+from simsplit.assembly import Assembler, CrewRecipe
+from simsplit.bench.overhead import random_data
+from simsplit.data import Prepared
+from simsplit.engine.ray_pool import Hosts, RayPool, placed
+from simsplit.methods.base import Phase
+from simsplit.scenario import Scenario, parse
+from simsplit.schedules.cohort import Lineup
+
+PHASE = Phase("train", rounds=1)
+SHAPES = {"resnet18": (3, 32, 32), "simplecnn": (1, 28, 28)}
+
+
+def scenario(model: str, batch_size: int, clients: dict[str, Any], **more: object) -> Scenario:
+    """A scenario whose data are made here."""
+    return parse(
+        {
+            "data": {"source": {"kind": "folder", "path": "random"}},
+            "model": {"kind": model},
+            "clients": clients,
+            "train": {"batch_size": batch_size},
+            **more,
+        }
+    )
+
+
+def noise_for(given: Scenario, total: int) -> Prepared:
+    """Random samples, dealt evenly."""
+    return random_data(SHAPES[given.model.kind], given.clients.count, total=total)
+
+
+class Rounds:
+    """One side of a comparison: the same round over and over."""
+
+    def __init__(
+        self, given: Scenario, data: Prepared, steps: int, hosts: Hosts | None = None
+    ) -> None:
+        """`steps` are each client's in a round."""
+        cpu = torch.device("cpu")
+        pool = None
+        if hosts is not None:
+            where = placed([len(part) for part in data.parts], len(hosts))
+            pool = RayPool(hosts, CrewRecipe.of(given, data, "cpu"), where, cpu)
+        self.parts = Assembler(given, data, cpu).assemble(pool)
+        self.parts.exchange.announce(self.parts.clients, counted=False)
+        self.parts.server.enter(PHASE, 1.0)
+        self.parts.pool.call("enter", dict.fromkeys(self.parts.clients, (PHASE, 1.0)))
+        self.steps = dict.fromkeys(self.parts.clients, steps)
+        self.number = 0
+
+    def seconds(self) -> float:
+        """What the next round takes."""
+        self.number += 1
+        lineup = Lineup(self.number, PHASE, 1.0, self.steps)
+        started = time.perf_counter()
+        self.parts.course.run(lineup, lambda done, total: None)
+        return time.perf_counter() - started

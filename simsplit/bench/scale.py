@@ -1,0 +1,134 @@
+"""What hosts, sweeps and many clients cost and save, in ratios measured in one run.
+
+Each comparison says how many threads and processes it used. What a cohort with one trunk can gain
+is bounded by what is serial (Amdahl): that bound is computed from the measured shares of head and
+trunk, and printed beside what was reached.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from simsplit.bench.crowds import crowds
+from simsplit.bench.flower_messages import flower_messages
+from simsplit.bench.rounds import Rounds, noise_for, scenario
+from simsplit.bench.sides import Ratio, interleaved
+from simsplit.bench.sweeping import sweeping
+from simsplit.engine.config import HostsConfig
+from simsplit.engine.pool import InlinePool
+from simsplit.engine.ray_pool import hosts_for
+from simsplit.packets import ClientId
+from simsplit.report.tables import Table
+from simsplit.scenario import Scenario
+
+Say = Callable[[str], None]
+Figures = dict[str, object]
+HOSTS = 2
+CASE = "ResNet-18, batch 64"
+STORE_BYTES = 2**30
+
+
+def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
+    """All measurements, a table each; on the CPU alone."""
+    del device
+    yield _round_robin(quick, say)
+    yield _at_once(quick, say)
+    yield sweeping(quick, say)
+    yield crowds(quick, say)
+    yield flower_messages(quick, say)
+
+
+def _round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Ray where it can gain least: clients that take turns."""
+    threads = torch.get_num_threads()
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    for name, clients in (
+        ("shared head", {"count": 4}),
+        ("own heads", {"count": 4, "heads": "per_client"}),
+    ):
+        say(f"scale: Ray against inline, round robin, {name} ...")
+        given = scenario("resnet18", 64, clients)
+        measured, _ = _against_inline(given, threads, steps=2, pairs=2 if quick else 9)
+        rows.append((name, *_cells(measured), "1.15"))
+        figures[name] = vars(measured) | {"threads": threads, "target": 1.15}
+    title = (
+        f"Ray ({HOSTS} hosts) against inline, ResNet-18, batch 64, round robin, {threads} threads"
+    )
+    return Table(title, ("case", *_COLUMNS, "target"), rows), figures
+
+
+def _at_once(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Ray where it gains most: a cohort at once, each process with one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    own, v1 = {"count": 4, "heads": "per_client"}, {"kind": "splitfed_v1"}
+    cases = {
+        "one trunk, own heads": scenario("resnet18", 64, own, schedule="parallel"),
+        "splitfed_v1, trunk copies": scenario(
+            "resnet18", 64, {"count": 4}, schedule="parallel", aggregation=v1
+        ),
+    }
+    for name, given in cases.items():
+        say(f"scale: Ray against inline, a cohort at once, {name} ...")
+        measured, share = _against_inline(given, 1, steps=3, pairs=2 if quick else 7)
+        faster = measured.inverted()
+        copies = given.aggregation.kind == "splitfed_v1"
+        bound = HOSTS if copies else 1 / (1 - share + share / HOSTS)
+        target = 1.6 if copies else 0.9 * bound
+        cells = (f"{share:.2f}", f"{bound:.2f}", f"{target:.2f}")
+        rows.append((name, *_cells(faster), *cells))
+        figures[name] = vars(faster) | {"head_share": share, "bound": bound, "target": target}
+    torch.set_num_threads(before)
+    columns = ("case", "times as fast", *_COLUMNS[1:], "head's share", "bound", "target")
+    title = f"a cohort of 4 on {HOSTS} hosts of 1 thread against inline on 1 thread, {CASE}"
+    return Table(title, columns, rows), figures
+
+
+def _against_inline(
+    given: Scenario, threads: int, *, steps: int, pairs: int
+) -> tuple[Ratio, float]:
+    """Rounds on hosts against rounds inline, and the clients' share of an inline round."""
+    data = noise_for(given, total=6400)
+    with hosts_for(HostsConfig(threads=threads), HOSTS, STORE_BYTES) as hosts:
+        inline, on_hosts = Rounds(given, data, steps), Rounds(given, data, steps, hosts)
+        measured = interleaved(on_hosts.seconds, inline.seconds, pairs)
+    return measured, _clients_share(inline)
+
+
+def _clients_share(inline: Rounds) -> float:
+    """The part of a round that clients compute, and so could do at once."""
+    pool = inline.parts.pool
+    assert isinstance(pool, InlinePool), "the side without hosts"
+    inline.parts.exchange.pool = timed = _Timed(pool.crew)
+    whole = inline.seconds()
+    return timed.spent_s / whole
+
+
+class _Timed(InlinePool):
+    """Adds up what clients compute."""
+
+    spent_s = 0.0
+
+    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
+        """Call one client, against the clock."""
+        started = time.perf_counter()
+        answer = super().ask(client, method, *args)
+        self.spent_s += time.perf_counter() - started
+        return answer
+
+
+_COLUMNS = ("ratio", "quartiles", "s per round", "against")
+
+
+def _cells(measured: Ratio) -> tuple[str, ...]:
+    return (
+        f"{measured.ratio:.3f}",
+        f"{measured.low:.3f}-{measured.high:.3f}",
+        f"{measured.first_s:.2f}",
+        f"{measured.other_s:.2f}",
+    )
