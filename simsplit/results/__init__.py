@@ -1,5 +1,25 @@
 """The run directory: its tables, its checkpoints, what is said of it, and `Run`, which reads it."""
 
 from simsplit.results.directory import CHECKPOINTS, SCENARIO, SUMMARY, Run, RunWriter
+from simsplit.results.sweep_directory import (
+    SWEEP,
+    CellEntry,
+    RunProgress,
+    SweepDirectory,
+    progress_of,
+    summary_of,
+)
 
-__all__ = ["CHECKPOINTS", "SCENARIO", "SUMMARY", "Run", "RunWriter"]
+__all__ = [
+    "CHECKPOINTS",
+    "SCENARIO",
+    "SUMMARY",
+    "SWEEP",
+    "CellEntry",
+    "Run",
+    "RunProgress",
+    "RunWriter",
+    "SweepDirectory",
+    "progress_of",
+    "summary_of",
+]
