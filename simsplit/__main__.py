@@ -1,10 +1,8 @@
 """The command line. Whatever is heavy is imported by the command that needs it, never before."""
 
 import json
-import os
 import shlex
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,8 +13,6 @@ from simsplit.errors import RunFailedError, SimsplitError
 
 if TYPE_CHECKING:
     from simsplit.methods import MethodConfig
-    from simsplit.report.tables import Table
-    from simsplit.results import Run
     from simsplit.scenario import Scenario
 
 # Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
@@ -41,6 +37,8 @@ Plugin = Annotated[
     list[str] | None,
     typer.Option("--plugin", metavar="MODULE", help="A module with a METHODS dict of your own."),
 ]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Format = Annotated[
     Literal["table", "markdown", "csv", "latex"], typer.Option("--format", help="How to print it.")
 ]
@@ -55,9 +53,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on after the last checkpoint.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")] = None,
+    device: Device = None,
     plugin: Plugin = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train what a scenario describes into a run directory."""
@@ -80,13 +78,74 @@ def run(
     if as_json:
         typer.echo(json.dumps({**result.summary, "path": str(path)}, indent=2))
     elif not quiet:
-        _print_run(result)
+        from simsplit.printing import print_run
+
+        print_run(result)
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
+
+
+@app.command()
+def sweep(
+    file: File,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Sweep directory; default runs/NAME.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
+    ] = None,
+    set_: Set = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep finished cells, go on with the others.")
+    ] = False,
+    device: Device = None,
+    plugin: Plugin = None,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
+) -> None:
+    """Run every cell of a scenario's sweep, and compare them."""
+    overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
+    again = ["simsplit", "sweep", str(file)]
+    try:
+        from rich.console import Console
+
+        from simsplit.console_sweep import watching_sweep
+        from simsplit.scenario import load_sweep
+        from simsplit.sweep import run_sweep
+        from simsplit.sweep_plan import sweep_directory
+
+        loaded = load_sweep(file, _pairs(overrides), _plugins(plugin))
+        for name in filter(loaded.hides, _pairs(overrides)):
+            _say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
+        path = sweep_directory(loaded, out, resume=resume)
+        again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
+        again += [*_flags("--set", overrides), *_flags("--plugin", plugin or [])]
+        with watching_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
+            result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
+    except KeyboardInterrupt:
+        _say(f"\ninterrupted; go on with: {shlex.join(again)}")
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(result.told(), indent=2))
+    elif not quiet:
+        from simsplit.printing import print_comparison
+
+        if result.runs:
+            print_comparison([result.path])
+        show = shlex.join(["simsplit", "compare", str(result.path)])
+        typer.echo(f"The sweep lies in {result.path}  ({show})")
+    if result.failed:
+        raise RunFailedError(f"{result.why()}\ngo on with: {shlex.join(again)}")
 
 
 @app.command()
 def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
     """Check a scenario without running it, and say what it would send."""
+    from simsplit.scenario import has_sweep, load_sweep
+
+    if has_sweep(file, _pairs(set_ or [])):
+        cells = [cell.name for cell in load_sweep(file, _pairs(set_ or []), _plugins(plugin)).cells]
+        more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
+        typer.echo(f"{file}: a valid sweep of {len(cells)} cells\n{'  '.join(cells[:6])}{more}")
+        return
     scenario = _load(file, set_ or [], plugin)
     typer.echo(f"{file}: a valid scenario")
     info = scenario.data.source.describe()
@@ -118,9 +177,10 @@ def list_(
 ) -> None:
     """List what a scenario can name: fields, defaults, meanings."""
     from simsplit.catalogue import catalogue
+    from simsplit.printing import print_table
 
     for table in catalogue(what, _plugins(plugin)):
-        _print(table, format_)
+        print_table(table, format_)
 
 
 @app.command(name="show")
@@ -129,25 +189,33 @@ def show_(
     format_: Format = "table",
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
+    from simsplit.printing import print_run
     from simsplit.results import Run
 
-    _print_run(Run.load(run_dir), format_)
+    print_run(Run.load(run_dir), format_)
 
 
 @app.command()
 def compare(
-    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
+    ],
     format_: Format = "table",
     figure: Annotated[
         Literal["last", "best_on_validation", "best_on_test"],
         typer.Option(help="Which round of a run to quote."),
     ] = "best_on_validation",
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD=VALUE,...", help="Cells of a sweep to hold the others against."
+        ),
+    ] = None,
 ) -> None:
     """Put runs beside each other; seeds become a mean and a spread."""
-    from simsplit.report.runs import compare as compared
-    from simsplit.results import Run
+    from simsplit.printing import print_comparison
 
-    _print(compared([Run.load(path) for path in run_dirs], figure), format_)
+    print_comparison(run_dirs, format_, figure, baseline)
 
 
 @app.command()
@@ -161,85 +229,41 @@ def bench(
 ) -> None:
     """Measure the simulator against a plain PyTorch loop."""
     from simsplit.bench import benches
+    from simsplit.printing import print_table
 
     for table, figures in benches(name, device=device, quick=quick, say=_say):
         if as_json:
             typer.echo(json.dumps(figures, indent=2))
         else:
-            _print(table, "table")
+            print_table(table, "table")
 
 
 def _load(file: Path, overrides: list[str], plugin: list[str] | None) -> "Scenario":
     from simsplit.scenario import load_scenario
 
+    return load_scenario(file, _pairs(overrides), _plugins(plugin))
+
+
+def _pairs(overrides: list[str]) -> dict[str, str]:
     pairs = {}
     for override in overrides:
         field, equals, value = override.partition("=")
         if not field or not equals:
             raise SimsplitError(f"--set takes FIELD=VALUE, got '{override}'")
         pairs[field] = value
-    return load_scenario(file, pairs, _plugins(plugin))
+    return pairs
 
 
 def _plugins(modules: list[str] | None) -> "dict[str, type[MethodConfig]]":
-    """The METHODS dicts of the modules that the user named; the only way in for foreign code."""
-    methods: dict[str, type[MethodConfig]] = {}
-    for name in modules or []:
-        methods |= _methods_of(name)
-    return methods
+    if not modules:
+        return {}
+    from simsplit.plugins import methods_of
 
-
-def _methods_of(name: str) -> "dict[str, type[MethodConfig]]":
-    from simsplit.methods import METHODS, MethodConfig
-
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(import_module(name), "METHODS", None)
-    except Exception as error:  # noqa: BLE001 - whatever a module of the user's raises
-        wrong = f"{type(error).__name__}: {error}"
-        raise SimsplitError(f"--plugin {name}: cannot be imported ({wrong})") from None
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    if not isinstance(found, dict):
-        raise SimsplitError(f"--plugin {name}: has no METHODS dict of kind -> MethodConfig")
-    for kind, config in found.items():
-        if not (isinstance(config, type) and issubclass(config, MethodConfig)):
-            raise SimsplitError(f"--plugin {name}: METHODS['{kind}'] is no MethodConfig class")
-        said = getattr(config.model_fields.get("kind"), "default", None)
-        if said != kind:
-            raise SimsplitError(
-                f"--plugin {name}: METHODS['{kind}'] needs `kind: Literal['{kind}'] = '{kind}'`, "
-                f"got {said!r}"
-            )
-        if kind in METHODS:
-            raise SimsplitError(f"--plugin {name}: '{kind}' is a method already; choose another")
-    return found
+    return methods_of(modules)
 
 
 def _flags(option: str, values: list[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
-
-
-def _print_run(result: "Run", form: Literal["table", "markdown", "csv", "latex"] = "table") -> None:
-    from simsplit.report.runs import heading, show
-
-    if form == "table":
-        typer.echo(heading(result))
-    for table in show(result):
-        _print(table, form)
-
-
-def _print(table: "Table", form: Literal["table", "markdown", "csv", "latex"]) -> None:
-    if form != "table":
-        typer.echo(table.text(form) + "\n")
-        return
-    from rich.console import Console
-
-    # NO_COLOR leaves rich its bold and italics, which are escape codes too
-    console = Console(force_terminal=False if os.environ.get("NO_COLOR") else None)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 140
-    console.print(table.rich(), highlight=False)
 
 
 def _say(text: str) -> None:

@@ -23,7 +23,13 @@ class ScenarioError(SimsplitError):
         """Blame `field` (dotted, below `scenario`) for `reason`."""
         self.field = field
         self.reason = reason
+        self._together: list[ScenarioError] = []
         super().__init__(f"scenario.{field}: {reason}" if field else f"scenario: {reason}")
+
+    @property
+    def problems(self) -> list["ScenarioError"]:
+        """Each of several problems by itself."""
+        return self._together or [self]
 
     @classmethod
     def of_many(cls, problems: list["ScenarioError"]) -> "ScenarioError":
@@ -31,6 +37,7 @@ class ScenarioError(SimsplitError):
         if len(problems) == 1:
             return problems[0]
         together = cls(problems[0].field, problems[0].reason)
+        together._together = problems
         together.args = ("\n".join(str(problem) for problem in problems),)
         return together
 

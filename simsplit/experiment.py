@@ -27,7 +27,15 @@ from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
 from simsplit.preflight import refuse_if_too_large
 from simsplit.progress import Observer, Plan, Silent
-from simsplit.results import CHECKPOINTS, SCENARIO, SUMMARY, TRACEBACK, Run, checkpoints
+from simsplit.results import (
+    CHECKPOINTS,
+    SCENARIO,
+    SUMMARY,
+    SWEEP,
+    TRACEBACK,
+    Run,
+    checkpoints,
+)
 from simsplit.results.checkpoints import Progress
 from simsplit.results.environment import describe_environment
 from simsplit.results.ledger import Columns, Ledger, Round
@@ -71,10 +79,7 @@ def run(
 def run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
     """Where a run goes; RunError rather than writing over another."""
     if out is None:
-        base = scenario.output.root / scenario.name
-        taken = sum(1 for _ in _numbered(base))
-        number = taken if resume and taken else taken + 1
-        return base if number == 1 else base.with_name(f"{base.name}-{number}")
+        return numbered(scenario.output.root / scenario.name, resume=resume, foreign=SWEEP)
     path = Path(out)
     if not resume and (path / SCENARIO).exists():
         raise RunError(
@@ -83,13 +88,14 @@ def run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -
     return path
 
 
-def _numbered(base: Path) -> Iterator[Path]:
-    """The run directories that already have this name or a numbered form of it."""
-    candidate, number = base, 1
+def numbered(base: Path, *, resume: bool, foreign: str) -> Path:
+    """A free form of `base`, numbered if need be; to resume, the last without a foreign file."""
+    last, candidate, number = None, base, 1
     while candidate.exists():
-        yield candidate
+        last = last if (candidate / foreign).exists() else candidate
         number += 1
         candidate = base.with_name(f"{base.name}-{number}")
+    return last if resume and last is not None else candidate
 
 
 class Experiment:

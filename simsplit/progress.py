@@ -1,5 +1,6 @@
 """What a run tells whoever watches it: what terminals, notebooks and tests implement."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -48,4 +49,36 @@ class Silent:
         """Say nothing."""
 
     def round(self, row: dict[str, object], elapsed_s: float) -> None:
+        """Say nothing."""
+
+
+class SweepObserver(Protocol):
+    """Whoever shows how a sweep is going; the cells' run directories say how far each has come."""
+
+    def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
+        """The cells are about to run, so many at a time."""
+
+    def starts(self, cell: str) -> None:
+        """A cell's training starts, or goes on."""
+
+    def ends(self, cell: str, status: str, reason: str = "") -> None:
+        """A cell is finished, has failed for a reason, or was kept as it lay there."""
+
+    def warn(self, message: str) -> None:
+        """Something that the user should know."""
+
+
+class SilentSweep:
+    """A sweep's observer that shows nothing."""
+
+    def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
+        """Say nothing."""
+
+    def starts(self, cell: str) -> None:
+        """Say nothing."""
+
+    def ends(self, cell: str, status: str, reason: str = "") -> None:
+        """Say nothing."""
+
+    def warn(self, message: str) -> None:
         """Say nothing."""

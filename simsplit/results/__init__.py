@@ -8,5 +8,26 @@ from simsplit.results.directory import (
     Run,
     RunWriter,
 )
+from simsplit.results.sweep_directory import (
+    SWEEP,
+    CellEntry,
+    RunProgress,
+    SweepDirectory,
+    progress_of,
+    summary_of,
+)
 
-__all__ = ["CHECKPOINTS", "SCENARIO", "SUMMARY", "TRACEBACK", "Run", "RunWriter"]
+__all__ = [
+    "CHECKPOINTS",
+    "SCENARIO",
+    "SUMMARY",
+    "SWEEP",
+    "TRACEBACK",
+    "CellEntry",
+    "Run",
+    "RunProgress",
+    "RunWriter",
+    "SweepDirectory",
+    "progress_of",
+    "summary_of",
+]

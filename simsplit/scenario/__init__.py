@@ -1,5 +1,7 @@
 """The scenario: its model, the files that it is read from, and the messages about its mistakes."""
 
+from simsplit.scenario.cell_names import short_names
+from simsplit.scenario.differences import differences
 from simsplit.scenario.model import (
     Scenario,
     file_schema,
@@ -7,5 +9,18 @@ from simsplit.scenario.model import (
     parse,
     scenario_class,
 )
+from simsplit.scenario.sweeps import Cell, Sweep, has_sweep, load_sweep
 
-__all__ = ["Scenario", "file_schema", "load_scenario", "parse", "scenario_class"]
+__all__ = [
+    "Cell",
+    "Scenario",
+    "Sweep",
+    "differences",
+    "file_schema",
+    "has_sweep",
+    "load_scenario",
+    "load_sweep",
+    "parse",
+    "scenario_class",
+    "short_names",
+]

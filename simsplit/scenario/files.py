@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from simsplit.errors import ScenarioError, near
+from simsplit.scenario.cells import sweep_over
 
 Values = dict[str, Any]
 
@@ -65,7 +66,11 @@ def read(path: Path, overrides: Mapping[str, str]) -> Values:
     """A file's values on top of those of the file it extends, and the overrides on top of both."""
     values = _with_parents(path, ())
     for field, text in overrides.items():
-        assign(values, field, _parse(text, field, f"'{text}'"))
+        value = _parse(text, field, f"'{text}'")
+        if field.startswith("sweep."):
+            sweep_over(values, field.removeprefix("sweep."), value)
+        else:
+            assign(values, field, value)
     return values
 
 

@@ -34,6 +34,7 @@ from simsplit.models.fresh import Shape
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
+from simsplit.scenario.cells import SCHEMA, refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
@@ -282,7 +283,9 @@ def load_scenario(
 
     >>> load_scenario("scenarios/quickstart.yaml", {"clients.count": "4"})  # doctest: +SKIP
     """
-    return parse(read(Path(path), overrides or {}), methods)
+    values = read(Path(path), overrides or {})
+    refuse(values, Path(path))
+    return parse(values, methods)
 
 
 def parse(
@@ -316,7 +319,7 @@ def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict
     for field in ("source", "partition"):
         _allow_word(schema["$defs"]["DataConfig"]["properties"][field], schema["$defs"])
     extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
-    schema["properties"] = {"extends": extends, **schema["properties"]}
+    schema["properties"] = {"extends": extends, **schema["properties"], "sweep": SCHEMA}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

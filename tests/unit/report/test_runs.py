@@ -4,7 +4,8 @@ import shutil
 import pytest
 
 from simsplit.errors import RunError
-from simsplit.report.runs import compare, heading, show, spread
+from simsplit.report.comparison import compare, spread
+from simsplit.report.runs import heading, show
 from simsplit.results import Run
 
 LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}

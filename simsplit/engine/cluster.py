@@ -1,0 +1,81 @@
+"""Ray's runtime: started quietly, or joined where one runs, and taken down however the block ends.
+
+Whoever needs Ray asks here for it, so that one place knows its switches. Ray is imported when a
+cluster is asked for and not before.
+"""
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # an actor that is charged no GPU still sees the one that it shares
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # `uv run` would have Ray pack up the working folder, run directories and all
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+SMALL_STORE_BYTES = 100 * 2**20
+"""For callers that send a few numbers at a time; Ray takes a third of the memory unless told."""
+
+
+@contextmanager
+def cluster(
+    address: str | None,
+    processors: int | None = None,
+    object_store_bytes: int = SMALL_STORE_BYTES,
+) -> Iterator[None]:
+    """Ray for the length of a block; one that was running before is used and left running.
+
+    Args:
+        address: Of a running cluster (`auto`, `ray://host:port`, `host:port`); None: start one.
+        processors: What a cluster started here hands out; None: all there are.
+        object_store_bytes: Shared memory of a cluster started here.
+
+    Workers import from wherever this process does, the working folder included.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())
+    local: dict[str, Any] = {
+        "num_cpus": processors,
+        "object_store_memory": object_store_bytes,
+        "include_dashboard": False,
+        "_temp_dir": folder,
+    }
+    try:
+        ray.init(
+            address="local" if address is None else address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": {"PYTHONPATH": import_path()}},
+            **(local if address is None else {}),
+        )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def import_path() -> str:
+    """Where this process imports from beyond its installation, as PYTHONPATH."""
+    installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    folders = [Path(entry).resolve() for entry in ("", *sys.path)]
+    own = [path for path in folders if not installed & {path, *path.parents}]
+    return os.pathsep.join(dict.fromkeys(map(str, own)))
+
+
+def _short_folder() -> str | None:
+    """A socket's path may have a hundred letters, which some systems' temporary folders use up."""
+    return "/tmp" if os.name == "posix" else None  # mkdtemp makes a private one in it

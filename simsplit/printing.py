@@ -1,0 +1,48 @@
+"""Tables on stdout: for a terminal as wide as it is, or in the form that was asked for."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from simsplit.report.comparison import compare
+from simsplit.report.runs import heading, show
+from simsplit.report.sweeps import baseline_of, entries_of
+from simsplit.report.tables import Format, Table
+from simsplit.results import Run
+
+
+def print_run(run: Run, form: Format = "table") -> None:
+    """A run's figures and bytes."""
+    if form == "table":
+        typer.echo(heading(run))
+    for table in show(run):
+        print_table(table, form)
+
+
+def print_comparison(
+    paths: Sequence[Path],
+    form: Format = "table",
+    figure: str = "best_on_validation",
+    baseline: str | None = None,
+) -> None:
+    """Runs and sweeps beside each other; the cells that are left out, on stderr."""
+    entries, left_out = entries_of(paths)
+    for line in left_out:
+        typer.echo(line, err=True)
+    print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
+
+
+def print_table(table: Table, form: Format) -> None:
+    """One table."""
+    if form != "table":
+        typer.echo(table.text(form) + "\n")
+        return
+    from rich.console import Console
+
+    # NO_COLOR leaves rich its bold and italics, which are escape codes too
+    console = Console(force_terminal=False if os.environ.get("NO_COLOR") else None)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 140
+    console.print(table.rich(), highlight=False)

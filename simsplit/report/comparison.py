@@ -1,0 +1,230 @@
+"""What `compare` says of runs: a row for those alike but for their seed, beside their baseline.
+
+A row's baseline is the raw run that shares everything with it but the method, as the papers'
+"change against Raw" has it. A sweep that has no raw cell is held against its first one instead, or
+against the cells that the user names.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simsplit.errors import RunError
+from simsplit.preflight import size
+from simsplit.report.short_names import methods_of, setting_of
+from simsplit.report.tables import Table
+from simsplit.results import SCENARIO, Run
+
+LABEL = "name"
+"""The setting that holds what a sweep's list calls a cell."""
+_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint")
+_ALIGN = {"run": "l", "setting": "l", "method": "l"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run to compare; as the cell of a sweep, with what the sweep gave it."""
+
+    run: Run
+    sweep: Path | None = None
+    sweep_name: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Swept field -> value in words."""
+    short: Mapping[str, str] = field(default_factory=dict)
+    """Swept field -> its short name."""
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The saved scenario's plain values."""
+        text = (self.run.path / SCENARIO).read_text(encoding="utf-8")
+        values: dict[str, Any] = yaml.safe_load(text)
+        return values
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The columns of its settings."""
+        return {name: "cell" if name == LABEL else self.short[name] for name in self.settings}
+
+
+@dataclass
+class _Row:
+    """Runs alike but for their seed."""
+
+    entries: list[Entry]
+    baseline: "_Row | None" = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the sweep gave all of them."""
+        return {name: v for name, v in self.entries[0].settings.items() if name != "seed"}
+
+    def key(self, *, method: bool) -> str:
+        """What rows must share to be one row, or to be another's raw baseline."""
+        return _key(self.entries[0], method=method)
+
+    def values(self, figure: str, metric: str) -> list[float]:
+        """One of the figures, run by run."""
+        rows = [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
+        return [row[f"test_{metric}"] for row in rows if f"test_{metric}" in row]
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of a run, on average."""
+        return statistics.fmean(entry.run.summary["bytes"]["total"] for entry in self.entries)
+
+    def of_the_seeds_of(self, other: "_Row") -> "_Row":
+        """Its runs that pair with the other's, if each of the other's has a partner."""
+        seeds = {entry.scenario["seed"] for entry in other.entries}
+        paired = [entry for entry in self.entries if entry.scenario["seed"] in seeds]
+        return _Row(paired) if len(paired) == len(seeds) else self
+
+
+def compare(
+    runs: Sequence[Run | Entry],
+    figure: str = "best_on_validation",
+    baseline: Mapping[str, str] | None = None,
+) -> Table:
+    """A row per group of runs alike but for their seed: accuracy, change against Raw, bytes.
+
+    `figure` is which of a run's rounds to quote: last, best_on_validation or best_on_test. A run
+    without validation data is quoted at its last round. `baseline` names cells of a sweep, by field
+    and value, that stand in for Raw. What would be the same in every row, or empty, is left out.
+    """
+    entries = [Entry(run) if isinstance(run, Run) else run for run in runs]
+    rows: dict[str, _Row] = {}
+    for entry in entries:
+        _refuse_unfinished(entry.run)
+        rows.setdefault(_key(entry, method=True), _Row([])).entries.append(entry)
+    against = _find_baselines(list(rows.values()), baseline)
+    cells = [_cells(row, figure, "of baseline" if against else "of Raw") for row in rows.values()]
+    title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
+    return _table(f"{title}{against}", cells, entries)
+
+
+def _find_baselines(rows: Sequence[_Row], wanted: Mapping[str, str] | None) -> str:
+    """Give rows their baselines; says which they are, if not the raw ones."""
+    if wanted is not None:
+        chosen = _chosen(rows, wanted)
+        for row in rows:
+            if row.settings:
+                row.baseline = max(chosen, key=lambda one: _agreement(one, row))
+        rest = ", all else equal" if len(chosen) > 1 else ""
+        return f"; change is against {_told(wanted, chosen[0])}{rest}"
+    raw = {row.key(method=False): row for row in rows if _methods(row) == "raw"}
+    for row in rows:
+        row.baseline = raw.get(row.key(method=False))
+    said = []
+    for sweep in dict.fromkeys(row.entries[0].sweep for row in rows):
+        cells = [row for row in rows if row.entries[0].sweep == sweep]
+        if sweep is None or len(cells) == 1 or any(row.baseline for row in cells):
+            continue
+        for row in cells:
+            row.baseline = cells[0]
+        said.append(_told(cells[0].settings, cells[0]))
+    return f"; change is against {' and '.join(said)}" if said else ""
+
+
+def _chosen(rows: Sequence[_Row], wanted: Mapping[str, str]) -> list[_Row]:
+    """The rows that have the wanted settings; RunError if none has."""
+    chosen = [
+        row
+        for row in rows
+        if all(
+            value in (row.settings.get(name), row.settings.get(name, "").replace(" ", "-"))
+            for name, value in wanted.items()
+        )
+    ]
+    if chosen:
+        return chosen
+    known = [
+        f"{name}: {', '.join(dict.fromkeys(r.settings[name] for r in rows if name in r.settings))}"
+        for name in wanted
+    ]
+    told = ",".join(f"{name}={value}" for name, value in wanted.items())
+    raise RunError(f"--baseline: no finished cell has {told}; there are {'; '.join(known)}")
+
+
+def _agreement(one: _Row, other: _Row) -> int:
+    return sum(other.settings.get(name) == value for name, value in one.settings.items())
+
+
+def _told(settings: Mapping[str, str], row: _Row) -> str:
+    titles = row.entries[0].titles
+    return ", ".join(f"{titles[name]}={value}" for name, value in settings.items())
+
+
+def _cells(row: _Row, figure: str, ratio: str) -> dict[str, str]:
+    """Column -> cell; the swept fields stand under their own names."""
+    accuracy, balanced = (row.values(figure, name) for name in ("accuracy", "balanced_accuracy"))
+    first = row.entries[0]
+    cells = {"run": first.sweep_name or first.run.summary["name"]}
+    # the method's own column says it better
+    cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
+    cells |= {"setting": setting_of(first.scenario), "method": _methods(row)}
+    cells |= {"seeds": str(len(row.entries)), "accuracy": spread(accuracy)}
+    cells |= {"balanced": spread(balanced), "change": "", "bytes": size(row.nbytes), ratio: ""}
+    if row.baseline is not None:
+        of_same_seeds = row.baseline.of_the_seeds_of(row)
+        base = of_same_seeds.values(figure, "accuracy")
+        if row.baseline is row:
+            cells["change"] = "" if ratio == "of Raw" else "baseline"
+        elif base and accuracy:
+            change = statistics.fmean(accuracy) - statistics.fmean(base)
+            cells["change"] = f"{100 * change:+.2f}"
+        cells[ratio] = f"{row.nbytes / of_same_seeds.nbytes:.3f}"
+    return cells
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> Table:
+    """Without the columns that are empty, and without those that tell no row from another."""
+    swept = {title for entry in entries for title in entry.titles.values()} - {"method"}
+    columns = dict.fromkeys(["run", *(name for row in rows for name in row if name in swept)])
+    columns |= dict.fromkeys(name for row in rows for name in row)
+    differ = {name for name in columns if len({row.get(name, "") for row in rows}) > 1}
+    # a sweep's rows are told apart by what it swept
+    idle = {"setting", *swept}
+    if differ & swept and len({entry.sweep for entry in entries}) == 1:
+        idle |= {"run", "method"}
+    kept = [
+        name
+        for name in columns
+        if any(row.get(name) for row in rows) and (name in differ or name not in idle)
+    ]
+    align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
+    return Table(title, tuple(kept), [tuple(row.get(n, "") for n in kept) for row in rows], align)
+
+
+def spread(values: Iterable[float]) -> str:
+    """A percentage, with the standard deviation where there are several."""
+    values = [100 * value for value in values]
+    if not values:
+        return ""
+    mean = statistics.fmean(values)
+    return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
+
+
+def _refuse_unfinished(run: Run) -> None:
+    status = run.summary.get("status")
+    if status != "finished":
+        raise RunError(f"{run.path} has not finished (it is {status}); go on with it with --resume")
+
+
+def _methods(row: _Row) -> str:
+    return methods_of(row.entries[0].scenario)
+
+
+def _key(entry: Entry, *, method: bool) -> str:
+    values = {name: value for name, value in entry.scenario.items() if name not in _INCIDENTAL}
+    swept = {name: value for name, value in entry.settings.items() if name != "seed"}
+    if method and "method" in values:  # `[{kind: raw}]` is the same as an empty list
+        values["method"] = [one for one in values["method"] if one["kind"] != "raw"]
+    if not method:
+        values.pop("method", None)
+        swept = {n: v for n, v in swept.items() if n.split(".")[0] not in ("method", LABEL)}
+    return json.dumps([values, swept], sort_keys=True)

@@ -1,0 +1,108 @@
+"""The sweep directory: `sweep.json`, which names its cells, and a run directory for each of them.
+
+A cell's own run directory says whether it finished and how far it came. `sweep.json` adds only what
+that cannot know: what the sweep set, and why a cell failed whose process left no word.
+"""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simsplit.errors import RunError
+from simsplit.results.directory import SUMMARY, replace, writing
+
+SWEEP = "sweep.json"
+
+
+@dataclass(frozen=True)
+class CellEntry:
+    """A cell as `sweep.json` has it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    label: str = ""
+
+
+@dataclass
+class SweepDirectory:
+    """What a sweep directory says of its cells."""
+
+    path: Path
+    name: str
+    fields: Mapping[str, str]
+    """Every swept field, and the short name that cells are called by."""
+    cells: Sequence[CellEntry]
+    failed: dict[str, str] = field(default_factory=dict)
+    """Cell -> why."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SweepDirectory":
+        """Read a sweep directory; RunError where there is none."""
+        path = Path(path)
+        try:
+            told = json.loads((path / SWEEP).read_text(encoding="utf-8"))
+            cells = [CellEntry(**cell) for cell in told["cells"]]
+            return cls(path, told["name"], told["fields"], cells, told["failed"])
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunError(f"cannot read {path / SWEEP}: {error}") from None
+
+    def save(self) -> None:
+        """Write `sweep.json`, whole or not at all."""
+        values = asdict(self)
+        del values["path"]
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            replace(self.path / SWEEP, json.dumps(values, indent=2).encode() + b"\n")
+
+    def note(self, cell: str, reason: str | None) -> None:
+        """Remember why a cell failed; None: that it did not."""
+        before = self.failed.pop(cell, None)
+        if reason is not None:
+            self.failed[cell] = reason
+        if before != reason:
+            self.save()
+
+    def run_path(self, cell: str) -> Path:
+        """A cell's run directory."""
+        return self.path / cell
+
+    def finished(self, cell: str) -> bool:
+        """Whether a cell ran to its end."""
+        return summary_of(self.run_path(cell)).get("status") == "finished"
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run has come, read while it goes on."""
+
+    done: int = 0
+    rounds: int | None = None
+    accuracy: float | None = None
+    """On the test data, at the last round that was evaluated."""
+
+
+def progress_of(path: Path) -> RunProgress:
+    """How far the run in a directory has come; nothing of it needs to be there yet."""
+    rounds = summary_of(path).get("rounds")
+    done, accuracy = 0, None
+    try:
+        with (path / "rounds.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(line for line in file if line.endswith("\n")):
+                done = int(row["round"])
+                if row.get("test_accuracy"):
+                    accuracy = float(row["test_accuracy"])
+    except (OSError, ValueError, KeyError):
+        pass
+    return RunProgress(done, rounds, accuracy)
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    """A run's summary as it stands; empty where there is none."""
+    try:
+        values: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values

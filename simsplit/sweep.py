@@ -1,0 +1,227 @@
+"""Runs a sweep's cells, one by one in this process or several at a time in workers of their own.
+
+A cell is an ordinary run in its own folder, so all that holds of a run holds of it: it resumes, and
+its tables do not depend on what ran beside it. A cell that fails is noted and the others go on.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simsplit import experiment
+from simsplit.engine.cluster import cluster
+from simsplit.errors import RunError, SimsplitError
+from simsplit.progress import Silent, SilentSweep, SweepObserver
+from simsplit.results import Run, SweepDirectory
+from simsplit.scenario import Cell, Scenario, Sweep, parse
+from simsplit.sweep_plan import default_jobs, opened, sweep_directory, unfinished
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What became of a sweep's cells."""
+
+    path: Path
+    runs: Mapping[str, Run]
+    """Of the cells that finished, now or before, in the sweep's order."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Cell -> why."""
+
+    def told(self) -> dict[str, Any]:
+        """All of it as plain values: each cell's summary, or why there is none."""
+        finished = {name: run.summary for name, run in self.runs.items()}
+        failed = {name: {"status": "failed", "reason": why} for name, why in self.failed.items()}
+        return {"path": str(self.path), "cells": {**finished, **failed}}
+
+    def why(self) -> str:
+        """The cells that failed, a line each."""
+        lines = [f"  {name}: {reason.splitlines()[0]}" for name, reason in self.failed.items()]
+        count = len(self.failed) + len(self.runs)
+        return "\n".join([f"{len(self.failed)} of {count} cells failed", *lines])
+
+
+def run_sweep(
+    sweep: Sweep,
+    out: str | Path | None = None,
+    *,
+    jobs: int | None = None,
+    resume: bool = False,
+    watch: SweepObserver | None = None,
+) -> SweepResult:
+    """Train every cell of a sweep into a directory of run directories.
+
+    Args:
+        sweep: From `load_sweep`.
+        out: The sweep directory; by default a fresh one named after the sweep.
+        jobs: Cells at a time; more than one are worker processes. By default as many as there
+            are processors for the cells' `threads`, one where those are not set.
+        resume: Keep what is finished in the directory, go on with what is not.
+        watch: Told of progress.
+
+    >>> run_sweep(load_sweep("file.yaml"), "runs/swept", jobs=2)  # doctest: +SKIP
+    """
+    directory = opened(sweep, sweep_directory(sweep, out, resume=resume))
+    todo = unfinished(sweep, directory)
+    watch = watch or SilentSweep()
+    jobs = min(default_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
+    directory.save()
+    watch.begin(directory.path, [cell.name for cell in sweep.cells], jobs)
+    for cell in sweep.cells:
+        if cell not in todo:
+            watch.ends(cell.name, "kept")
+    if jobs == 1:
+        endings = _one_by_one(todo, directory, watch)
+    else:
+        endings = _side_by_side(sweep, todo, directory, jobs, watch)
+    for name, ended in endings:
+        directory.note(name, ended.reason)
+        for message in ended.warnings:
+            watch.warn(f"{name}: {message}")
+        watch.ends(name, "finished" if ended.reason is None else "failed", ended.reason or "")
+    return _result(sweep, directory)
+
+
+def _result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
+    failed = {c.name: directory.failed[c.name] for c in sweep.cells if c.name in directory.failed}
+    runs = {c.name: directory.run_path(c.name) for c in sweep.cells if c.name not in failed}
+    return SweepResult(
+        directory.path, {name: Run.load(path) for name, path in runs.items()}, failed
+    )
+
+
+class Ended(NamedTuple):
+    """How a cell's training ended."""
+
+    reason: str | None = None
+    """Why it failed; None: it finished."""
+    warnings: Sequence[str] = ()
+
+
+Endings = Iterator[tuple[str, Ended]]
+
+
+def train(scenario: Scenario, path: Path) -> Ended:
+    """Run one cell to its end, or go on with it; whatever goes wrong is told and not raised."""
+    heard = _Warnings()
+    try:
+        experiment.run(scenario, path, resume=True, observer=heard)
+    except SimsplitError as error:
+        return Ended(str(error), heard.messages)
+    except Exception as error:  # noqa: BLE001 - one cell must not take the others down
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        return Ended(told, heard.messages)
+    return Ended(None, heard.messages)
+
+
+class _Warnings(Silent):
+    """Keeps what a run warns of for whoever watches the sweep."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.messages.append(message)
+
+
+def _one_by_one(cells: Sequence[Cell], directory: SweepDirectory, watch: SweepObserver) -> Endings:
+    """Each cell after the other, in this process."""
+    for cell in cells:
+        watch.starts(cell.name)
+        yield cell.name, train(cell.scenario, directory.run_path(cell.name))
+
+
+def _side_by_side(
+    sweep: Sweep, cells: Sequence[Cell], directory: SweepDirectory, jobs: int, watch: SweepObserver
+) -> Endings:
+    """So many cells at a time, in workers that live as long as the sweep, or until they die."""
+    waiting = deque(cells)
+    with cluster(None, processors=jobs), _workers(sweep) as workers:
+        while waiting or workers.busy:
+            while waiting and len(workers.busy) < jobs:
+                cell = waiting.popleft()
+                watch.starts(cell.name)
+                workers.begin(cell, directory.run_path(cell.name))
+            yield workers.next()
+
+
+class Worker:
+    """A process that trains one cell after another; Ray makes an actor of it.
+
+    It is sent plain values alone: a scenario's class may have been made on the fly, for plugins.
+    """
+
+    def __init__(self, folder: str, import_path: Sequence[str]) -> None:
+        """Work in the sweep's folder, and import from where it imports."""
+        os.chdir(folder)
+        sys.path.extend(entry for entry in import_path if entry not in sys.path)
+
+    def train(self, values: Mapping[str, Any], methods: "Homes", path: str) -> tuple[Any, ...]:
+        """As `train`, of a scenario's plain values."""
+        configs = {
+            kind: getattr(importlib.import_module(module), name)
+            for kind, (module, name) in methods.items()
+        }
+        return tuple(train(parse(values, configs), Path(path)))
+
+
+Homes = Mapping[str, tuple[str, str]]
+"""A plugin's method -> its config's module and name."""
+
+
+class _Workers:
+    """Worker processes: made when there is none free, used again, replaced when one dies."""
+
+    def __init__(self, methods: Homes) -> None:
+        import ray
+
+        self.ray, self.methods = ray, methods
+        # charged nothing: there are only so many, and they share the processors and the GPU
+        self.actor: Any = ray.remote(num_cpus=0, num_gpus=0)(Worker)
+        self.free: list[Any] = []
+        self.busy: dict[Any, tuple[Any, str]] = {}
+
+    def begin(self, cell: Cell, path: Path) -> None:
+        """Let a worker train a cell."""
+        folder = os.getcwd()
+        worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
+        values = cell.scenario.model_dump(mode="json")
+        task = worker.train.remote(values, self.methods, str(path.absolute()))
+        self.busy[task] = worker, cell.name
+
+    def next(self) -> tuple[str, Ended]:
+        """Wait for a cell to end."""
+        (task,), _ = self.ray.wait(list(self.busy))
+        worker, cell = self.busy.pop(task)
+        try:
+            ended = Ended(*self.ray.get(task))
+        except self.ray.exceptions.RayTaskError as error:
+            ended = Ended(str(error.cause))
+        except self.ray.exceptions.RayError as error:
+            return cell, Ended(f"its worker died: {' '.join(str(error).split())}")
+        self.free.append(worker)
+        return cell, ended
+
+    def close(self) -> None:
+        """End them all, whatever they are at: a cell's folder can be resumed at any time."""
+        for worker in (*self.free, *(worker for worker, _ in self.busy.values())):
+            self.ray.kill(worker)
+
+
+@contextmanager
+def _workers(sweep: Sweep) -> Iterator[_Workers]:
+    homes = {kind: (made.__module__, made.__qualname__) for kind, made in sweep.methods.items()}
+    if lost := [kind for kind, (module, _) in homes.items() if module == "__main__"]:
+        raise RunError(f"workers cannot import {lost[0]} from a script: move it to a module")
+    workers = _Workers(homes)
+    try:
+        yield workers
+    finally:
+        workers.close()

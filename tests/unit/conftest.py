@@ -1,0 +1,42 @@
+"""The command line in an empty folder, and modules of the user's in it."""
+
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def simsplit(monkeypatch, capsys, tmp_path):
+    """Runs the command line in an empty folder; gives exit code, stdout and stderr."""
+    from simsplit.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["simsplit", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code or 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A module of the user's in the working folder; forgotten afterwards."""
+    names = []
+
+    def make(text, name="my_methods"):
+        (tmp_path / f"{name}.py").write_text(text)
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        sys.modules.pop(name, None)

@@ -1,0 +1,303 @@
+"""A sweep that runs: each cell an ordinary run, what is finished left alone, what fails noted."""
+
+import json
+
+import pytest
+from builders import TINY, StopAt
+
+from simsplit import experiment, sweep_plan
+from simsplit.errors import RunError
+from simsplit.plugins import methods_of
+from simsplit.progress import SilentSweep
+from simsplit.results import Run, SweepDirectory
+from simsplit.scenario import load_sweep
+from simsplit.scenario.files import dump, merge
+from simsplit.sweep import run_sweep as run_in_jobs
+from simsplit.sweep_plan import default_jobs, sweep_directory
+
+SGD = {"kind": "sgd", "lr": 0.1}
+SMALL = merge(TINY, {"name": "small", "train": {"client": SGD, "server": SGD}})
+TABLES = ("rounds.csv", "clients.csv", "wire.csv", "scenario.yaml")
+
+PLUGIN = """
+import os, signal
+from pathlib import Path
+from typing import Literal
+from simsplit import Method, MethodConfig
+
+class Fatal(Method):
+    def encode(self, z, step):
+        if Path("armed").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return z / 2
+
+class Divide(Method):
+    def encode(self, z, step):
+        return z * (1 / 0)
+
+class FatalConfig(MethodConfig):
+    \"\"\"Kills its process where the file `armed` lies.\"\"\"
+    kind: Literal["fatal"] = "fatal"
+    def build(self, site):
+        return Fatal()
+
+class DivideConfig(MethodConfig):
+    \"\"\"Has a defect.\"\"\"
+    kind: Literal["divide"] = "divide"
+    def build(self, site):
+        return Divide()
+
+METHODS = {"fatal": FatalConfig, "divide": DivideConfig}
+"""
+
+
+@pytest.fixture
+def swept(tmp_path, monkeypatch):
+    """Loads a small sweep in an empty working folder, with what is changed merged over it."""
+    monkeypatch.chdir(tmp_path)
+
+    def load(sweep, methods=None, **changes):
+        file = tmp_path / "swept.yaml"
+        file.write_text(dump({**merge(SMALL, changes), "sweep": sweep}))
+        return load_sweep(file, methods=methods)
+
+    return load
+
+
+def run_sweep(sweep, out, **options):
+    """In this process, unless told otherwise: starting Ray takes seconds."""
+    return run_in_jobs(sweep, out, **{"jobs": 1, **options})
+
+
+class Heard(SilentSweep):
+    """Writes down what it is told."""
+
+    def __init__(self, stop_at=None):
+        self.said, self.stop_at = [], stop_at
+
+    def starts(self, cell):
+        self.said.append(("starts", cell))
+        if cell == self.stop_at:
+            raise KeyboardInterrupt
+
+    def ends(self, cell, status, reason=""):
+        self.said.append((status, cell))
+
+
+def contents(path, names=None):
+    """Every file's bytes and time of writing."""
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return {
+        str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in files
+        if names is None or file.name in names
+    }
+
+
+def tables(path):
+    return {name: (path / name).read_bytes() for name in TABLES}
+
+
+def test_a_cell_is_the_run_that_its_scenario_is_by_itself(swept, tmp_path):
+    sweep = swept({"train.batch_size": [16, 30], "seed": [0, 1]})
+    heard = Heard()
+    result = run_sweep(sweep, tmp_path / "out", watch=heard)
+    names = [cell.name for cell in sweep.cells]
+    assert heard.said == [
+        (what, name) for name in names for what in ("starts", "finished")
+    ]  # fmt: skip
+    assert list(result.runs) == names
+    assert result.failed == {}
+    alone = experiment.run(sweep.cells[3].scenario, tmp_path / "alone")
+    assert tables(result.runs[names[3]].path) == tables(alone.path)
+    assert len({tables(run.path)["rounds.csv"] for run in result.runs.values()}) == 4
+    told = SweepDirectory.load(tmp_path / "out")
+    assert told.name == "small"
+    assert told.fields == {"train.batch_size": "batch_size", "seed": "seed"}
+    assert [(cell.name, cell.settings) for cell in told.cells] == [
+        (cell.name, cell.settings) for cell in sweep.cells
+    ]
+    assert Run.load(tmp_path / "out" / "batch_size=16,seed=1").summary["status"] == "finished"
+
+
+def test_resuming_keeps_what_is_finished_and_runs_what_is_new(swept, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(swept({"seed": [0, 1]}), out, watch=Heard(stop_at="seed=1"))
+    before = contents(out / "seed=0")
+    assert "summary.json" in before
+    heard = Heard()
+    result = run_sweep(swept({"seed": [2, 0, 1]}), out, resume=True, watch=heard)
+    assert contents(out / "seed=0") == before
+    assert heard.said == [("kept", "seed=0"), ("starts", "seed=2"), ("finished", "seed=2"),
+                          ("starts", "seed=1"), ("finished", "seed=1")]  # fmt: skip
+    assert list(result.runs) == ["seed=2", "seed=0", "seed=1"]
+    run_sweep(swept({"seed": [2]}), out, resume=True)
+    assert [c.name for c in SweepDirectory.load(out).cells] == ["seed=2", "seed=0", "seed=1"]
+
+
+def test_a_half_finished_cell_goes_on_and_comes_to_the_same(swept, tmp_path):
+    sweep = swept({"seed": [0, 1]}, schedule={"rounds": 3})
+    whole = run_sweep(sweep, tmp_path / "whole")
+    half = tmp_path / "half" / "seed=1"
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(sweep.cells[1].scenario, half, observer=StopAt(8))
+    assert Run.load(half).summary["rounds_done"] == 1
+    first = (half / "environment.json").stat().st_mtime_ns
+    resumed = run_sweep(sweep, tmp_path / "half", resume=True)
+    assert (half / "environment.json").stat().st_mtime_ns == first  # not begun anew
+    for name, run in whole.runs.items():
+        assert tables(run.path) == tables(resumed.runs[name].path)
+
+
+def test_a_longer_schedule_lengthens_finished_cells(swept, tmp_path):
+    run_sweep(swept({"seed": [0]}), tmp_path / "out")
+    longer = run_sweep(swept({"seed": [0]}, schedule={"rounds": 3}), tmp_path / "out", resume=True)
+    assert longer.runs["seed=0"].rounds["round"].tolist() == [1, 2, 3]
+
+
+def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp_path):
+    out = tmp_path / "out"
+    sweep = swept({"train.client.lr": [1e30, 0.1]}, train={"server": {"lr": 1e30}})
+    result = run_sweep(sweep, out)
+    # both blow up on the server's side; the sweep below is the one that has a good cell
+    assert set(result.failed) == {"lr=1e+30", "lr=0.1"}
+    sweep = swept({"zip": {"train.client.lr": [1e30, 0.1], "train.server.lr": [1e30, 0.1]}})
+    result = run_sweep(sweep, tmp_path / "one")
+    hot, good = (cell.name for cell in sweep.cells)
+    assert list(result.runs) == [good]
+    assert "no longer finite" in result.failed[hot]
+    assert SweepDirectory.load(tmp_path / "one").failed == result.failed
+    assert result.why().splitlines()[0] == "1 of 2 cells failed"
+    heard = Heard()
+    run_sweep(sweep, tmp_path / "one", resume=True, watch=heard)
+    assert heard.said == [("kept", good), ("starts", hot), ("failed", hot)]
+
+
+def test_a_defect_is_told_with_its_place(swept, tmp_path, plugin):
+    methods = methods_of([plugin(PLUGIN)])
+    sweep = swept({"method": [[{"kind": "divide"}], []]}, methods)
+    result = run_sweep(sweep, tmp_path / "out")
+    assert list(result.runs) == ["method=raw"]
+    (told,) = result.failed.values()
+    assert told.startswith("ZeroDivisionError: division by zero (my_methods.py:")
+
+
+def test_a_cell_whose_scenario_has_changed_is_refused_before_anything_runs(swept, tmp_path):
+    out = tmp_path / "out"
+    run_sweep(swept({"seed": [1]}), out)
+    before = contents(out)
+    with pytest.raises(RunError) as refused:
+        run_sweep(swept({"seed": [0, 1]}, train={"client": {"lr": 0.3}}), out, resume=True)
+    assert str(refused.value).startswith("cell seed=1: ")
+    assert "another scenario: train.client.lr was 0.1, is 0.3. Give another --out" in str(
+        refused.value
+    )
+    assert contents(out) == before
+
+
+def test_what_may_change_may_change(swept, tmp_path):
+    run_sweep(swept({"seed": [1]}), tmp_path / "out")
+    heard = Heard()
+    other = swept({"seed": [1]}, checkpoint={"keep": 5}, output={"root": "elsewhere"})
+    run_sweep(other, tmp_path / "out", resume=True, watch=heard)
+    assert heard.said == [("kept", "seed=1")]
+
+
+def test_nothing_is_written_over(swept, tmp_path):
+    sweep = swept({"seed": [0]}, output={"root": str(tmp_path / "runs")})
+    for path in ("runs/small", "runs/small-2"):
+        assert sweep_directory(sweep, None, resume=False) == tmp_path / path
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "runs/small-2/scenario.yaml").touch()  # a run is no sweep to go on with
+    assert sweep_directory(sweep, None, resume=True) == tmp_path / "runs/small"
+    with pytest.raises(RunError, match="holds a run, not a sweep"):
+        sweep_directory(sweep, tmp_path / "runs/small-2", resume=True)
+    for file in ("taken/sweep.json", "cells/seed=0/scenario.yaml"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+        out = tmp_path / file.split("/")[0]
+        with pytest.raises(RunError, match="already holds a sweep; give another --out"):
+            sweep_directory(sweep, out, resume=False)
+        assert sweep_directory(sweep, out, resume=True) == out
+
+
+def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
+    sweep = swept({"seed": [0]}, output={"root": str(tmp_path)})
+    (tmp_path / "small_seed-0").mkdir()
+    (tmp_path / "small_seed-0" / "sweep.json").touch()
+    given = sweep.cells[0].scenario
+    assert experiment.run_directory(given, None, resume=True).name == "small_seed-0-2"
+
+
+@pytest.mark.parametrize(
+    ("threads", "processors", "jobs"),
+    [([1, 1, 1], 2, 2), ([1, 1], 8, 2), ([2, 1, 1], 8, 3), ([3, 3], 5, 1), ([8], 2, 1),
+     ([1, None, 1], 8, 1)],
+)  # fmt: skip
+def test_cells_at_a_time_by_default(swept, monkeypatch, threads, processors, jobs):
+    sweep = swept({"zip": {"threads": threads, "seed": list(range(len(threads)))}})
+    monkeypatch.setattr(sweep_plan, "_processors", lambda: processors)
+    assert default_jobs(sweep) == jobs
+
+
+def test_a_damaged_sweep_file_says_so(swept, tmp_path):
+    for text in ("", "[]", '{"name": "x"}', '{"cells": [{"nam": 1}]}'):
+        (tmp_path / "sweep.json").write_text(text)
+        with pytest.raises(RunError, match=r"cannot read .*sweep\.json"):
+            run_sweep(swept({"seed": [0]}), tmp_path, resume=True)
+
+
+@pytest.mark.ray
+def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path, plugin):
+    import ray
+
+    methods = methods_of([plugin(PLUGIN)])
+    fatal = [{"kind": "fatal"}]
+    sweep = swept({"method": [fatal, [], [{"kind": "divide"}]], "seed": [0, 1]}, methods)
+    inline = run_sweep(sweep, tmp_path / "inline")
+    (tmp_path / "armed").touch()
+    heard = Heard()
+    beside = run_sweep(sweep, tmp_path / "beside", jobs=2, watch=heard)
+    assert not ray.is_initialized()
+    raw = ["method=raw,seed=0", "method=raw,seed=1"]
+    assert list(beside.runs) == raw
+    for name in raw:
+        assert tables(inline.runs[name].path) == tables(beside.runs[name].path)
+    died = beside.failed["method=fatal,seed=0"]
+    assert died.startswith("its worker died: ")
+    assert "\n" not in died
+    assert beside.failed["method=divide,seed=1"].startswith("ZeroDivisionError: ")
+    starts = [cell for what, cell in heard.said if what == "starts"]
+    assert starts == [cell.name for cell in sweep.cells]
+
+    (tmp_path / "armed").unlink()
+    kept = contents(tmp_path / "beside" / raw[0])
+    again = run_sweep(sweep, tmp_path / "beside", jobs=2, resume=True)
+    assert set(again.failed) == {"method=divide,seed=0", "method=divide,seed=1"}
+    assert contents(tmp_path / "beside" / raw[0]) == kept
+    fatal_run = "method=fatal,seed=0"
+    assert tables(inline.runs[fatal_run].path) == tables(again.runs[fatal_run].path)
+    told = json.loads((tmp_path / "beside" / "sweep.json").read_text())
+    assert told["failed"] == again.failed
+
+
+@pytest.mark.ray
+def test_a_cluster_within_a_cluster_is_the_same_one():
+    import ray
+
+    from simsplit.engine.cluster import cluster
+
+    with cluster(None, processors=3):
+        with cluster(None, processors=1):
+            assert ray.cluster_resources()["CPU"] == 3
+        assert ray.is_initialized()
+    assert not ray.is_initialized()
+
+    def interrupted():
+        with cluster(None, processors=1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not ray.is_initialized()
