@@ -25,7 +25,7 @@ from simsplit.errors import RunError, RunFailedError, ScenarioError
 from simsplit.hosting import engine_of, hosts_of
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
-from simsplit.preflight import refuse_if_too_large
+from simsplit.preflight import refuse_if_too_large, resident_bytes
 from simsplit.progress import Observer, Plan, Silent
 from simsplit.results import (
     CHECKPOINTS,
@@ -170,7 +170,14 @@ class Experiment:
             self.writer.write_text(TRACEBACK, traceback.format_exc())
             raise
         come_to = summarise(Run.load(self.path), self.scenario.figures)
-        self._note("finished", seed=self.scenario.seed, **come_to)
+        resident = self._resident_bytes()
+        self._note("finished", seed=self.scenario.seed, **come_to, resident_bytes=resident)
+
+    def _resident_bytes(self) -> int | None:
+        """What this process and its hosts have in memory, at a run's end."""
+        pids = [None, *(self.hosts.pids() if self.hosts is not None else ())]
+        held = [resident_bytes(pid) for pid in pids]
+        return None if None in held else sum(filter(None, held))
 
     def _round_despite_losses(self, number: int) -> None:
         """Take a round; if a host is lost, go back to the last checkpoint, to start from there."""

@@ -84,6 +84,15 @@ def free_bytes(device: torch.device) -> int:
     return min(limit for limit in limits if limit is not None) if any(limits) else 2**62
 
 
+def resident_bytes(pid: int | None = None) -> int | None:
+    """What a process (this one, by default) has in memory now, shared pages included."""
+    try:
+        pages = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
     """ScenarioError where the estimate exceeds the free memory."""
     free = free_bytes(device)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsplit import experiment
-from simsplit.engine.cluster import cluster
+from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
 from simsplit.errors import RunError, SimsplitError
+from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
 from simsplit.progress import Silent, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, parse
@@ -133,9 +134,10 @@ class _Warnings(Silent):
 
 def _one_by_one(cells: Sequence[Cell], directory: SweepDirectory, watch: SweepObserver) -> Endings:
     """Each cell after the other, in this process."""
-    for cell in cells:
-        watch.starts(cell.name)
-        yield cell.name, train(cell.scenario, directory.run_path(cell.name))
+    with hosts_kept():
+        for cell in cells:
+            watch.starts(cell.name)
+            yield cell.name, train(cell.scenario, directory.run_path(cell.name))
 
 
 def _side_by_side(
@@ -143,7 +145,9 @@ def _side_by_side(
 ) -> Endings:
     """So many cells at a time, in workers that live as long as the sweep, or until they die."""
     waiting = deque(cells)
-    with cluster(None, processors=jobs), _workers(sweep) as workers:
+    inline = all(engine_of(cell.scenario)[0] is None for cell in cells)
+    store = SMALL_STORE_BYTES if inline else STORE_BYTES
+    with cluster(None, jobs, store), _workers(sweep) as workers:
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
@@ -161,6 +165,8 @@ class Worker:
     def __init__(self, folder: str, import_path: Sequence[str]) -> None:
         """Work in the sweep's folder, and import from where it imports."""
         os.chdir(folder)
+        self.hosts = hosts_kept()  # for as long as this process lives
+        self.hosts.__enter__()
         sys.path.extend(entry for entry in import_path if entry not in sys.path)
 
     def train(self, values: Mapping[str, Any], methods: "Homes", path: str) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from simsplit.errors import RunError, ScenarioError
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario, short_names
 
-_MAY_CHANGE = {"output", "checkpoint", "threads", "device"}
+_MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine"}
 """What a finished cell need not share with the scenario to be kept."""
 
 

@@ -6,11 +6,9 @@ that crowd's alone; it is summed over the driver and its hosts.
 
 import gc
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +16,7 @@ import torch
 from simsplit.bench.rounds import Rounds, noise_for, scenario
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.ray_pool import hosts_for
+from simsplit.preflight import resident_bytes
 from simsplit.report.tables import Table
 
 HOSTS = 2
@@ -80,14 +79,8 @@ def main(clients: int, rounds: int) -> None:
         side = Rounds(given, data, SAMPLES // clients // batch, hosts)
         seconds = sorted(side.seconds() for _ in range(rounds + 1))
         gc.collect()
-        resident = sum(map(_resident_bytes, [os.getpid(), *hosts.pids()]))
+        resident = sum(resident_bytes(pid) or 0 for pid in (None, *hosts.pids()))
         states = side.parts.pool.call("state", dict.fromkeys(side.parts.clients, ()))
         owned = sum(t.nbytes for state in states.values() for t in state.values())
     found = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
     print(json.dumps(found))  # noqa: T201 - the parent reads it
-
-
-def _resident_bytes(pid: int) -> int:
-    """What a process has in memory now, shared pages included."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))

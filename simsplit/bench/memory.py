@@ -3,13 +3,13 @@
 import contextlib
 import ctypes
 import gc
-from pathlib import Path
 
 import torch
 
 from simsplit.assembly import Assembler
 from simsplit.bench.overhead import random_data
 from simsplit.methods.base import Phase
+from simsplit.preflight import resident_bytes
 from simsplit.scenario import parse
 
 
@@ -34,16 +34,6 @@ def main(model: str, clients: int) -> None:
     gc.collect()
     state = parts.pool.ask(0, "state")
     owned = sum(tensor.nbytes for tensor in state.values())
-    print(_resident_bytes(), owned)  # noqa: T201 - the parent reads it
-
-
-def _resident_bytes() -> int:
-    """Resident memory now, from /proc, once freed memory has gone back to the system."""
     with contextlib.suppress(OSError, AttributeError):  # glibc's alone
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    line = next(
-        line
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        if line.startswith("VmRSS")
-    )
-    return int(line.split()[1]) * 1024
+    print(resident_bytes(), owned)  # noqa: T201 - the parent reads it

@@ -4,8 +4,8 @@ It sees packets and its own parameters, nothing else. Several clients may be in 
 one's backward pass needs is kept by client.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner, step_together
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
+from simsplit.parties.versions import Version, Versions
 from simsplit.seeds import isolated
 
 
@@ -30,6 +31,8 @@ class _InFlight:
     step: Step
     arrived: Tensor
     features: Tensor
+    version: Version | None = None
+    """Of the weights, where they may change before the backward pass."""
 
 
 class Server:
@@ -55,6 +58,7 @@ class Server:
         self.tallies: dict[ClientId, Tally] = {}
         self.updates = 0
         """Steps that the trunk has taken since the run, or its resumption, began."""
+        self._versions: Versions | None = None
         self._in_flight: dict[ClientId, _InFlight] = {}
 
     def announce(self) -> Sequence[tuple[Tensor, ...]]:
@@ -90,8 +94,17 @@ class Server:
             flight.arrived.grad = None
             flight.features.backward(grad, retain_graph=index < len(messages) - 1)
             replies += self._reply(flight)
+        if flight.version is not None and self._versions is not None:
+            self._versions.hand_over(flight.version)
         self.learn_now()
         return self._packet(packet, Leg.SMASHED_GRAD, tuple(replies))
+
+    @contextmanager
+    def late_gradients(self) -> Iterator[None]:
+        """A block in which the trunk may learn between a client's forward and backward pass."""
+        self._versions = Versions(self.learner)
+        yield
+        self._versions = None
 
     def abandon(self, packet: Packet, *, training: bool = True) -> Packet:
         """A forward pass for a client that will not answer: no trace of it stays in the trunk."""
@@ -135,9 +148,14 @@ class Server:
     def _trunk(self, packet: Packet, step: Step) -> Tensor:
         arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, step)
         arrived = arrived.detach().requires_grad_(step.training)
-        features = self.through_trunk(arrived, step)
-        if step.training:
-            self._in_flight[packet.client] = _InFlight(self.updates, step, arrived, features)
+        if not step.training:
+            return self.through_trunk(arrived, step)
+        # under a vanilla cut forward and backward are one
+        versions = self._versions if self.tail is None else None
+        with versions.after(self.updates) if versions else nullcontext() as version:
+            features = self.through_trunk(arrived, step)
+        flight = _InFlight(self.updates, step, arrived, features, version)
+        self._in_flight[packet.client] = flight
         return features
 
     def through_trunk(self, arrived: Tensor, step: Step) -> Tensor:

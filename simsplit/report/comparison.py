@@ -7,7 +7,7 @@ against the cells that the user names.
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +19,15 @@ from simsplit.errors import RunError
 from simsplit.preflight import size
 from simsplit.report.short_names import methods_of, setting_of
 from simsplit.report.tables import Table
+from simsplit.report.timing import duration
 from simsplit.results import SCENARIO, Run
 
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""
-_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint")
+_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine")
+_HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
+"""A sweep over one of these is a question of cost: its table says what a run took."""
+_COSTS = ("per client", "simulated", "time", "memory")
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
 
 
@@ -169,6 +173,7 @@ def _cells(row: _Row, figure: str, ratio: str) -> dict[str, str]:
     cells |= {"setting": setting_of(first.scenario), "method": _methods(row)}
     cells |= {"seeds": str(len(row.entries)), "accuracy": spread(accuracy)}
     cells |= {"balanced": spread(balanced), "change": "", "bytes": size(row.nbytes), ratio: ""}
+    cells |= _costs(row)
     if row.baseline is not None:
         of_same_seeds = row.baseline.of_the_seeds_of(row)
         base = of_same_seeds.values(figure, "accuracy")
@@ -181,6 +186,23 @@ def _cells(row: _Row, figure: str, ratio: str) -> dict[str, str]:
     return cells
 
 
+def _costs(row: _Row) -> dict[str, str]:
+    """What a run of the row took, on average."""
+
+    def mean(values: Iterable[float | None], told: Callable[[float], str]) -> str:
+        known = [value for value in values if value is not None]
+        return told(statistics.fmean(known)) if known else ""
+
+    clients = row.entries[0].scenario["clients"]["count"]
+    runs = [entry.run for entry in row.entries]
+    return {
+        "per client": size(row.nbytes / clients),
+        "simulated": mean((run.summary.get("simulated_s") for run in runs), duration),
+        "time": mean((run.summary.get("seconds") for run in runs), duration),
+        "memory": mean((run.summary.get("resident_bytes") for run in runs), size),
+    }
+
+
 def _table(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> Table:
     """Without the columns that are empty, and without those that tell no row from another."""
     swept = {title for entry in entries for title in entry.titles.values()} - {"method"}
@@ -189,6 +211,9 @@ def _table(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entr
     differ = {name for name in columns if len({row.get(name, "") for row in rows}) > 1}
     # a sweep's rows are told apart by what it swept
     idle = {"setting", *swept}
+    roots = {name.split(".")[0] for entry in entries for name in entry.settings}
+    if not roots & _HOW:
+        columns = {name: None for name in columns if name not in _COSTS}
     if differ & swept and len({entry.sweep for entry in entries}) == 1:
         idle |= {"run", "method"}
     kept = [

@@ -3,6 +3,7 @@
 from typing import Any
 
 from simsplit.preflight import size
+from simsplit.report.rounds import round_by_round
 from simsplit.report.tables import Table
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
@@ -25,7 +26,7 @@ def show(run: Run) -> list[Table]:
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _latest(run)}
-    tables = [_figures(summary), _bytes(run)]
+    tables = [_figures(summary), _bytes(run), round_by_round(run)]
     if "flops" in summary:
         tables.append(time_to_accuracy(run))
     return [table for table in tables if table.rows]

@@ -12,7 +12,10 @@ def setting_of(scenario: Mapping[str, Any]) -> str:
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
     vanilla = ["vanilla"] if scenario["topology"] == "vanilla" else []
-    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla])
+    order = scenario["schedule"]["kind"]
+    average = scenario.get("aggregation", {}).get("kind", "none")
+    how = [word for word in (order, average) if word not in ("round_robin", "none")]
+    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla, *how])
 
 
 def methods_of(scenario: Mapping[str, Any]) -> str:

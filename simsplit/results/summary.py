@@ -25,7 +25,14 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "best_on_test": _best(evaluated, figures, "test"),
         "bytes": _bytes(run.wire),
         "seconds": float(run.timing["elapsed_s"].iloc[-1]),
+        **_simulated(run.rounds),
     }
+
+
+def _simulated(rounds: "pd.DataFrame") -> dict[str, float]:
+    if "simulated_total_s" not in rounds:
+        return {}
+    return {"simulated_s": float(rounds["simulated_total_s"].iloc[-1])}
 
 
 def _figures(rounds: "pd.DataFrame", position: int, figures: Sequence[str]) -> Figures:

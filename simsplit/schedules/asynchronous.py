@@ -8,8 +8,6 @@ have moved the trunk; the gradient is the one of the weights that the forward pa
 from collections import defaultdict
 from collections.abc import Iterator
 
-import torch
-
 from simsplit.network.events import Stage, StepDone, play
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Leg
@@ -40,8 +38,7 @@ class AsTheyCome(Course):
         self._stale.clear()
         self._done, self._total, self._tick = 0, sum(lineup.steps.values()), tick
         actors = {client: self._steps(client, lineup) for client in lineup.clients}
-        # clones what a waiting backward pass needs, once others are about to change it
-        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        with self.exchange.server.late_gradients():
             play(actors, self.clock.server.slots, self.max_ahead)
         done = self.finished(lineup)
         for client, report in done.reports.items():

@@ -1,0 +1,65 @@
+"""A learner's parameters as they were: for gradients that come back after others have moved them.
+
+A graph must not see its weights change under it. A forward pass whose backward pass may be late is
+made with copies, one set for each state of the weights; the late gradient is then the one of the
+weights that the forward pass saw, and is handed to the weights as they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+from simsplit.parties.learner import Learner
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a parameter stands."""
+
+    owner: nn.Module
+    name: str
+    live: nn.Parameter
+
+
+Version = dict[int, nn.Parameter]
+"""Copies by the number of their place."""
+
+
+class Versions:
+    """Copies of one learner's parameters, made when they are first asked for."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._places = [
+            _Place(owner, name, parameter)
+            for module in learner.modules.values()
+            for owner in module.modules()
+            for name, parameter in owner.named_parameters(recurse=False)
+        ]
+        self._updates = -1
+        self._newest: Version = {}
+
+    @contextmanager
+    def after(self, updates: int) -> Iterator[Version]:
+        """A block in which the modules hold copies of what they hold after so many updates."""
+        if updates != self._updates:
+            self._updates = updates
+            self._newest = {
+                number: nn.Parameter(place.live.detach().clone(), place.live.requires_grad)
+                for number, place in enumerate(self._places)
+            }
+        version = self._newest
+        for number, place in enumerate(self._places):
+            setattr(place.owner, place.name, version[number])
+        try:
+            yield version
+        finally:
+            for place in self._places:
+                setattr(place.owner, place.name, place.live)
+
+    def hand_over(self, version: Version) -> None:
+        """Give the gradients of copies to the parameters themselves."""
+        for number, copy in version.items():
+            self._places[number].live.grad = copy.grad
+            copy.grad = None
