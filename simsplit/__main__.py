@@ -65,12 +65,13 @@ def run(
         scenario = _load(file, overrides, plugin)
         from rich.console import Console
 
-        from simsplit import console, experiment
+        from simsplit import experiment
+        from simsplit.terminal.runs import watching
 
         path = experiment.run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *_flags("--set", overrides)]
         again += _flags("--plugin", plugin or [])
-        with console.watching(Console(stderr=True), quiet=quiet or as_json) as observer:
+        with watching(Console(stderr=True), quiet=quiet or as_json) as observer:
             result = experiment.run(scenario, path, resume=resume, observer=observer)
     except KeyboardInterrupt:
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
@@ -78,7 +79,7 @@ def run(
     if as_json:
         typer.echo(json.dumps({**result.summary, "path": str(path)}, indent=2))
     elif not quiet:
-        from simsplit.printing import print_run
+        from simsplit.terminal.printing import print_run
 
         print_run(result)
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
@@ -107,10 +108,10 @@ def sweep(
     try:
         from rich.console import Console
 
-        from simsplit.console_sweep import watching_sweep
         from simsplit.scenario import load_sweep
         from simsplit.sweep import run_sweep
-        from simsplit.sweep_plan import sweep_directory
+        from simsplit.sweep.plan import sweep_directory
+        from simsplit.terminal.sweeps import watching_sweep
 
         loaded = load_sweep(file, _pairs(overrides), _plugins(plugin))
         for name in filter(loaded.hides, _pairs(overrides)):
@@ -126,7 +127,7 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(result.told(), indent=2))
     elif not quiet:
-        from simsplit.printing import print_comparison
+        from simsplit.terminal.printing import print_comparison
 
         if result.runs:
             print_comparison([result.path])
@@ -177,7 +178,7 @@ def list_(
 ) -> None:
     """List what a scenario can name: fields, defaults, meanings."""
     from simsplit.catalogue import catalogue
-    from simsplit.printing import print_table
+    from simsplit.terminal.printing import print_table
 
     for table in catalogue(what, _plugins(plugin)):
         print_table(table, format_)
@@ -189,8 +190,8 @@ def show_(
     format_: Format = "table",
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
-    from simsplit.printing import print_run
     from simsplit.results import Run
+    from simsplit.terminal.printing import print_run
 
     print_run(Run.load(run_dir), format_)
 
@@ -213,7 +214,7 @@ def compare(
     ] = None,
 ) -> None:
     """Put runs beside each other; seeds become a mean and a spread."""
-    from simsplit.printing import print_comparison
+    from simsplit.terminal.printing import print_comparison
 
     print_comparison(run_dirs, format_, figure, baseline)
 
@@ -229,7 +230,7 @@ def bench(
 ) -> None:
     """Measure the simulator against a plain PyTorch loop."""
     from simsplit.bench import benches
-    from simsplit.printing import print_table
+    from simsplit.terminal.printing import print_table
 
     for table, figures in benches(name, device=device, quick=quick, say=_say):
         if as_json:

@@ -5,8 +5,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from simsplit.console import Lines, Live, Pace, clock, figures, observer_for, opening, watching
 from simsplit.progress import Plan, Silent
+from simsplit.terminal.runs import (
+    Lines,
+    Live,
+    Pace,
+    clock,
+    figures,
+    observer_for,
+    opening,
+    watching,
+)
 
 PLAN = Plan(
     Path("runs/x"), "x", rounds=10, done=0, clients=3, samples=1234, memory="1 GiB", engine="inline"

@@ -22,7 +22,7 @@ from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
 from simsplit.progress import Silent, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, parse
-from simsplit.sweep_plan import default_jobs, opened, sweep_directory, unfinished
+from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,16 @@ import json
 import pytest
 from builders import TINY, StopAt
 
-from simsplit import experiment, sweep_plan
+from simsplit import experiment
 from simsplit.errors import RunError
 from simsplit.plugins import methods_of
 from simsplit.progress import SilentSweep
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import dump, merge
+from simsplit.sweep import plan
 from simsplit.sweep import run_sweep as run_in_jobs
-from simsplit.sweep_plan import default_jobs, sweep_directory
+from simsplit.sweep.plan import default_jobs, sweep_directory
 
 SGD = {"kind": "sgd", "lr": 0.1}
 SMALL = merge(TINY, {"name": "small", "train": {"client": SGD, "server": SGD}})
@@ -237,7 +238,7 @@ def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
 )  # fmt: skip
 def test_cells_at_a_time_by_default(swept, monkeypatch, threads, processors, jobs):
     sweep = swept({"zip": {"threads": threads, "seed": list(range(len(threads)))}})
-    monkeypatch.setattr(sweep_plan, "_processors", lambda: processors)
+    monkeypatch.setattr(plan, "_processors", lambda: processors)
     assert default_jobs(sweep) == jobs
 
 

@@ -16,9 +16,9 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from simsplit.console import clock
 from simsplit.progress import SilentSweep, SweepObserver
 from simsplit.results import RunProgress, progress_of
+from simsplit.terminal.runs import clock
 
 _URGENT = ("running", "failed", "waiting", "finished", "kept")
 """Which cells to show first where there is no room for all."""
