@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler, Assembly, CrewRecipe
+from simsplit.assembly.sizing import estimate
 from simsplit.data import Prepared, prepare
 from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, RunFailedError, ScenarioError
@@ -117,7 +118,8 @@ class Experiment:
         self.data = data or prepare(scenario.data, scenario.clients.count, scenario.seed)
         scenario.shapes(self.data.info)
         assembler = Assembler(scenario, self.data, self.device)
-        self.estimate = assembler.estimate(0 if hosts is None else len(hosts))
+        num_hosts = 0 if hosts is None else len(hosts)
+        self.estimate = estimate(assembler.owners, self.data, num_hosts)
         refuse_if_too_large(self.estimate, self.device)
         self.parts = self._assemble(assembler)
         self.progress = Progress()

@@ -42,14 +42,13 @@ def num_hosts(engine: HostsConfig, clients: int, processors: int | None = None) 
 
 def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
     """Why hosts would only cost time, or None where they can save some."""
-    shares = scenario.clients.heads == "shared" or scenario.clients.shares_tail
     reasons = {
         "Ray is not installed": find_spec("ray") is None,
         "a GPU is shared best within one process": scenario.device != "cpu",
         "there is one client": scenario.clients.count < 2,
         "there is room for one host": hosts < 2,
         "what clients share goes from one to the next, so none can work ahead": (
-            scenario.aggregation.kind == "none" and shares
+            scenario.aggregation.kind == "none" and scenario.shares
         ),
         "steps as they come are played one after another": scenario.schedule.kind == "asynchronous",
     }

@@ -31,7 +31,7 @@ class PlainLoop:
     """What one would write by hand."""
 
     def __init__(self, assembler: Assembler, feeds: dict[ClientId, Feed]) -> None:
-        model, cut = assembler.joint()
+        model, cut = assembler.owners.joint()
         self.net = nn.Sequential(model.head, AtTheCut(*cut), model.trunk, model.tail)
         self.net.train()
         self.optimizer = assembler.scenario.train.server.build(self.net.parameters())

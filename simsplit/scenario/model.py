@@ -179,10 +179,7 @@ class Scenario(Config):
 
     def _refuse_rounds_that_cannot_be(self) -> None:
         """Axes that are free of each other, but for these."""
-        schedule, aggregation = self.schedule.kind, self.aggregation.kind
-        shares = self.clients.heads == "shared" or (
-            self.clients.shares_tail and self.topology == "u_shaped"
-        )
+        schedule, aggregation, shares = self.schedule.kind, self.aggregation.kind, self.shares
         if schedule in ("parallel", "asynchronous") and aggregation == "none" and shares:
             raise ScenarioError(
                 "aggregation",
@@ -233,6 +230,12 @@ class Scenario(Config):
         field = ".".join(("train", side, *cures[:1]))
         got = shown(changed[cures[0]] if cures else changed)
         raise ScenarioError(field, f"got {got}; {refusal}")
+
+    @property
+    def shares(self) -> bool:
+        """Whether clients share anything, by handing it round or by averaging."""
+        tail = self.clients.shares_tail and self.topology == "u_shaped"
+        return self.clients.heads == "shared" or tail
 
     @property
     def splits(self) -> tuple[Literal["test", "validation"], ...]:

@@ -9,7 +9,7 @@ import torch
 from builders import scenario
 from torch import nn
 
-from simsplit.assembly import Assembler
+from simsplit.assembly import Assembler, sizing
 from simsplit.data import DataInfo, Prepared, Samples, prepare
 from simsplit.errors import ScenarioError
 from simsplit.preflight import (
@@ -30,7 +30,8 @@ BUFFERS = 4 * 2 * 20 + 8  # running mean and variance, and the count of batches
 def estimate(count: int, **changes: Any) -> Estimate:
     clients = {"count": count} | changes.pop("clients", {})
     given = scenario(clients=clients, model={"cut": "l2h"}, **changes)
-    return Assembler(given, prepare(given.data, count, given.seed), CPU).estimate()
+    data = prepare(given.data, count, given.seed)
+    return sizing.estimate(Assembler(given, data, CPU).owners, data)
 
 
 def test_trained_bytes_of_a_linear_layer() -> None:
@@ -83,7 +84,7 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
     info = DataInfo((3, 32, 32), 10)
     data = Prepared("few", info, few, None, None, few, rows, (0.5,) * 3, (0.5,) * 3)
     started = time.perf_counter()
-    needed = Assembler(given, data, CPU).estimate()
+    needed = sizing.estimate(Assembler(given, data, CPU).owners, data)
     # the stem and one block, and the last layer: about 1.3 MB of weights, gradients and moments
     stem, block, tail = 3 * 64 * 49 + 2 * 64, 2 * (64 * 64 * 9 + 2 * 64), 512 * 10 + 10
     buffers = 3 * (2 * 64 * 4 + 8)

@@ -1,0 +1,5 @@
+"""The live parts of a run: who owns what, how its rounds go, what it will take."""
+
+from simsplit.assembly.assembler import Assembler, Assembly, CrewRecipe
+
+__all__ = ["Assembler", "Assembly", "CrewRecipe"]

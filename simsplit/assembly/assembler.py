@@ -1,0 +1,199 @@
+"""From a scenario and its data to live parts: clients, server, wire, course, evaluator."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from simsplit.assembly.courses import clock_for, course_for, federation_for, pace_for
+from simsplit.assembly.ownership import Ownership
+from simsplit.assembly.sizing import flops_of
+from simsplit.data import Prepared
+from simsplit.data.batches import Batcher
+from simsplit.data.samples import Samples
+from simsplit.engine.pool import Crew, InlinePool, Pool
+from simsplit.evaluation import Evaluator
+from simsplit.network.clock import Flops
+from simsplit.network.timing import Clock
+from simsplit.packets import ClientId
+from simsplit.parties.client import Client
+from simsplit.parties.feed import Exam, Feed
+from simsplit.parties.precision import autocast_for
+from simsplit.parties.server import Server
+from simsplit.scenario import Scenario
+from simsplit.schedules.aggregation import SplitFedV1
+from simsplit.schedules.copies import TrunkCopies
+from simsplit.schedules.courses import Course
+from simsplit.schedules.exchange import EXCHANGES, Exchange
+from simsplit.schedules.federation import Federation
+from simsplit.seeds import seed_for
+from simsplit.wire import Wire
+
+
+@dataclass
+class Assembly:
+    """The live parts of a run."""
+
+    pool: Pool
+    server: Server
+    wire: Wire
+    exchange: Exchange
+    federation: Federation | None
+    course: Course
+    evaluator: Evaluator
+    clients: range
+
+
+@dataclass(frozen=True)
+class CrewRecipe:
+    """All that another process needs to build some of a run's clients; it travels there."""
+
+    scenario: Scenario
+    data: Prepared
+    device: str
+
+    @classmethod
+    def of(cls, scenario: Scenario, data: Prepared, device: str) -> "CrewRecipe":
+        """Without the class that plugins made of Scenario, which no other process could import."""
+        values = {name: getattr(scenario, name) for name in Scenario.model_fields}
+        return cls(Scenario.model_construct(**values), data, device)
+
+    def build(self, numbers: Sequence[ClientId]) -> Crew:
+        """These clients, as they are before training."""
+        assembler = Assembler(self.scenario, self.data, torch.device(self.device))
+        crew = assembler.crew(numbers)
+        if self.scenario.aggregation.kind == "splitfed_v1":
+            exchange = assembler.exchange(InlinePool(crew))
+            crew.workshop = assembler.workshop(exchange)
+        return crew
+
+
+class Assembler:
+    """Builds the parts of one run, step by step."""
+
+    def __init__(self, scenario: Scenario, data: Prepared, device: torch.device) -> None:
+        self.scenario, self.data, self.device = scenario, data, device
+        self.clients = range(scenario.clients.count)
+        self.autocast = autocast_for(scenario.train.precision, device)
+        self.owners = Ownership(scenario, data.info, device)
+
+    @cached_property
+    def flops(self) -> Flops:
+        """What one sample's forward pass takes in each segment."""
+        return flops_of(self.owners)
+
+    @cached_property
+    def clock(self) -> Clock | None:
+        """Simulated time, if the scenario names a network."""
+        return clock_for(self.scenario, self.flops) if self.scenario.network else None
+
+    def assemble(self, pool: Pool | None = None) -> Assembly:
+        """The live parts, around clients that live in `pool`, or here."""
+        crew = self.crew(self.clients) if pool is None else Crew({})
+        pool = pool or InlinePool(crew)
+        exchange = self.exchange(pool)
+        if isinstance(self.scenario.aggregation, SplitFedV1):
+            crew.workshop = self.workshop(exchange)
+        federation = federation_for(exchange, self.owners)
+        return Assembly(
+            pool,
+            exchange.server,
+            exchange.wire,
+            exchange,
+            federation,
+            course_for(self.scenario, exchange, federation, self.clock),
+            self._evaluator(exchange),
+            self.clients,
+        )
+
+    def exchange(self, pool: Pool) -> Exchange:
+        """A server, a wire, and the choreography between them and the pool's clients."""
+        return EXCHANGES[self.scenario.topology](pool, self._server(), Wire())
+
+    def workshop(self, exchange: Exchange) -> TrunkCopies:
+        """Where clients train against copies of the trunk: the exchange's server."""
+        config = self.scenario.aggregation
+        assert isinstance(config, SplitFedV1), "made for no other"
+        pace = pace_for(self.scenario, exchange, self.clock)
+        return TrunkCopies(exchange, pace, keep_moments=config.moments == "keep")
+
+    def crew(self, numbers: Sequence[ClientId]) -> Crew:
+        """Some of the clients."""
+        data, scenario = self.data, self.scenario
+        private = self._batcher(data.train, augment=True)
+        public = None if data.auxiliary is None else self._batcher(data.auxiliary, augment=True)
+        everything = torch.arange(0 if data.auxiliary is None else len(data.auxiliary))
+        exams: dict[str, Exam] = {split: self._exam(split) for split in scenario.splits}
+        made = {}
+        for number in numbers:
+            part = torch.as_tensor(data.parts[number])
+            feeds = {"private": self._feed(private, part, number)}
+            if public is not None:
+                feeds["public"] = self._feed(public, everything, number)
+            made[number] = Client(
+                number,
+                self.owners.client_parts(number),
+                feeds,
+                exams,
+                self.owners.model.loss,
+                seed=seed_for(scenario.seed, "client", number),
+                device=self.device,
+                autocast=self.autocast,
+            )
+        return Crew(made)
+
+    def _evaluator(self, exchange: Exchange) -> Evaluator:
+        splits = {split: self._samples(split).labels for split in self.scenario.splits}
+        own_models = self.scenario.clients.heads == "per_client"
+        return Evaluator(
+            self.scenario.evaluate,
+            exchange,
+            splits,
+            self.clients if own_models else None,
+            self.scenario.seed,
+        )
+
+    def _server(self) -> Server:
+        owners = self.owners
+        return Server(
+            owners.model.trunk,
+            owners.model.tail if owners.vanilla else None,
+            owners.server_stack,
+            owners.server_learner(),
+            owners.model.loss,
+            seed=seed_for(self.scenario.seed, "server"),
+            device=self.device,
+            autocast=self.autocast,
+        )
+
+    def _feed(self, batcher: Batcher, part: torch.Tensor, number: ClientId) -> Feed:
+        train = self.scenario.train
+        return Feed(
+            batcher,
+            part,
+            batch_size=train.batch_size,
+            seed=self.scenario.seed,
+            client=number,
+            drop_last=train.drop_last,
+        )
+
+    def _batcher(self, samples: Samples, *, augment: bool) -> Batcher:
+        return Batcher(
+            samples,
+            mean=self.data.mean,
+            std=self.data.std,
+            augment=self.scenario.data.augment if augment else (),
+            device=self.device,
+            channels_last=self.scenario.train.channels_last,
+        )
+
+    def _exam(self, split: str) -> Exam:
+        samples = self._samples(split)
+        batcher = self._batcher(samples, augment=False)
+        return Exam(batcher, len(samples), self.scenario.evaluate.batch_size)
+
+    def _samples(self, split: str) -> Samples:
+        samples = self.data.test if split == "test" else self.data.validation
+        assert samples is not None, "scenario.splits names only splits that exist"
+        return samples

@@ -1,0 +1,79 @@
+"""Which course a scenario's rounds take, and what they need: averages, deadlines, a clock."""
+
+from simsplit.assembly.ownership import Ownership
+from simsplit.network.clock import Flops, order_of
+from simsplit.network.timing import Clock
+from simsplit.parties.learner import Learner
+from simsplit.scenario import Scenario
+from simsplit.schedules.aggregation import Fused, NoAggregation, SplitFedV1
+from simsplit.schedules.asynchronous import AsTheyCome
+from simsplit.schedules.averaging import Averager
+from simsplit.schedules.config import AsynchronousConfig, LapsConfig
+from simsplit.schedules.courses import Apart, Course, InTurn, Together
+from simsplit.schedules.exchange import Exchange
+from simsplit.schedules.federation import Federation
+from simsplit.schedules.pace import Pace
+
+
+def course_for(
+    scenario: Scenario, exchange: Exchange, federation: Federation | None, clock: Clock | None
+) -> Course:
+    """How this scenario's rounds go."""
+    schedule, aggregation = scenario.schedule, scenario.aggregation
+    pace = pace_for(scenario, exchange, clock)
+    if isinstance(aggregation, SplitFedV1):
+        return Apart(exchange, pace, federation)
+    if isinstance(schedule, AsynchronousConfig):
+        assert clock is not None, "a scenario without network is refused"
+        return AsTheyCome(exchange, pace, federation, clock, schedule.max_ahead)
+    if isinstance(aggregation, Fused):
+        assert isinstance(schedule, LapsConfig), "fused with another schedule is refused"
+        return Together(exchange, pace, federation, schedule)
+    hands_over = federation is None and scenario.shares
+    return InTurn(exchange, pace, federation, schedule, hands_over=hands_over)
+
+
+def federation_for(exchange: Exchange, owners: Ownership) -> Federation | None:
+    """The averages that a scenario asks for."""
+    config = owners.scenario.aggregation
+    if isinstance(config, NoAggregation):
+        return None
+    shared = owners.shared_modules()
+
+    def averager(learner: Learner | None) -> Averager | None:
+        if learner is None:
+            return None
+        where = "aggregation.strategy"
+        return config.strategy.build(learner.weights(), where, learner.buffers)
+
+    return Federation(
+        exchange.pool,
+        exchange.server,
+        exchange.wire,
+        shared=averager(owners.client_learner(shared) if shared else None),
+        trunk=averager(exchange.server.learner if isinstance(config, SplitFedV1) else None),
+    )
+
+
+def pace_for(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> Pace:
+    """Who is late; it watches the wire only where there is a deadline."""
+    cohort = scenario.cohort
+    pace = Pace(clock, deadline_s=cohort.deadline_s, skips=cohort.late == "skip")
+    if cohort.deadline_s is not None:
+        exchange.wire.taps.append(pace)
+    return pace
+
+
+def clock_for(scenario: Scenario, flops: Flops) -> Clock:
+    """Simulated time on the network that the scenario names."""
+    assert scenario.network is not None, "asked for where there is one"
+    schedule = scenario.schedule
+    bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
+    return Clock(
+        order_of(schedule.kind, scenario.aggregation.kind),
+        scenario.topology,
+        scenario.network.rates(scenario.clients.count, scenario.seed),
+        scenario.network.server,
+        flops,
+        bound,
+    )

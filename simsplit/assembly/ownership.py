@@ -1,0 +1,134 @@
+"""Who owns what: which segments clients share, whose the tail is, which stream each one draws from.
+
+Decided here and nowhere else. A client's streams depend on its number alone, so it is the same
+whether ten or a hundred others exist, and wherever it is built.
+"""
+
+import copy
+
+import torch
+from torch import nn
+
+from simsplit.data import DataInfo
+from simsplit.methods.base import Side
+from simsplit.methods.stack import Stack, build_stack
+from simsplit.models.fresh import Shape
+from simsplit.models.split import SplitModel
+from simsplit.packets import ClientId
+from simsplit.parties.client import ClientParts
+from simsplit.parties.learner import Learner
+from simsplit.scenario import Scenario
+from simsplit.seeds import seed_for
+
+
+class Ownership:
+    """A scenario's modules, and the learners that own them."""
+
+    def __init__(self, scenario: Scenario, info: DataInfo, device: torch.device) -> None:
+        self.scenario, self.info, self.device = scenario, info, device
+        self.vanilla = scenario.topology == "vanilla"
+        self.averages = scenario.aggregation.kind != "none"
+        self.model: SplitModel = self._fresh_model()
+        self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
+        self.server_stack = self._stack("server", seed_for(scenario.seed, "server"))
+        self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
+        """The clients' common half of the methods, or the pattern of each one's own."""
+        self._common: Learner | None = None
+
+    def client_parts(self, number: ClientId) -> ClientParts:
+        """A client's modules and learners: its own, handed from one to the next, or averaged."""
+        shared, own = self.shared_modules(), {}
+        if self.averages:
+            shared = {name: copy.deepcopy(module) for name, module in shared.items()}
+        stack = self.client_stack
+        if self.scenario.clients.heads == "per_client":
+            stack = self._stack("client", seed_for(self.scenario.seed, "client", number))
+            own = {"head": self._own("head", number)}
+            if not self.vanilla and "tail" not in shared:
+                own["tail"] = self._own("tail", number)
+            own["method"] = stack.modules
+        elif self.averages:
+            stack = self._stack("client", seed_for(self.scenario.seed, "client"))
+            shared["method"] = stack.modules
+        modules = {**shared, **own}
+        learners = [self.client_learner(own)] if own else []
+        travel = not self.averages and self.scenario.clients.handover == "state"
+        common = self._common_learner(shared, travel=travel) if shared else None
+        return ClientParts(
+            modules["head"],
+            modules.get("tail"),
+            stack,
+            (*learners, *([common] if common else [])),
+            common,
+            travel,
+        )
+
+    def _common_learner(self, modules: dict[str, nn.Module], *, travel: bool) -> Learner:
+        """The learner of what is shared: one and the same for all, where its moments travel."""
+        if not travel:
+            return self.client_learner(modules)
+        if self._common is None:
+            self._common = self.client_learner(modules)
+        return self._common
+
+    def client_learner(self, modules: dict[str, nn.Module]) -> Learner:
+        """A learner as clients have them."""
+        train = self.scenario.train
+        return Learner(modules, train.client, train.clip_norm)
+
+    def shared_modules(self) -> dict[str, nn.Module]:
+        """What clients share, as it is before training."""
+        tail = {} if self.vanilla else {"tail": self.model.tail}
+        if self.scenario.clients.heads == "shared":
+            return {"head": self.model.head, **tail, "method": self.client_stack.modules}
+        return tail if self.scenario.clients.shares_tail else {}
+
+    def _own(self, segment: str, number: ClientId) -> nn.Module:
+        """A client's own head or tail, from the common start or from its own stream."""
+        if self.scenario.clients.start == "same":
+            return copy.deepcopy(self.model.head if segment == "head" else self.model.tail)
+        model = self.scenario.model
+        build = model.build_head if segment == "head" else model.build_tail
+        shape, classes = self.info.shape, self.info.classes
+        return self._placed(build(shape, classes, self.scenario.seed, ("client", number)))
+
+    def owned_modules(self) -> list[nn.Module]:
+        """The client modules of which each client has its own."""
+        if self.scenario.clients.heads == "shared":
+            return []
+        tail = [] if self.vanilla or self.scenario.clients.shares_tail else [self.model.tail]
+        return [self.model.head, *tail, *self.client_stack.modules.values()]
+
+    def server_modules(self) -> dict[str, nn.Module]:
+        """What the server owns."""
+        tail = {"tail": self.model.tail} if self.vanilla else {}
+        return {"trunk": self.model.trunk, **tail, "method": self.server_stack.modules}
+
+    def server_learner(self) -> Learner:
+        """The server's learner."""
+        train = self.scenario.train
+        return Learner(self.server_modules(), train.server, train.clip_norm)
+
+    def joint(self) -> tuple[SplitModel, tuple[Stack, Stack]]:
+        """A second copy of the same model and of both sides' methods, for whoever compares."""
+        client = self._stack("client", seed_for(self.scenario.seed, "client"))
+        server = self._stack("server", seed_for(self.scenario.seed, "server"))
+        client.hear(server.announce())
+        return self._fresh_model(), (client, server)
+
+    def _fresh_model(self) -> SplitModel:
+        model = self.scenario.model.build(self.info.shape, self.info.classes, self.scenario.seed)
+        for part in (model.head, model.trunk, model.tail):
+            self._placed(part)
+        return model
+
+    def _stack(self, side: Side, seed: int) -> Stack:
+        stack = build_stack(self.scenario.method, side, self.shapes, seed, self.device)
+        stack.modules.to(self.device)
+        return stack
+
+    def _placed(self, module: nn.Module) -> nn.Module:
+        module = module.to(self.device)
+        if self.scenario.train.channels_last:
+            module = module.to(memory_format=torch.channels_last)
+        return module

@@ -1,0 +1,90 @@
+"""What a run will take, measured on its own modules before it starts: arithmetic and memory."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from simsplit.assembly.ownership import Ownership
+from simsplit.data import Prepared
+from simsplit.methods.base import Step
+from simsplit.network.clock import Flops
+from simsplit.network.flops import count_flops
+from simsplit.preflight import (
+    RUNTIME,
+    Estimate,
+    activation_bytes,
+    trained_bytes,
+    weights_bytes,
+)
+from simsplit.schedules.aggregation import SplitFedV1
+
+FEW = 2
+"""Samples to measure on: one alone is no batch to a normalising layer."""
+
+
+def flops_of(owners: Ownership) -> Flops:
+    """What one sample's forward pass takes in each segment, methods included."""
+    model, client, server = owners.model, owners.client_stack, owners.server_stack
+    step = Step(0, 0, 0, owners.scenario.seed, training=False)
+    client.hear(server.announce())
+    parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
+    x = _images(owners)
+    with torch.no_grad(), _in_inference(parts):
+        head, z = count_flops(lambda: client.encode(model.head(x), step))
+        trunk, u = count_flops(lambda: server.encode(model.trunk(server.lift(z, step)), step))
+        tail, _ = count_flops(lambda: model.tail(u if owners.vanilla else client.lift(u, step)))
+    return Flops(head / FEW, trunk / FEW, tail / FEW)
+
+
+def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
+    """Memory by purpose, of all processes, before clients are made."""
+    scenario = owners.scenario
+    train, count = scenario.train, scenario.clients.count
+    shared = list(owners.shared_modules().values())
+    server = list(owners.server_modules().values())
+    per_client = trained_bytes(owners.owned_modules(), train.client.slots)
+    if owners.averages:
+        per_client += trained_bytes(shared, train.client.slots)
+    elif scenario.clients.handover == "weights":
+        per_client += weights_bytes(shared) * train.client.slots
+    copies = 0
+    if isinstance(scenario.aggregation, SplitFedV1):
+        kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
+        copies = weights_bytes(server) * (1 + kept)  # what a round gives back, and moments
+    return Estimate(
+        {
+            "clients' own parts": per_client * count,
+            "shared head and tail": trained_bytes(shared, train.client.slots),
+            "server": trained_bytes(server, train.server.slots),
+            "trunk copies": copies * count,
+            "activations of a step": _activations(owners),
+            "images": data.nbytes,
+            "Python and torch": RUNTIME * (1 + hosts),
+        }
+    )
+
+
+def _activations(owners: Ownership) -> int:
+    model, images = owners.model, _images(owners)
+    layers = nn.Sequential(model.head, model.trunk, model.tail)
+    kept = activation_bytes(lambda: copy.deepcopy(layers)(images))
+    weights = sum(p.nbytes for p in layers.parameters())
+    return max(0, kept - weights) // FEW * owners.scenario.train.batch_size
+
+
+def _images(owners: Ownership) -> torch.Tensor:
+    return torch.zeros(FEW, *owners.info.shape, device=owners.device)
+
+
+@contextmanager
+def _in_inference(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """A context in which modules neither learn nor keep statistics."""
+    before = [module.training for module in modules]
+    for module in modules:
+        module.eval()
+    yield
+    for module, training in zip(modules, before, strict=True):
+        module.train(training)
