@@ -246,8 +246,9 @@ class Experiment:
         self.parts.server.enter(phase, factor)
         self.parts.pool.call("enter", dict.fromkeys(self.clients, (phase, factor)))
         scenario, order = self.scenario, self.scenario.schedule.order
-        steps = scenario.schedule.local(self._steps_per_epoch(phase))
-        chosen, drops = choose(scenario.cohort, order, steps, number, scenario.seed)
+        batches = self._steps_per_epoch(phase)
+        steps = scenario.schedule.local(batches)
+        chosen, drops = choose(scenario.cohort, order, steps, batches, number, scenario.seed)
         return Lineup(number, phase, factor, chosen, drops)
 
     def _evaluate(

@@ -65,6 +65,8 @@ class Job:
     lr_factor: float
     drops: bool = False
     """Whether the client drops out at the last of these steps."""
+    spent_s: float = 0.0
+    """Simulated seconds of its own that the client has spent in the round before these steps."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class CohortConfig(Config):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Part of the clients that are asked in each round; at least one is."""
     sampling: Literal["uniform", "weighted"] = "uniform"
-    """Drawn with equal chances, or with chances in proportion to a client's batches."""
+    """Drawn with equal chances, or in proportion to the batches of a pass over a client's data."""
     dropout: float = Field(default=0.0, ge=0, le=1)
     """Chance that a client drops out in the middle of one of its steps, for the rest of the round.
     That step leaves no trace in the trunk; the client's share of an average is lost."""
@@ -81,16 +81,20 @@ def choose(
     config: CohortConfig,
     order: Literal["number", "random"],
     steps: Mapping[ClientId, int],
+    batches: Mapping[ClientId, int],
     round_number: int,
     seed: int,
 ) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
-    """Steps of those who take part, in their order, and those who drop out at their last one."""
+    """Steps of those who take part, in their order, and those who drop out at their last one.
+
+    `batches` are those of a pass over each client's data, whatever the steps of a round.
+    """
     able = [
         client
         for client, count in steps.items()
         if count and _open(config, client, round_number, seed)
     ]
-    chosen = _drawn(config, able, steps, round_number, seed)
+    chosen = _drawn(config, able, batches, round_number, seed)
     if order == "random":
         numpy_rng_for(seed, "order", round_number).shuffle(chosen)
     taken = {client: steps[client] for client in chosen}
@@ -109,17 +113,17 @@ def _open(config: CohortConfig, client: ClientId, round_number: int, seed: int) 
 def _drawn(
     config: CohortConfig,
     able: Sequence[ClientId],
-    steps: Mapping[ClientId, int],
+    batches: Mapping[ClientId, int],
     round_number: int,
     seed: int,
 ) -> list[ClientId]:
     """So many of those who are able, by number."""
-    wanted = max(1, round(config.fraction * len(steps)))
+    wanted = max(1, round(config.fraction * len(batches)))
     if wanted >= len(able):
         return list(able)
     rng = numpy_rng_for(seed, "cohort", round_number)
     chances = None
     if config.sampling == "weighted":
-        total = sum(steps[client] for client in able)
-        chances = [steps[client] / total for client in able]
+        total = sum(batches[client] for client in able)
+        chances = [batches[client] / total for client in able]
     return sorted(int(c) for c in rng.choice(able, wanted, replace=False, p=chances))

@@ -30,7 +30,7 @@ class TrunkCopies:
         exchange.server.enter(job.phase, job.lr_factor)
         learner.forget_moments()
         learner.take({**trunk, **self._moments.get(client, {})})
-        self.pace.restart()
+        self.pace.restart({client: job.spent_s})
         for step in range(job.steps):
             if self.pace.stops(client):
                 break

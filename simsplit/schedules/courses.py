@@ -140,7 +140,14 @@ class Apart(Course):
         assert self.federation is not None, "copies of a trunk are there to be averaged"
         assert self.federation.trunk is not None, "copies of a trunk are there to be averaged"
         jobs = {
-            client: Job(lineup.round, steps, lineup.phase, lineup.lr_factor, client in lineup.drops)
+            client: Job(
+                lineup.round,
+                steps,
+                lineup.phase,
+                lineup.lr_factor,
+                client in lineup.drops,
+                self.pace.spent_s[client],
+            )
             for client, steps in lineup.steps.items()
         }
         total, done = sum(lineup.steps.values()), 0

@@ -5,6 +5,7 @@ knows of a step it reads off the packets.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Packet
@@ -21,9 +22,10 @@ class Pace:
         """Whether who is late stops."""
         self.spent_s: dict[ClientId, float] = defaultdict(float)
 
-    def restart(self) -> None:
-        """A round begins."""
+    def restart(self, spent_s: Mapping[ClientId, float] | None = None) -> None:
+        """A round begins; `spent_s` is what of it was observed elsewhere."""
         self.spent_s.clear()
+        self.spent_s.update(spent_s or {})
 
     def late(self, client: ClientId) -> bool:
         """Whether a client is past the deadline."""

@@ -49,7 +49,8 @@ def figures(row: dict[str, object]) -> str:
         value = row.get(f"{split}_accuracy")
         if isinstance(value, float):
             words.append(f"{split} accuracy {value:.1%}")
-    words.append(f"loss {row['train_loss']:.4f}")
+    trained = "train_loss" in row  # not where all dropped out, or none could be reached
+    words.append(f"loss {row['train_loss']:.4f}" if trained else "nobody trained")
     words.append(f"{size(float(str(row['bytes_total'])))} sent")
     return "  ".join(words)
 

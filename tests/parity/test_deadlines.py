@@ -1,0 +1,153 @@
+"""Who is late, when it stops, and what then becomes of its work; by hand, in simulated seconds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plain_loops import (
+    Weights,
+    assert_equal,
+    batch,
+    begun,
+    nets_on_one_trunk,
+    trained,
+    weights_of,
+)
+
+from simsplit.experiment import Experiment
+from simsplit.network import LINKS
+from simsplit.packets import ClientId
+from simsplit.results import Run
+
+SIZES = (24, 24)
+STEPS = 3
+ROWS = 8
+CUT, FEATURES, LABEL = 4 * 20 * 12 * 12, 4 * 512, 8
+"""Bytes of a sample on the legs."""
+LAN = LINKS["lan"]
+NETWORK = {"device": {"edge": 1, "gpu": 1}, "link": "lan"}
+CASES: dict[str, dict[str, Any]] = {
+    "none": {"clients": {"heads": "per_client"}},
+    "none, in turn": {"schedule": {"kind": "round_robin"}, "clients": {"heads": "per_client"}},
+    "none, vanilla": {"clients": {"heads": "per_client"}, "topology": "vanilla"},
+    "asynchronous": {"schedule": {"kind": "asynchronous"}, "clients": {"heads": "per_client"}},
+    "v1": {"aggregation": "splitfed_v1"},
+    "v1, vanilla": {"aggregation": "splitfed_v1", "topology": "vanilla"},
+    "v2": {"aggregation": "splitfed_v2"},
+    "fused": {"aggregation": "fused"},
+}
+
+
+def fields(changes: dict[str, Any], deadline_s: float | None, late: str = "skip") -> dict[str, Any]:
+    schedule = {"kind": "parallel", "rounds": 1} | changes.get("schedule", {})
+    cohort = {"deadline_s": deadline_s, "late": late}
+    return changes | {"schedule": schedule, "cohort": cohort, "network": NETWORK, "seed": 5}
+
+
+def own_s(run: Experiment, client: ClientId) -> tuple[float, float]:
+    """What a client spends before its first step and on each, from its rates and its bytes."""
+    vanilla = run.scenario.topology == "vanilla"
+    latency_s, up_s, down_s = LAN.latency_ms / 1e3, 8e-6 / LAN.up_mbps, 8e-6 / LAN.down_mbps
+    if vanilla:  # smashed data and labels up as one message, a gradient down
+        messages, up, down = 2, CUT + LABEL, CUT
+        operations = 3 * run.flops.head
+    else:
+        messages, up, down = 4, CUT + FEATURES, CUT + FEATURES
+        operations = 3 * (run.flops.head + run.flops.tail)
+    step_s = messages * latency_s + ROWS * (up * up_s + down * down_s)
+    step_s += ROWS * operations / run.ledger.clock.rates[client].flops_per_s
+    federation = run.parts.federation
+    if federation is None or federation.shared is None:
+        return 0.0, step_s
+    nbytes = sum(tensor.nbytes for tensor in federation.shared.weights.values())
+    return latency_s + nbytes * down_s, step_s
+
+
+def slow_one(run: Experiment) -> ClientId:
+    rates = [rates.flops_per_s for rates in run.ledger.clock.rates]
+    assert max(rates) == 1000 * min(rates)
+    return rates.index(min(rates))
+
+
+def deadline(path: Path, changes: dict[str, Any], steps: float) -> tuple[float, ClientId]:
+    """When the slow client has taken so many steps; the fast one is through by then."""
+    run = begun(path, SIZES, **fields(changes, None))
+    slow = slow_one(run)
+    (before_s, step_s), (fast_before_s, fast_s) = own_s(run, slow), own_s(run, 1 - slow)
+    at = before_s + steps * step_s
+    assert fast_before_s + STEPS * fast_s < at
+    return at, slow
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "taken"),
+    [(case, 1.999, 2) for case in CASES] + [(case, 2.001, 3) for case in ("none", "v1")],
+)
+def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
+    case: str, steps: float, taken: int, tmp_path: Path
+) -> None:
+    at, slow = deadline(tmp_path / "timed", CASES[case], steps)
+    found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES[case], at)).path)
+    clients = found.clients.set_index("client")
+    assert clients["steps"].to_dict() == {slow: taken, 1 - slow: STEPS}
+    assert clients["late"].to_dict() == {slow: 1, 1 - slow: 0}
+    assert found.rounds["late"].tolist() == [1]
+
+
+def test_nobody_is_late_who_is_through_in_time(tmp_path: Path) -> None:
+    at, _ = deadline(tmp_path / "timed", CASES["v1"], STEPS + 0.001)
+    found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)
+    assert found.clients["late"].tolist() == [0, 0]
+
+
+def settled(run: Experiment) -> Weights:
+    run.parts.federation.settle(run.clients)
+    return weights_of(run)
+
+
+def laps(steps: dict[ClientId, int]) -> list[tuple[ClientId, int]]:
+    """(client, number of its batch), as clients take turns."""
+    return [(c, lap) for lap in range(STEPS) for c in (0, 1) if lap < steps[c]]
+
+
+def test_under_v1_a_stragglers_copy_is_left_out(tmp_path: Path) -> None:
+    at, slow = deadline(tmp_path / "timed", CASES["v1"], 1.5)
+    run = trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at))
+    (each, *_) = nets_on_one_trunk(run)
+    for number in range(STEPS):
+        each.step(batch(run, 1 - slow, number))
+    assert_equal(settled(run), each.weights())
+
+
+def test_under_v2_a_stragglers_head_is_left_out_and_its_trunk_steps_are_not(
+    tmp_path: Path,
+) -> None:
+    at, slow = deadline(tmp_path / "timed", CASES["v2"], 1.5)
+    run = trained(tmp_path / "run", SIZES, **fields(CASES["v2"], at))
+    nets = nets_on_one_trunk(run)
+    for client, number in laps({slow: 2, 1 - slow: STEPS}):
+        nets[client].step(batch(run, client, number))
+    assert_equal(settled(run), nets[1 - slow].weights())
+
+
+@pytest.mark.parametrize("case", ["v1", "v2", "fused", "asynchronous"])
+def test_awaited_a_straggler_counts_as_if_there_were_no_deadline(case: str, tmp_path: Path) -> None:
+    at, slow = deadline(tmp_path / "timed", CASES[case], 1.5)
+    awaited = trained(tmp_path / "late", SIZES, **fields(CASES[case], at, "await"))
+    whole = trained(tmp_path / "whole", SIZES, **fields(CASES[case], None))
+    assert_equal(weights_of(awaited), weights_of(whole))
+    late = Run.load(awaited.path).clients.set_index("client")
+    assert late["late"].to_dict() == {slow: 1, 1 - slow: 0}
+    assert late["steps"].to_dict() == {0: STEPS, 1: STEPS}
+
+
+@pytest.mark.parametrize("case", ["v1", "v2", "fused"])
+def test_where_everybody_is_late_averages_stay_what_they_were(case: str, tmp_path: Path) -> None:
+    """Here they are before their first step: what they share takes too long to arrive."""
+    run = begun(tmp_path / "run", SIZES, **fields(CASES[case], 1e-9))
+    before = {name: tensor.clone() for name, tensor in weights_of(run).items()}
+    run.run(resume=False)
+    found = Run.load(run.path)
+    assert found.rounds["late"].tolist() == [2]
+    assert found.clients["steps"].tolist() == [0, 0]
+    assert_equal(settled(run), before)

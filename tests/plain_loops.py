@@ -1,0 +1,217 @@
+"""Plain PyTorch loops over the batches that a run's clients take: what a course must come to."""
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from builders import TINY, scenario
+from torch import Tensor, nn
+
+from simsplit.data import Prepared, prepare
+from simsplit.data.batches import Batch
+from simsplit.experiment import Experiment
+from simsplit.packets import ClientId, Packet
+from simsplit.progress import Silent
+from simsplit.results import Run
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+from simsplit.wire import Wire
+
+Weights = dict[str, Tensor]
+SEGMENTS = ("head", "trunk", "tail")
+SMALL: dict[str, Any] = {
+    "train": {"batch_size": 8},
+    "schedule": {"kind": "parallel", "rounds": 2},
+    "checkpoint": {"every": 0},
+    "evaluate": {"every": 0},
+}
+UNEQUAL = (21, 13, 6)
+"""Samples of three clients: 3, 2 and 1 batches of 8, none of them whole at the end."""
+
+
+@functools.cache
+def _digits() -> Prepared:
+    data = prepare(scenario().data, 1, TINY["seed"])
+    return replace(data, test=data.test.take(np.arange(20)))
+
+
+def begun(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
+    """A run that has not started, of clients with so many samples each."""
+    values = merge(merge(merge(TINY, SMALL), {"clients": {"count": len(sizes)}}), changes)
+    values["schedule"] = {"rounds": SMALL["schedule"]["rounds"], **values["schedule"]}
+    ends = np.cumsum(sizes)
+    rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return Experiment(parse(values), path, Silent(), replace(_digits(), parts=rows))
+
+
+def trained(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
+    """The same, run to its end."""
+    run = begun(path, sizes, **changes)
+    run.run(resume=False)
+    return run
+
+
+@dataclass
+class Net:
+    """The three segments, and an optimizer for each side."""
+
+    head: nn.Module
+    trunk: nn.Module
+    tail: nn.Module
+    client: torch.optim.Optimizer
+    server: torch.optim.Optimizer
+
+    def step(self, batch: Batch) -> float:
+        """One step of everything on the batch's mean loss, which is given back."""
+        loss = self.loss(self.trunk(self.head(batch.inputs)), batch)
+        loss.backward()
+        self.learn(self.client, self.server)
+        return loss.item()
+
+    def loss(self, features: Tensor, batch: Batch) -> Tensor:
+        return nn.functional.cross_entropy(self.tail(features), batch.labels)
+
+    def learn(self, *optimizers: torch.optim.Optimizer) -> None:
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def weights(self, segments: Sequence[str] = SEGMENTS) -> Weights:
+        """Live, under a run's names."""
+        return {
+            f"{segment}.{name}": tensor
+            for segment in segments
+            for name, tensor in getattr(self, segment).state_dict().items()
+        }
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy weights in; optimizers stay what they are."""
+        for name, tensor in self.weights().items():
+            if name in weights:
+                tensor.copy_(weights[name])
+
+
+def net(run: Experiment, served: Net | None = None) -> Net:
+    """The network as a run begins with it; `served`: one whose server's half it shares."""
+    given = run.scenario
+    model = given.model.build(run.data.info.shape, run.data.info.classes, given.seed)
+    vanilla = given.topology == "vanilla"
+    own, theirs = [model.head], [model.trunk]
+    (theirs if vanilla else own).append(model.tail)
+    client = given.train.client.build(_parameters(own))
+    if served is not None:
+        tail = served.tail if vanilla else model.tail
+        return Net(model.head, served.trunk, tail, client, served.server)
+    server = given.train.server.build(_parameters(theirs))
+    return Net(model.head, model.trunk, model.tail, client, server)
+
+
+def nets_on_one_trunk(run: Experiment) -> list[Net]:
+    """A net for each client, by number, all with the same server."""
+    first = net(run)
+    return [first, *(net(run, first) for _ in run.clients[1:])]
+
+
+def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
+    return [parameter for module in modules for parameter in module.parameters()]
+
+
+def batch(run: Experiment, client: ClientId, number: int) -> Batch:
+    """A client's batch `number`, from 0."""
+    found: Batch = run.parts.pool.ask(client, "feed", "private").batch(number)
+    return found
+
+
+def epoch(run: Experiment, client: ClientId, number: int) -> list[Batch]:
+    """All batches of a client's pass `number` over its data."""
+    steps = run.parts.pool.ask(client, "steps_per_epoch", "private")
+    return [batch(run, client, number * steps + each) for each in range(steps)]
+
+
+def averaged(parts: Sequence[tuple[Mapping[str, Tensor], int]]) -> Weights:
+    """The mean weighted by samples; integers rounded."""
+    total = sum(samples for _, samples in parts)
+    mean = {}
+    for name, first in parts[0][0].items():
+        exact = sum(weights[name].double() * samples for weights, samples in parts) / total
+        assert isinstance(exact, Tensor)
+        mean[name] = (exact if first.is_floating_point() else exact.round()).to(first.dtype)
+    return mean
+
+
+def moments(optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
+    """All tensors that optimizers keep, parameter by parameter."""
+    return [
+        value
+        for optimizer in optimizers
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor)
+    ]
+
+
+def weights_of(run: Experiment, client: ClientId = 0) -> Weights:
+    """A run's weights: the server's, and those that a client now trains with."""
+    state = run.parts.pool.ask(client, "state")
+    own = {name.removeprefix("own.0."): tensor for name, tensor in state.items()}
+    both = own | run.parts.pool.ask(client, "shared_state") | run.parts.server.learner.weights()
+    return {n: t.detach() for n, t in both.items() if n.split(".")[0] in (*SEGMENTS, "method")}
+
+
+@dataclass
+class _Training:
+    """A tap that keeps what training sends."""
+
+    wire: Wire
+    packets: list[Packet] = field(default_factory=list)
+
+    def observe(self, packet: Packet) -> None:
+        if self.wire.phase != "evaluate":
+            self.packets.append(packet)
+
+
+def watched(run: Experiment) -> list[Packet]:
+    """What crosses a run's wire in training, in order, as it is trained to its end."""
+    tap = _Training(run.parts.wire)
+    run.parts.wire.taps.append(tap)
+    run.run(resume=False)
+    return [packet for packet in tap.packets if packet.round]  # 0 is before training
+
+
+def train_round(run: Experiment, number: int) -> None:
+    """A round's training and averages, without its evaluation or its tables."""
+    run.parts.course.run(run._lineup(number), lambda done, total: None)
+
+
+def table(run: Experiment, name: str) -> str:
+    """A table as it was written."""
+    return (run.path / f"{name}.csv").read_text()
+
+
+def rounds_of(run: Experiment, columns: Sequence[str]) -> list[list[float]]:
+    """Columns of the `rounds` table."""
+    found: list[list[float]] = Run.load(run.path).rounds[list(columns)].to_numpy().tolist()
+    return found
+
+
+def figures(given: Scenario) -> list[str]:
+    """What training and evaluation come to, apart from bytes and times."""
+    return ["steps", "samples", "train_loss", "train_accuracy", *given.figures]
+
+
+def assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
+    """Bit for bit."""
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def assert_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
+    """But for the order in which floats are added."""
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,231 @@
+"""Who takes part: how many, how often, when they can be reached, and that others do not matter."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plain_loops import assert_equal, begun, trained, weights_of
+
+from simsplit.methods.base import Phase
+from simsplit.packets import ClientId
+from simsplit.results import Run
+from simsplit.schedules.cohort import AvailabilityConfig, CohortConfig, Lineup, choose
+
+TEN = dict.fromkeys(range(10), 4)
+ROUNDS = range(1, 1501)
+
+
+def chosen(
+    round_number: int = 1,
+    steps: Mapping[ClientId, int] = TEN,
+    *,
+    order: Any = "number",
+    seed: int = 0,
+    batches: Mapping[ClientId, int] | None = None,
+    **fields: Any,
+) -> list[ClientId]:
+    config = CohortConfig(**fields)
+    taken, _ = choose(config, order, steps, batches or steps, round_number, seed)
+    return list(taken)
+
+
+# how many
+
+
+@pytest.mark.parametrize(
+    ("fraction", "count", "size"),
+    [(1, 10, 10), (0.3, 10, 3), (0.25, 10, 2), (0.35, 10, 4), (0.01, 10, 1), (0.5, 3, 2)],
+)
+def test_a_fraction_of_all_clients_and_at_least_one(
+    fraction: float, count: int, size: int
+) -> None:
+    steps = dict.fromkeys(range(count), 1)
+    assert all(len(chosen(n, steps, fraction=fraction)) == size for n in range(1, 20))
+
+
+def test_it_is_a_fraction_of_all_whoever_can_be_reached() -> None:
+    """Half of ten are five; of four that can be reached all are asked."""
+    steps = {client: int(client < 4) for client in range(10)}
+    assert chosen(steps=steps, fraction=0.5) == [0, 1, 2, 3]
+    assert len(chosen(steps=steps, fraction=0.3)) == 3
+
+
+def test_clients_without_samples_are_never_asked() -> None:
+    steps = {0: 3, 1: 0, 2: 1, 3: 0, 4: 2}
+    for fields in ({}, {"fraction": 0.4}, {"fraction": 0.4, "sampling": "weighted"}):
+        seen = {client for n in range(1, 50) for client in chosen(n, steps, **fields)}
+        assert seen == {0, 2, 4}
+
+
+def test_nobody_can_be_reached() -> None:
+    availability = {"period": 2, "window": 1, "phases": "same"}
+    assert chosen(2, availability=availability) == []
+    assert chosen(2, dict.fromkeys(range(3), 0), fraction=0.5) == []
+
+
+# how often
+
+
+def frequencies(**fields: Any) -> dict[ClientId, float]:
+    """Each client's share of the places."""
+    found = Counter(client for number in ROUNDS for client in chosen(number, **fields))
+    return {client: count / found.total() for client, count in sorted(found.items())}
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.4])
+def test_uniform_chances_are_equal(fraction: float) -> None:
+    steps = {client: client + 1 for client in range(10)}  # which must not matter
+    found = frequencies(fraction=fraction, steps=steps)
+    assert list(found.values()) == pytest.approx([0.1] * 10, abs=0.025)
+
+
+def test_weighted_chances_follow_the_batches_that_a_client_has() -> None:
+    """Also where all take the same steps in a round."""
+    batches = {0: 1, 1: 2, 2: 3, 3: 4}
+    for steps in (batches, dict.fromkeys(batches, 1)):
+        found = frequencies(fraction=0.25, sampling="weighted", steps=steps, batches=batches)
+        assert list(found.values()) == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.04)
+
+
+def test_weighted_draws_are_without_replacement() -> None:
+    steps = {0: 1000, 1: 1, 2: 1}
+    assert all(
+        len(set(chosen(n, steps, fraction=0.67, sampling="weighted"))) == 2 for n in range(1, 30)
+    )
+
+
+# draws
+
+
+def test_a_rounds_draw_depends_on_seed_and_round_alone() -> None:
+    fields: dict[str, Any] = {"fraction": 0.4, "order": "random"}
+    backwards = [chosen(number, **fields) for number in range(20, 0, -1)]
+    forwards = [chosen(number, **fields) for number in range(1, 21)]
+    assert backwards[::-1] == forwards
+    assert len({tuple(each) for each in forwards}) > 15
+    assert [chosen(number, seed=1, **fields) for number in range(1, 21)] != forwards
+
+
+def test_a_random_order_is_a_new_permutation_every_round() -> None:
+    orders = [tuple(chosen(number, order="random")) for number in range(1, 21)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    assert len(set(orders)) == 20
+    assert orders == [tuple(chosen(number, order="random")) for number in range(1, 21)]
+    firsts = Counter(chosen(number, order="random")[0] for number in ROUNDS)
+    assert all(firsts[client] / len(ROUNDS) == pytest.approx(0.1, abs=0.03) for client in TEN)
+
+
+def test_the_order_changes_nothing_but_the_order() -> None:
+    for number in range(1, 20):
+        ordered = chosen(number, fraction=0.4)
+        assert ordered == sorted(ordered)
+        assert sorted(chosen(number, fraction=0.4, order="random")) == ordered
+
+
+# dropping out
+
+
+def test_dropping_out_is_a_clients_own_luck() -> None:
+    """At a step that is equally likely to be any of its own; whoever else there is."""
+    config = CohortConfig(dropout=0.25)
+    few, many = dict.fromkeys(range(3), 4), dict.fromkeys(range(9), 4)
+    at = Counter[int]()
+    for number in ROUNDS:
+        steps, drops = choose(config, "number", few, few, number, 0)
+        others, also = choose(config, "number", many, many, number, 0)
+        assert {c: others[c] for c in few} == steps
+        assert also & few.keys() == drops
+        assert all(steps[client] == 4 for client in few.keys() - drops)
+        at.update(steps[client] for client in drops)
+    assert at.total() / (3 * len(ROUNDS)) == pytest.approx(0.25, abs=0.02)
+    assert [at[step] / at.total() for step in (1, 2, 3, 4)] == pytest.approx([0.25] * 4, abs=0.04)
+
+
+def test_dropping_out_keeps_the_order() -> None:
+    whole = chosen(order="random")
+    assert chosen(order="random", dropout=1) == whole
+
+
+# availability
+
+
+def reachable(client: ClientId, seed: int = 0, **fields: Any) -> list[bool]:
+    config = AvailabilityConfig(**fields)
+    return [config.covers(client, number, seed) for number in range(1, 49)]
+
+
+def test_windows_that_start_together() -> None:
+    for client in range(3):
+        found = reachable(client, period=6, window=2, phases="same")
+        assert found == [True, True, False, False, False, False] * 8
+
+
+def test_windows_of_ones_own() -> None:
+    """As long and as often, from a round that differs by client."""
+    found = [reachable(client, period=12, window=5) for client in range(40)]
+    for rounds in found:
+        assert rounds[:36] == rounds[12:]
+        assert sum(rounds[:12]) == 5
+        turned = sum(one != other for one, other in zip(rounds, rounds[1:], strict=False))
+        assert turned in (7, 8)  # one window a period
+    assert len({tuple(rounds) for rounds in found}) > 8
+    assert found != [reachable(client, seed=1, period=12, window=5) for client in range(40)]
+
+
+def test_a_window_as_long_as_its_period_is_always_open() -> None:
+    assert all(reachable(0, period=4, window=9))
+
+
+def test_only_those_who_can_be_reached_take_part() -> None:
+    availability = AvailabilityConfig(period=5, window=2)
+    for number in range(1, 11):
+        able = [client for client in TEN if availability.covers(client, number, 0)]
+        assert chosen(number, availability=availability) == able
+
+
+# in a run
+
+
+def test_clients_without_samples_cost_nothing(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", [16, 0, 8], aggregation="splitfed_v2", network={})
+    found = Run.load(run.path)
+    wire = found.wire[(found.wire["phase"] != "evaluate") & (found.wire["client"] == 1)]
+    assert wire.empty
+    idle = found.clients[found.clients["client"] == 1]
+    assert idle[["steps", "samples"]].to_numpy().tolist() == [[0, 0], [0, 0]]
+    assert idle["train_loss"].isna().all()
+    assert found.rounds["steps"].tolist() == [3, 3]
+
+
+def test_a_round_in_which_nobody_can_be_reached(tmp_path: Path) -> None:
+    cohort = {"availability": {"period": 2, "window": 1, "phases": "same"}}
+    for name, aggregation in (("v1", "splitfed_v1"), ("fused", "fused")):
+        run = trained(tmp_path / name, aggregation=aggregation, cohort=cohort, network={})
+        rounds = Run.load(run.path).rounds
+        columns = ["clients", "dropped", "steps", "bytes_up", "simulated_s", "server_busy"]
+        assert rounds[columns].iloc[1].tolist() == [0] * 6
+        assert rounds["clients"].iloc[0] == 3
+        assert rounds["simulated_total_s"].nunique() == 1
+
+
+@pytest.mark.parametrize("aggregation", ["none", "splitfed_v1", "splitfed_v2", "fused"])
+def test_one_who_takes_part_alone_trains_the_same_whoever_else_exists(
+    aggregation: str, tmp_path: Path
+) -> None:
+    heads = "per_client" if aggregation == "none" else "shared"
+    found = []
+    for others in ([1] * 9, [1] * 60 + [0] * 39):
+        run = begun(
+            tmp_path / f"{len(others)}",
+            [20, *others],
+            aggregation=aggregation,
+            clients={"heads": heads},
+        )
+        for number in (1, 2):
+            lineup = Lineup(number, Phase("train", rounds=2), 1.0, {0: 3})
+            run._lineup(number)
+            run.parts.course.run(lineup, lambda done, total: None)
+        found.append({name: tensor.clone() for name, tensor in weights_of(run).items()})
+    assert_equal(*found)
