@@ -9,24 +9,22 @@ dealt with the same way, in the running process: back to the last checkpoint, an
 import math
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from simsplit.assembly import Assembler, Assembly, CrewRecipe
 from simsplit.assembly.sizing import estimate
+from simsplit.assembly.state import put_back, state_of
 from simsplit.data import Prepared, prepare
 from simsplit.engine.pool import HostLost
-from simsplit.errors import RunError, RunFailedError, ScenarioError
+from simsplit.errors import RunError, RunFailedError
 from simsplit.hosting import engine_of, hosts_of
+from simsplit.machine import device_of, pinned_threads, resident_bytes
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
-from simsplit.preflight import refuse_if_too_large, resident_bytes
+from simsplit.preflight import refuse_if_too_large
+from simsplit.program import Program
 from simsplit.progress import Observer, Plan, Silent
 from simsplit.results import (
     CHECKPOINTS,
@@ -42,7 +40,7 @@ from simsplit.results.environment import describe_environment
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
-from simsplit.schedules.cohort import Lineup, choose
+from simsplit.schedules.cohort import Lineup
 
 if TYPE_CHECKING:
     from simsplit.engine.ray_pool import Hosts
@@ -69,7 +67,7 @@ def run(
     >>> run(load_scenario("scenarios/quickstart.yaml"), out="runs/first")  # doctest: +SKIP
     """
     path = run_directory(scenario, out, resume=resume)
-    with _threads(scenario.threads):
+    with pinned_threads(scenario.threads):
         data = prepare(scenario.data, scenario.clients.count, scenario.seed)
         with hosts_of(scenario, data.nbytes) as hosts:
             experiment = Experiment(scenario, path, observer or Silent(), data, hosts)
@@ -127,9 +125,8 @@ class Experiment:
         self.flops = assembler.flops
         self.ledger = Ledger(path, _columns(scenario), assembler.clock)
         self.writer = self.ledger.writer
-        self.steps_per_epoch: dict[str, dict[ClientId, int]] = {}
-        self.phases = self._phases()
-        self.rounds = sum(phase.rounds for phase in self.phases)
+        self.program = Program(scenario, self.parts, public=self.data.auxiliary is not None)
+        self.rounds = self.program.rounds
         self._lost: list[int] = []
 
     def _assemble(self, assembler: Assembler) -> Assembly:
@@ -207,7 +204,7 @@ class Experiment:
 
     def _round(self, number: int) -> None:
         started = time.perf_counter()
-        lineup = self._lineup(number)
+        lineup = self._enter(number)
         done = self.parts.course.run(lineup, self.observer.step)
         self._refuse_nonsense(number, done.reports)
         trained = time.perf_counter()
@@ -231,25 +228,20 @@ class Experiment:
         self.progress.simulated_s = float(str(row.get("simulated_total_s", 0.0)))
         self.ledger.time(number, trained - started, evaluated - trained, self.progress.elapsed_s)
         self.progress.round = number
-        if lineup.phase is self.phases[-1]:  # a warm-up's figures say nothing of when to stop
+        if self.program.is_last(lineup.phase):  # a warm-up's figures say nothing of when to stop
             self._watch(figures)
         self._checkpoint(number)
         self.observer.round(row, self.progress.elapsed_s)
 
-    def _lineup(self, number: int) -> Lineup:
-        """Tell everyone which phase a round belongs to and its learning rate; who takes part."""
-        phase, done = self._phase_of(number)
-        schedule = self.scenario.train.lr_schedule
-        factor = schedule.factor(done + 1, phase.rounds)
-        self.parts.wire.phase = phase.name
-        self.parts.exchange.phase = phase
-        self.parts.server.enter(phase, factor)
-        self.parts.pool.call("enter", dict.fromkeys(self.clients, (phase, factor)))
-        scenario, order = self.scenario, self.scenario.schedule.order
-        batches = self._steps_per_epoch(phase)
-        steps = scenario.schedule.local(batches)
-        chosen, drops = choose(scenario.cohort, order, steps, batches, number, scenario.seed)
-        return Lineup(number, phase, factor, chosen, drops)
+    def _enter(self, number: int) -> Lineup:
+        """Tell everyone which phase a round belongs to, and its learning rate."""
+        lineup, parts = self.program.lineup(number), self.parts
+        parts.wire.phase, parts.exchange.phase = lineup.phase.name, lineup.phase
+        parts.server.enter(lineup.phase, lineup.lr_factor)
+        entering = dict.fromkeys(self.clients, (lineup.phase, lineup.lr_factor))
+        with parts.exchange.explained(number):
+            parts.pool.call("enter", entering)
+        return lineup
 
     def _evaluate(
         self, number: int, phase: Phase
@@ -261,35 +253,6 @@ class Experiment:
             scores = parts.evaluator.evaluate(number)
         parts.wire.phase = phase.name
         return scores
-
-    def _steps_per_epoch(self, phase: Phase) -> dict[ClientId, int]:
-        """Each client's batches in a pass over its data; asked once."""
-        if phase.source not in self.steps_per_epoch:
-            asked = dict.fromkeys(self.clients, (phase.source,))
-            self.steps_per_epoch[phase.source] = self.parts.pool.call("steps_per_epoch", asked)
-        return self.steps_per_epoch[phase.source]
-
-    def _phases(self) -> list[Phase]:
-        """What the methods ask for first, then training proper."""
-        main = Phase("train", rounds=0)
-        rounds = self.scenario.schedule.num_rounds(self._steps_per_epoch(main))
-        wanted = self.parts.pool.ask(self.clients[0], "plan", rounds)
-        if self.data.auxiliary is None and any(phase.source == "public" for phase in wanted):
-            raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")
-        if self.scenario.topology == "vanilla" and not all(phase.gradients for phase in wanted):
-            raise ScenarioError(
-                "topology", "got vanilla; a method has a phase without gradients: use u_shaped"
-            )
-        return [*wanted, Phase("train", rounds=rounds)]
-
-    def _phase_of(self, number: int) -> tuple[Phase, int]:
-        """The phase of a round, and how many of the phase's rounds come before it."""
-        done = number - 1
-        for phase in self.phases:
-            if done < phase.rounds:
-                return phase, done
-            done -= phase.rounds
-        raise AssertionError(f"round {number} is past the last")
 
     def _refuse_nonsense(self, number: int, reports: dict[ClientId, dict[str, float]]) -> None:
         """Stop at a loss that is no number, before it spoils tables and checkpoints."""
@@ -325,21 +288,7 @@ class Experiment:
         self.progress.tables = self.writer.sizes()
         self.progress.holder = self.parts.exchange.holder
         folder = self.path / CHECKPOINTS
-        checkpoints.save(folder, self._state(), self.progress, self.digest, config.keep)
-
-    def _state(self) -> dict[str, Tensor]:
-        """Every owner's tensors under one name each."""
-        parts = self.parts
-        state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-        own = parts.pool.call("state", dict.fromkeys(self.clients, ()))
-        for client, tensors in own.items():
-            state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
-        if parts.federation is not None:
-            state |= {f"average/{k}": tensor for k, tensor in parts.federation.state().items()}
-            copies = parts.pool.workshop_state()
-            return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
-        shared = parts.pool.ask(parts.exchange.holder or 0, "shared_state")
-        return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
+        checkpoints.save(folder, state_of(self.parts), self.progress, self.digest, config.keep)
 
     def _resume(self) -> bool:
         """Take up the newest whole checkpoint; False where there is none to take up."""
@@ -354,14 +303,7 @@ class Experiment:
         parts = self.parts
         parts.wire.up, parts.wire.down = self.progress.bytes_up, self.progress.bytes_down
         parts.exchange.holder = self.progress.holder
-        parts.server.learner.load(_below(tensors, "server/"))
-        parts.pool.call("load", {c: (_below(tensors, f"client/{c}/"),) for c in self.clients})
-        if parts.federation is not None:
-            parts.federation.load(_below(tensors, "average/"))
-            parts.pool.load_workshop(_below(tensors, "copies/"))
-        else:
-            holder = self.progress.holder or 0
-            parts.pool.ask(holder, "load_shared", _below(tensors, "holder/"))
+        put_back(parts, tensors)
         return True
 
     def _note(self, status: str, **more: object) -> None:
@@ -382,37 +324,3 @@ def _columns(scenario: Scenario) -> Columns:
         cohort=not scenario.cohort.whole,
         staleness=scenario.schedule.kind == "asynchronous",
     )
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
-def device_of(name: str) -> torch.device:
-    """The device that a scenario names; ScenarioError where there is none such."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda":
-        found = torch.cuda.device_count()
-        if (device.index or 0) >= found:
-            raise ScenarioError(
-                "device", f"got '{name}', but torch sees {found} GPUs; use cpu or auto"
-            )
-    return device
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Pin torch's threads for the length of a run."""
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,6 +1,5 @@
 """Where a scenario's clients live: the engine that it names, or the one that `auto` chooses."""
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.engine.config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError
+from simsplit.machine import processors
 from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ STORE_BYTES = 2**30
 """Shared memory for what is on its way between processes; the data set's comes on top."""
 
 
-def engine_of(scenario: Scenario, processors: int | None = None) -> tuple[HostsConfig | None, str]:
+def engine_of(scenario: Scenario, available: int | None = None) -> tuple[HostsConfig | None, str]:
     """The hosts that a scenario asks for, or None for this process; and in words which, and why."""
     engine = scenario.engine
     if isinstance(engine, InlineEngine):
         return None, "inline"
-    number = num_hosts(engine, scenario.clients.count, processors)
+    number = num_hosts(engine, scenario.clients.count, available)
     words = f"ray, {number} host{'s' if number > 1 else ''} of {_threads(engine.threads)}"
     if not isinstance(engine, AutoEngine):
         if find_spec("ray") is None:
@@ -33,11 +33,11 @@ def engine_of(scenario: Scenario, processors: int | None = None) -> tuple[HostsC
     return engine, f"{words} (auto)"
 
 
-def num_hosts(engine: HostsConfig, clients: int, processors: int | None = None) -> int:
+def num_hosts(engine: HostsConfig, clients: int, available: int | None = None) -> int:
     """How many hosts; never more than clients."""
     if engine.hosts != "auto":
         return max(1, min(engine.hosts, clients))
-    return max(1, min((processors or _processors()) // engine.threads, clients))
+    return max(1, min((available or processors()) // engine.threads, clients))
 
 
 def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
@@ -97,10 +97,6 @@ def _started(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
     else:
         kept[key] = stack.enter_context(hosts_for(config, count, STORE_BYTES + data_bytes))
     return kept[key]
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _threads(count: int) -> str:

@@ -5,15 +5,14 @@ times the number of owners, and the activations that one training step keeps, me
 batch.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
+from simsplit.machine import free_bytes
 
 GIB = 2**30
 RUNTIME = int(0.5 * GIB)
@@ -76,23 +75,6 @@ def activation_bytes(forward: Callable[[], Tensor]) -> int:
     return sum(kept.values())
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free where the run will live: on the GPU, this machine or its container."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    limits = [_available(), _container_limit()]
-    return min(limit for limit in limits if limit is not None) if any(limits) else 2**62
-
-
-def resident_bytes(pid: int | None = None) -> int | None:
-    """What a process (this one, by default) has in memory now, shared pages included."""
-    try:
-        pages = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
     """ScenarioError where the estimate exceeds the free memory."""
     free = free_bytes(device)
@@ -103,28 +85,3 @@ def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
             f"needs about {estimate}; {where} has {size(free)} free. Fewer clients, heads: shared, "
             "a smaller batch or an optimizer with less state would help",
         )
-
-
-def _available() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        kib = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
-        return int(kib) * 1024
-    except (OSError, StopIteration):
-        pass
-    try:  # not Linux: the machine's whole memory is the best there is to know
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
-
-
-def _container_limit() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
-        counts = dict(map(str.split, (folder / "memory.stat").read_text("ascii").splitlines()))
-        # files that were read and can be dropped count as used, but are free for the asking
-        return None if limit == "max" else int(limit) - used + int(counts["inactive_file"])
-    except (OSError, ValueError, KeyError):
-        return None

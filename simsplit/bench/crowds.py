@@ -16,7 +16,7 @@ import torch
 from simsplit.bench.rounds import Rounds, noise_for, scenario
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.ray_pool import hosts_for
-from simsplit.preflight import resident_bytes
+from simsplit.machine import resident_bytes
 from simsplit.report.tables import Table
 
 HOSTS = 2

@@ -8,8 +8,8 @@ import torch
 
 from simsplit.assembly import Assembler
 from simsplit.bench.overhead import random_data
+from simsplit.machine import resident_bytes
 from simsplit.methods.base import Phase
-from simsplit.preflight import resident_bytes
 from simsplit.scenario import parse
 
 

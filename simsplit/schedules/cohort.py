@@ -77,7 +77,7 @@ class Lineup:
         return list(self.steps)
 
 
-def choose(
+def choose(  # noqa: PLR0917 - all of it decides
     config: CohortConfig,
     order: Literal["number", "random"],
     steps: Mapping[ClientId, int],

@@ -1,10 +1,10 @@
 """Where a sweep goes and what of it is still to be run: settled before anything runs."""
 
-import os
 from pathlib import Path
 
 from simsplit import experiment
 from simsplit.errors import RunError, ScenarioError
+from simsplit.machine import processors
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario, short_names
 
@@ -34,13 +34,7 @@ def default_jobs(sweep: Sweep) -> int:
     pinned = [count for count in threads if count is not None]
     if len(pinned) < len(threads):
         return 1  # torch takes all processors for one cell
-    return max(1, min(_processors() // max(pinned), len(sweep.cells)))
-
-
-def _processors() -> int:
-    """Those that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min(processors() // max(pinned), len(sweep.cells)))
 
 
 def opened(sweep: Sweep, path: Path) -> SweepDirectory:

@@ -28,7 +28,7 @@ def one_step(path: Path, **changes: Any) -> tuple[Experiment, list[Packet]]:
     tap = Recorder()
     made.parts.exchange.announce(made.clients, counted=True)
     made.parts.wire.taps.append(tap)
-    made._lineup(1)
+    made._enter(1)
     made.parts.exchange.train(0, 1)
     return made, tap.packets
 

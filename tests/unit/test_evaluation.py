@@ -83,7 +83,7 @@ def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None
 def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> None:
     given = scenario(model={"cut": "l2h"}, clients={"count": 2, "handover": handover})
     made = experiment(given, tmp_path / "run")
-    made._lineup(1)
+    made._enter(1)
     head = made.parts.pool.crew.clients[0].head
     made.parts.exchange.train(0, 1)
     made.parts.exchange.holder = 1  # another client's learner over the same modules

@@ -12,10 +12,10 @@ from torch import nn
 from simsplit.assembly import Assembler, sizing
 from simsplit.data import DataInfo, Prepared, Samples, prepare
 from simsplit.errors import ScenarioError
+from simsplit.machine import free_bytes
 from simsplit.preflight import (
     Estimate,
     activation_bytes,
-    free_bytes,
     refuse_if_too_large,
     size,
     trained_bytes,

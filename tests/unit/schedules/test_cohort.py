@@ -1,5 +1,6 @@
 """Who takes part: how many, how often, when they can be reached, and that others do not matter."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,9 +39,7 @@ def chosen(
     ("fraction", "count", "size"),
     [(1, 10, 10), (0.3, 10, 3), (0.25, 10, 2), (0.35, 10, 4), (0.01, 10, 1), (0.5, 3, 2)],
 )
-def test_a_fraction_of_all_clients_and_at_least_one(
-    fraction: float, count: int, size: int
-) -> None:
+def test_a_fraction_of_all_clients_and_at_least_one(fraction: float, count: int, size: int) -> None:
     steps = dict.fromkeys(range(count), 1)
     assert all(len(chosen(n, steps, fraction=fraction)) == size for n in range(1, 20))
 
@@ -168,7 +167,7 @@ def test_windows_of_ones_own() -> None:
     for rounds in found:
         assert rounds[:36] == rounds[12:]
         assert sum(rounds[:12]) == 5
-        turned = sum(one != other for one, other in zip(rounds, rounds[1:], strict=False))
+        turned = sum(one != other for one, other in itertools.pairwise(rounds))
         assert turned in (7, 8)  # one window a period
     assert len({tuple(rounds) for rounds in found}) > 8
     assert found != [reachable(client, seed=1, period=12, window=5) for client in range(40)]

@@ -72,7 +72,7 @@ def test_what_travels_is_what_is_shared(
 def test_a_replaced_hand_over_takes_effect(tmp_path: Path) -> None:
     made, _ = recorded(tmp_path / "run")
     pool = made.parts.pool
-    made._lineup(1)
+    made._enter(1)
     made.parts.exchange.train(0, 1)
     packet = pool.ask(0, "hand_over", 1)
     before = {name: t.clone() for name, t in pool.ask(1, "shared_state").items()}
@@ -88,7 +88,7 @@ def test_a_replaced_hand_over_takes_effect(tmp_path: Path) -> None:
 def test_the_next_client_trains_with_what_it_was_handed(tmp_path: Path) -> None:
     made, _ = recorded(tmp_path / "run", clients={"handover": "weights"})
     pool = made.parts.pool
-    made._lineup(1)
+    made._enter(1)
     made.parts.exchange.train(0, 1)
     packet = pool.ask(0, "hand_over", 1)
     zeros = tuple(torch.zeros_like(t) for t in packet.tensors)

@@ -238,7 +238,7 @@ def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
 )  # fmt: skip
 def test_cells_at_a_time_by_default(swept, monkeypatch, threads, processors, jobs):
     sweep = swept({"zip": {"threads": threads, "seed": list(range(len(threads)))}})
-    monkeypatch.setattr(plan, "_processors", lambda: processors)
+    monkeypatch.setattr(plan, "processors", lambda: processors)
     assert default_jobs(sweep) == jobs
 
 

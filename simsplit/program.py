@@ -1,0 +1,66 @@
+"""A run's program: its phases one after another, and for each round who takes part and how far.
+
+All of it follows from the scenario, the clients' data and the methods; nothing of it is state.
+"""
+
+from simsplit.assembly import Assembly
+from simsplit.errors import ScenarioError
+from simsplit.methods.base import Phase
+from simsplit.packets import ClientId
+from simsplit.scenario import Scenario
+from simsplit.schedules.cohort import Lineup, choose
+
+
+class Program:
+    """Phases, rounds and lineups of one run."""
+
+    def __init__(self, scenario: Scenario, parts: Assembly, *, public: bool) -> None:
+        """`public`: whether there are auxiliary data that a phase may train on."""
+        self.scenario = scenario
+        main = Phase("train", rounds=0)
+        self._steps_per_epoch = {main.source: _steps_per_epoch(parts, main)}
+        self.phases = self._phases(parts, public=public)
+        for phase in self.phases:
+            if phase.source not in self._steps_per_epoch:
+                self._steps_per_epoch[phase.source] = _steps_per_epoch(parts, phase)
+        self.rounds = sum(phase.rounds for phase in self.phases)
+
+    def lineup(self, number: int) -> Lineup:
+        """Who takes part in a round, in which phase, and at which learning rates."""
+        scenario = self.scenario
+        phase, done = self._phase_of(number)
+        factor = scenario.train.lr_schedule.factor(done + 1, phase.rounds)
+        batches = self._steps_per_epoch[phase.source]
+        steps, order = scenario.schedule.local(batches), scenario.schedule.order
+        chosen, drops = choose(scenario.cohort, order, steps, batches, number, scenario.seed)
+        return Lineup(number, phase, factor, chosen, drops)
+
+    def is_last(self, phase: Phase) -> bool:
+        """Whether a phase is training proper, not a warm-up."""
+        return phase is self.phases[-1]
+
+    def _phases(self, parts: Assembly, *, public: bool) -> list[Phase]:
+        """What the methods ask for first, then training proper."""
+        rounds = self.scenario.schedule.num_rounds(self._steps_per_epoch["private"])
+        wanted: list[Phase] = parts.pool.ask(parts.clients[0], "plan", rounds)
+        if not public and any(phase.source == "public" for phase in wanted):
+            raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")
+        if self.scenario.topology == "vanilla" and not all(phase.gradients for phase in wanted):
+            raise ScenarioError(
+                "topology", "got vanilla; a method has a phase without gradients: use u_shaped"
+            )
+        return [*wanted, Phase("train", rounds=rounds)]
+
+    def _phase_of(self, number: int) -> tuple[Phase, int]:
+        """The phase of a round, and how many of the phase's rounds come before it."""
+        done = number - 1
+        for phase in self.phases:
+            if done < phase.rounds:
+                return phase, done
+            done -= phase.rounds
+        raise AssertionError(f"round {number} is past the last")
+
+
+def _steps_per_epoch(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
+    """Each client's batches in a pass over its data."""
+    return parts.pool.call("steps_per_epoch", dict.fromkeys(parts.clients, (phase.source,)))
