@@ -98,7 +98,7 @@ def round_times(  # noqa: PLR0917 - all of it makes a round
     """
     rounds = {
         client: _ClientRound(
-            before_s=_transfer_s(work, rates[client], Leg.BROADCAST),
+            before_s=_before_s(work, rates[client]),
             steps=work.steps,
             stages=step_stages(topology, work, rates[client], server, flops),
             after_s=_transfer_s(work, rates[client], Leg.HANDOVER),
@@ -111,6 +111,15 @@ def round_times(  # noqa: PLR0917 - all of it makes a round
     lay_out = {"sequential": _sequential, "in_order": _in_order, "fused": _fused}[order]
     spent = {client: one.spent() for client, one in rounds.items()}
     return RoundTimes.of(spent, lay_out(rounds), server.slots)
+
+
+def _before_s(work: Work, rates: Rates) -> float:
+    """What is sent before the first step; and in a step that was lost, where there is no other."""
+    lost = [] if work.steps else [leg for leg in work.packets if leg not in _ONCE]
+    return sum(_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
+
+
+_ONCE = (Leg.BROADCAST, Leg.HANDOVER)
 
 
 def _transfer_s(work: Work, rates: Rates, leg: Leg) -> float:

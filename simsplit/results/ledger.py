@@ -97,7 +97,8 @@ class Ledger:
         row |= {"bytes_up": wire.up - up, "bytes_down": wire.down - down}
         row["bytes_total"] = wire.up + wire.down
         if times is not None:
-            row |= {"simulated_s": times.seconds, "simulated_total_s": simulated_s + times.seconds}
+            seconds = times.seconds + self._announced_s(done, sent)
+            row |= {"simulated_s": seconds, "simulated_total_s": simulated_s + seconds}
             row |= {"server_busy": times.server_busy, "waiting": times.waiting}
         self.writer.append("wire", sent)
         self.writer.append("rounds", [row])
@@ -118,7 +119,12 @@ class Ledger:
             client, leg = int(str(row["client"])), Leg(str(row["leg"]))
             packets, nbytes = int(str(row["packets"])), int(str(row["bytes"]))
             row["transfer_s"] = self.clock.transfer_s(client, leg, packets, nbytes)
-        return self.clock.round(works_of(done, sent))
+        return self.clock.round(works_of(done.reports, sent, done.number))
+
+    def _announced_s(self, done: Round, sent: Sequence[Row]) -> float:
+        """What came before the first round, which counts into it as its bytes do."""
+        assert self.clock is not None, "asked for where there is one"
+        return self.clock.round(works_of(dict.fromkeys(done.everybody, {}), sent, 0)).seconds
 
     def _round_row(self, done: Round) -> Row:
         """Sums and sample-weighted means over the clients that trained; no means where none did."""
@@ -152,13 +158,15 @@ class Ledger:
         return {name: value for name, value in row.items() if name in columns}
 
 
-def works_of(done: Round, sent: Sequence[Mapping[str, object]]) -> dict[ClientId, Work]:
-    """What each of those who took part did and sent, evaluation and announcements aside."""
-    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in done.reports}
-    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in done.reports}
+def works_of(
+    reports: Mapping[ClientId, Report], sent: Sequence[Mapping[str, object]], round_number: int
+) -> dict[ClientId, Work]:
+    """What each of those who took part in a round did and sent in it, evaluation aside."""
+    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
+    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
     for row in sent:
         client, leg = int(str(row["client"])), Leg(str(row["leg"]))
-        if row["phase"] != "evaluate" and row["round"] == done.number and client in packets:
+        if row["phase"] != "evaluate" and row["round"] == round_number and client in packets:
             packets[client][leg] = int(str(row["packets"]))
             nbytes[client][leg] = int(str(row["bytes"]))
     return {
@@ -168,5 +176,5 @@ def works_of(done: Round, sent: Sequence[Mapping[str, object]]) -> dict[ClientId
             packets[client],
             nbytes[client],
         )
-        for client, report in done.reports.items()
+        for client, report in reports.items()
     }
