@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from PIL import Image
 
 from simsplit.experiment import Experiment
 from simsplit.progress import Silent
-from simsplit.scenario import Scenario, parse
+from simsplit.scenario import Scenario, load_scenario, load_sweep, parse
 from simsplit.scenario.files import merge
 
 TINY: dict[str, Any] = {
@@ -26,6 +27,13 @@ TINY: dict[str, Any] = {
 def scenario(**changes: Any) -> Scenario:
     """A tiny scenario on scikit-learn's digits, with fields merged over it."""
     return parse(merge(TINY, changes))
+
+
+def shipped(path: Path) -> list[Scenario]:
+    """What a scenario file stands for: one scenario, or a sweep's cells."""
+    if "sweep" in yaml.safe_load(path.read_text(encoding="utf-8")):
+        return [cell.scenario for cell in load_sweep(path).cells]
+    return [load_scenario(path)]
 
 
 def experiment(given: Scenario, path: Path) -> Experiment:

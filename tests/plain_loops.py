@@ -184,7 +184,7 @@ def watched(run: Experiment) -> list[Packet]:
 
 def train_round(run: Experiment, number: int) -> None:
     """A round's training and averages, without its evaluation or its tables."""
-    run.parts.course.run(run._lineup(number), lambda done, total: None)
+    run.parts.course.run(run._enter(number), lambda done, total: None)
 
 
 def table(run: Experiment, name: str) -> str:

@@ -3,11 +3,12 @@ from typing import Literal
 
 import pytest
 import yaml
+from builders import shipped
 from jsonschema import Draft202012Validator
 
 from simsplit.errors import ScenarioError
 from simsplit.methods.base import MethodConfig
-from simsplit.scenario import Scenario, file_schema, load_scenario, parse
+from simsplit.scenario import Scenario, file_schema, parse
 
 SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
 
@@ -94,7 +95,8 @@ def test_the_schema_describes_every_field():
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_the_schema_accepts_shipped_scenarios_and_their_resolved_form(path):
     schema = Draft202012Validator(file_schema())
-    for text in (path.read_text(encoding="utf-8"), load_scenario(path).yaml()):
+    resolved = [scenario.yaml() for scenario in shipped(path)]
+    for text in (path.read_text(encoding="utf-8"), *resolved):
         assert [error.message for error in schema.iter_errors(yaml.safe_load(text))] == []
 
 
