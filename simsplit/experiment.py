@@ -230,10 +230,8 @@ class Experiment:
         self.parts.exchange.phase = phase
         self.parts.server.enter(phase, factor)
         self.parts.pool.call("enter", dict.fromkeys(self.clients, (phase, factor)))
-        scenario, order = self.scenario, self.scenario.schedule.order
-        batches = self._steps_per_epoch(phase)
-        steps = scenario.schedule.local(batches)
-        chosen, drops = choose(scenario.cohort, order, steps, batches, number, scenario.seed)
+        batches, given = self._steps_per_epoch(phase), self.scenario
+        chosen, drops = choose(given.cohort, given.schedule, batches, number, given.seed)
         return Lineup(number, phase, factor, chosen, drops)
 
     def _evaluate(

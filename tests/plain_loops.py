@@ -1,6 +1,5 @@
 """Plain PyTorch loops over the batches that a run's clients take: what a course must come to."""
 
-import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

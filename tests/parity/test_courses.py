@@ -7,7 +7,6 @@ import pytest
 import torch
 from by_hand import Recorder
 from plain_loops import (
-    UNEQUAL,
     Net,
     assert_close,
     assert_equal,

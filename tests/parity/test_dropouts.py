@@ -109,9 +109,7 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
 def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) -> None:
     changes = CASES[case]
     schedule = changes["schedule"] | {"local_steps": 1, "rounds": 2}
-    run = begun(
-        tmp_path / "run", **changes | {"schedule": schedule}, cohort={"dropout": 1}
-    )
+    run = begun(tmp_path / "run", **changes | {"schedule": schedule}, cohort={"dropout": 1})
     said = io.StringIO()
     run.observer = Lines(Console(file=said))
     before = weights_of(run)

@@ -27,7 +27,11 @@ def transfers_s(run: Experiment, wire: pd.DataFrame) -> list[float]:
     return [
         (0.0 if row.leg == "labels" else row.packets * rates[row.client].latency_s)
         + row.bytes
-        / (rates[row.client].up_bytes_per_s if row.leg in UP else rates[row.client].down_bytes_per_s)
+        / (
+            rates[row.client].up_bytes_per_s
+            if row.leg in UP
+            else rates[row.client].down_bytes_per_s
+        )
         for row in wire.itertuples()
     ]
 
