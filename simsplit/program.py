@@ -31,8 +31,8 @@ class Program:
         phase, done = self._phase_of(number)
         factor = scenario.train.lr_schedule.factor(done + 1, phase.rounds)
         batches = self._steps_per_epoch[phase.source]
-        steps, order = scenario.schedule.local(batches), scenario.schedule.order
-        chosen, drops = choose(scenario.cohort, order, steps, batches, number, scenario.seed)
+        schedule = scenario.schedule
+        chosen, drops = choose(scenario.cohort, schedule, batches, number, scenario.seed)
         return Lineup(number, phase, factor, chosen, drops)
 
     def is_last(self, phase: Phase) -> bool:

@@ -53,9 +53,12 @@ class StopAt(Silent):
 
     def __init__(self, steps: int) -> None:
         self.left = steps
+        self.done = 0
 
     def step(self, done: int, total: int) -> None:
-        self.left -= 1
+        before = self.done if done > self.done else 0  # a new round, else
+        self.left -= done - before  # a course may tell of several at once
+        self.done = done
         if self.left < 0:
             raise KeyboardInterrupt
 

@@ -124,7 +124,8 @@ class Ledger:
     def _announced_s(self, done: Round, sent: Sequence[Row]) -> float:
         """What came before the first round, which counts into it as its bytes do."""
         assert self.clock is not None, "asked for where there is one"
-        return self.clock.round(works_of({key: {} for key in done.everybody}, sent, 0)).seconds
+        idle: dict[ClientId, Report] = {client: {} for client in done.everybody}
+        return self.clock.round(works_of(idle, sent, 0)).seconds
 
     def _round_row(self, done: Round) -> Row:
         """Sums and sample-weighted means over the clients that trained; no means where none did."""

@@ -34,6 +34,7 @@ from simsplit.models.fresh import Shape
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
+from simsplit.scenario.axes import refuse_misfits
 from simsplit.scenario.cells import SCHEMA, refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
@@ -143,7 +144,7 @@ class Scenario(Config):
     def _parts_fit(self) -> Self:
         self._refuse_unscorable()
         self._refuse_missing_legs()
-        self._refuse_rounds_that_cannot_be()
+        refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         self._refuse_missing_network()
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
@@ -177,31 +178,13 @@ class Scenario(Config):
                     "got features, but a vanilla cut has no feature legs; allowed: smashed",
                 )
 
-    def _refuse_rounds_that_cannot_be(self) -> None:
-        """Axes that are free of each other, but for these."""
-        schedule, aggregation, shares = self.schedule.kind, self.aggregation.kind, self.shares
-        if schedule in ("parallel", "asynchronous") and aggregation == "none" and shares:
-            raise ScenarioError(
-                "aggregation",
-                f"got none, but under {schedule} clients cannot hand round what they share; "
-                "allowed: splitfed_v1, splitfed_v2, fused, or clients.heads: per_client",
-            )
-        if schedule == "asynchronous" and aggregation in ("splitfed_v1", "fused"):
-            raise ScenarioError(
-                "aggregation",
-                f"got {aggregation}, which has no trunk to be stale on; allowed with asynchronous: "
-                "none, splitfed_v2",
-            )
-        if aggregation == "fused" and schedule != "parallel":
-            raise ScenarioError(
-                "schedule.kind", f"got {schedule}; fused aggregation needs parallel"
-            )
-        if aggregation == "splitfed_v2" and not shares:
-            raise ScenarioError(
-                "aggregation",
-                "splitfed_v2 averages what clients share, and they share nothing; use none, or "
-                "clients.heads: shared",
-            )
+    @property
+    def _shared(self) -> str | None:
+        """The field by which clients share something; None where they share nothing."""
+        if self.clients.heads == "shared":
+            return "clients.heads"
+        tail = self.clients.shares_tail and self.topology == "u_shaped"
+        return "clients.tail" if tail else None
 
     def _refuse_missing_network(self) -> None:
         if self.network is not None:
@@ -234,8 +217,7 @@ class Scenario(Config):
     @property
     def shares(self) -> bool:
         """Whether clients share anything, by handing it round or by averaging."""
-        tail = self.clients.shares_tail and self.topology == "u_shaped"
-        return self.clients.heads == "shared" or tail
+        return self._shared is not None
 
     @property
     def splits(self) -> tuple[Literal["test", "validation"], ...]:
@@ -319,11 +301,23 @@ def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict
     schema = scenario_class(methods).model_json_schema()
     for part in schema["$defs"].values():
         _name_kind(part)
-    for field in ("source", "partition"):
-        _allow_word(schema["$defs"]["DataConfig"]["properties"][field], schema["$defs"])
+    parts = {"Scenario": schema, **schema["$defs"]}
+    for part, fields in _WORDS.items():
+        for field in fields:
+            _allow_word(parts[part]["properties"][field], schema["$defs"])
     extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
     schema["properties"] = {"extends": extends, **schema["properties"], "sweep": SCHEMA}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+_WORDS = {
+    "DataConfig": ("source", "partition"),
+    "Scenario": ("engine", "aggregation", "schedule"),
+    "SplitFedV1": ("strategy",),
+    "SplitFedV2": ("strategy",),
+    "Fused": ("strategy",),
+}
+"""Fields, by the part that has them, in which a bare kind stands for a part without options."""
 
 
 def _name_kind(part: dict[str, Any]) -> None:

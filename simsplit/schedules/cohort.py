@@ -13,6 +13,7 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
+from simsplit.schedules.config import ScheduleConfig
 from simsplit.seeds import numpy_rng_for
 
 
@@ -77,25 +78,25 @@ class Lineup:
         return list(self.steps)
 
 
-def choose(  # noqa: PLR0917 - all of it decides
+def choose(
     config: CohortConfig,
-    order: Literal["number", "random"],
-    steps: Mapping[ClientId, int],
+    schedule: ScheduleConfig,
     batches: Mapping[ClientId, int],
     round_number: int,
     seed: int,
 ) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
     """Steps of those who take part, in their order, and those who drop out at their last one.
 
-    `batches` are those of a pass over each client's data, whatever the steps of a round.
+    `batches` are each client's in a pass over its data.
     """
+    steps = schedule.local(batches)
     able = [
         client
         for client, count in steps.items()
         if count and _open(config, client, round_number, seed)
     ]
     chosen = _drawn(config, able, batches, round_number, seed)
-    if order == "random":
+    if schedule.order == "random":
         numpy_rng_for(seed, "order", round_number).shuffle(chosen)
     taken = {client: steps[client] for client in chosen}
     dropped = {}

@@ -126,7 +126,7 @@ def test_the_faster_client_does_not_wait_unless_it_is_bounded(tmp_path: Path) ->
 @pytest.mark.parametrize("max_ahead", [1, 3])
 def test_nobody_is_further_ahead_than_allowed(max_ahead: int, tmp_path: Path) -> None:
     """A step may begin while its client has taken so many more than the slowest."""
-    run, _slow = unequal(tmp_path / "run", max_ahead)
+    run, _ = unequal(tmp_path / "run", max_ahead)
     leads, taken = [], {0: 0, 1: 0}
     for packet in watched(run):
         if packet.leg is Leg.SMASHED:

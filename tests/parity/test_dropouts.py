@@ -75,7 +75,7 @@ def with_drops(
     run: Experiment, number: int, steps: dict[ClientId, int], drops: set[ClientId]
 ) -> RoundDone:
     """A round in which some drop out at the last of their steps."""
-    lineup = replace(run._lineup(number), steps=steps, drops=frozenset(drops))
+    lineup = replace(run._enter(number), steps=steps, drops=frozenset(drops))
     return run.parts.course.run(lineup, lambda done, total: None)
 
 

@@ -18,6 +18,7 @@ from simsplit.scenario import Scenario, load_scenario
 
 TABLES = ("rounds", "clients", "wire")
 ADAM = {"kind": "adam", "lr": 2e-3}
+PARALLEL = {"kind": "parallel", "rounds": 3}
 CASES: dict[str, dict[str, Any]] = {
     "shared head, momentum": {},
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
@@ -41,6 +42,41 @@ CASES: dict[str, dict[str, Any]] = {
         "stop": {"metric": "validation_loss", "patience": 1, "min_delta": 10.0},
     },
     "learning rate schedule": {"train": {"lr_schedule": {"kind": "cosine", "warmup": 1}}},
+    "splitfed_v1, adam": {
+        "schedule": PARALLEL,
+        "aggregation": "splitfed_v1",
+        "train": {"client": ADAM, "server": ADAM},
+    },
+    "splitfed_v2, fedadam": {
+        "schedule": PARALLEL,
+        "aggregation": {"kind": "splitfed_v2", "strategy": "fedadam"},
+    },
+    "fused, in simulated time": {
+        "schedule": PARALLEL,
+        "aggregation": "fused",
+        "network": {"spread": 0.5},
+        "method": [{"kind": "lightsplit", "broadcast": "matrix"}],
+    },
+    "asynchronous, own heads": {
+        "schedule": {"kind": "asynchronous", "rounds": 3},
+        "clients": {"heads": "per_client"},
+        "network": {"spread": 1.5},
+    },
+    "a cohort that changes": {
+        "schedule": PARALLEL | {"order": "random", "local_steps": 2, "rounds": 6},
+        "aggregation": "splitfed_v1",
+        "cohort": {
+            "fraction": 0.6,
+            "dropout": 0.4,
+            "availability": {"period": 4, "window": 3},
+        },
+    },
+    "a straggler is skipped": {
+        "schedule": PARALLEL,
+        "aggregation": "splitfed_v2",
+        "network": {"device": {"edge": 1, "gpu": 1}, "link": "lan"},
+        "cohort": {"deadline_s": 0.0095},
+    },
 }
 
 

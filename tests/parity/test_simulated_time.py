@@ -23,13 +23,17 @@ UP = {"smashed", "features_grad", "labels", "handover"}
 
 def transfers_s(run: Experiment, wire: pd.DataFrame) -> list[float]:
     """Of each row: latencies (labels ride along with the smashed data), and bytes over a rate."""
-    found = []
-    for row in wire.itertuples():
-        rates = run.ledger.clock.rates[row.client]
-        latency_s = 0.0 if row.leg == "labels" else row.packets * rates.latency_s
-        rate = rates.up_bytes_per_s if row.leg in UP else rates.down_bytes_per_s
-        found.append(latency_s + row.bytes / rate)
-    return found
+    rates = run.ledger.clock.rates
+    return [
+        (0.0 if row.leg == "labels" else row.packets * rates[row.client].latency_s)
+        + row.bytes
+        / (
+            rates[row.client].up_bytes_per_s
+            if row.leg in UP
+            else rates[row.client].down_bytes_per_s
+        )
+        for row in wire.itertuples()
+    ]
 
 
 def check(run: Experiment) -> Run:

@@ -1,8 +1,8 @@
 """Who takes part: how many, how often, when they can be reached, and that others do not matter."""
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
 from simsplit.results import Run
 from simsplit.schedules.cohort import AvailabilityConfig, CohortConfig, Lineup, choose
+from simsplit.schedules.config import RoundRobinConfig
 
 TEN = dict.fromkeys(range(10), 4)
 ROUNDS = range(1, 1501)
@@ -20,15 +21,15 @@ ROUNDS = range(1, 1501)
 
 def chosen(
     round_number: int = 1,
-    steps: Mapping[ClientId, int] = TEN,
+    batches: Mapping[ClientId, int] = TEN,
     *,
     order: Any = "number",
+    local_steps: int | None = None,
     seed: int = 0,
-    batches: Mapping[ClientId, int] | None = None,
     **fields: Any,
 ) -> list[ClientId]:
-    config = CohortConfig(**fields)
-    taken, _ = choose(config, order, steps, batches or steps, round_number, seed)
+    schedule = RoundRobinConfig(order=order, local_steps=local_steps)
+    taken, _ = choose(CohortConfig(**fields), schedule, batches, round_number, seed)
     return list(taken)
 
 
@@ -46,9 +47,9 @@ def test_a_fraction_of_all_clients_and_at_least_one(fraction: float, count: int,
 
 def test_it_is_a_fraction_of_all_whoever_can_be_reached() -> None:
     """Half of ten are five; of four that can be reached all are asked."""
-    steps = {client: int(client < 4) for client in range(10)}
-    assert chosen(steps=steps, fraction=0.5) == [0, 1, 2, 3]
-    assert len(chosen(steps=steps, fraction=0.3)) == 3
+    batches = {client: int(client < 4) for client in range(10)}
+    assert chosen(batches=batches, fraction=0.5) == [0, 1, 2, 3]
+    assert len(chosen(batches=batches, fraction=0.3)) == 3
 
 
 def test_clients_without_samples_are_never_asked() -> None:
@@ -75,16 +76,17 @@ def frequencies(**fields: Any) -> dict[ClientId, float]:
 
 @pytest.mark.parametrize("fraction", [0.1, 0.4])
 def test_uniform_chances_are_equal(fraction: float) -> None:
-    steps = {client: client + 1 for client in range(10)}  # which must not matter
-    found = frequencies(fraction=fraction, steps=steps)
+    batches = {client: client + 1 for client in range(10)}  # which must not matter
+    found = frequencies(fraction=fraction, batches=batches)
     assert list(found.values()) == pytest.approx([0.1] * 10, abs=0.025)
 
 
 def test_weighted_chances_follow_the_batches_that_a_client_has() -> None:
     """Also where all take the same steps in a round."""
     batches = {0: 1, 1: 2, 2: 3, 3: 4}
-    for steps in (batches, dict.fromkeys(batches, 1)):
-        found = frequencies(fraction=0.25, sampling="weighted", steps=steps, batches=batches)
+    for local_steps in (None, 1):
+        fields = {"sampling": "weighted", "local_steps": local_steps}
+        found = frequencies(fraction=0.25, batches=batches, **fields)
         assert list(found.values()) == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.04)
 
 
@@ -128,12 +130,12 @@ def test_the_order_changes_nothing_but_the_order() -> None:
 
 def test_dropping_out_is_a_clients_own_luck() -> None:
     """At a step that is equally likely to be any of its own; whoever else there is."""
-    config = CohortConfig(dropout=0.25)
+    config, schedule = CohortConfig(dropout=0.25), RoundRobinConfig()
     few, many = dict.fromkeys(range(3), 4), dict.fromkeys(range(9), 4)
     at = Counter[int]()
     for number in ROUNDS:
-        steps, drops = choose(config, "number", few, few, number, 0)
-        others, also = choose(config, "number", many, many, number, 0)
+        steps, drops = choose(config, schedule, few, number, 0)
+        others, also = choose(config, schedule, many, number, 0)
         assert {c: others[c] for c in few} == steps
         assert also & few.keys() == drops
         assert all(steps[client] == 4 for client in few.keys() - drops)
@@ -167,7 +169,7 @@ def test_windows_of_ones_own() -> None:
     for rounds in found:
         assert rounds[:36] == rounds[12:]
         assert sum(rounds[:12]) == 5
-        turned = sum(one != other for one, other in itertools.pairwise(rounds))
+        turned = sum(one != other for one, other in pairwise(rounds))
         assert turned in (7, 8)  # one window a period
     assert len({tuple(rounds) for rounds in found}) > 8
     assert found != [reachable(client, seed=1, period=12, window=5) for client in range(40)]
@@ -224,7 +226,7 @@ def test_one_who_takes_part_alone_trains_the_same_whoever_else_exists(
         )
         for number in (1, 2):
             lineup = Lineup(number, Phase("train", rounds=2), 1.0, {0: 3})
-            run._lineup(number)
+            run._enter(number)
             run.parts.course.run(lineup, lambda done, total: None)
         found.append({name: tensor.clone() for name, tensor in weights_of(run).items()})
     assert_equal(*found)

@@ -1,0 +1,175 @@
+"""Topology, heads, schedule, aggregation: each combination trains, or is refused with ways out."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from plain_loops import trained
+
+from simsplit.errors import ScenarioError
+from simsplit.results import Run
+from simsplit.scenario import file_schema, load_scenario, parse
+from simsplit.scenario.files import assign
+
+TOPOLOGIES = ("u_shaped", "vanilla")
+HEADS: dict[str, dict[str, str]] = {
+    "shared": {"heads": "shared"},
+    "own": {"heads": "per_client"},
+    "own, one tail": {"heads": "per_client", "tail": "shared"},
+}
+SCHEDULES = ("round_robin", "per_client", "parallel", "asynchronous")
+AGGREGATIONS = ("none", "splitfed_v1", "splitfed_v2", "fused")
+NETWORK = {"device": "phone", "link": "lte"}
+
+
+def fields(topology: str, heads: str, schedule: str, aggregation: str) -> dict[str, Any]:
+    return {
+        "topology": topology,
+        "clients": dict(HEADS[heads]),
+        "schedule": {"kind": schedule, "rounds": 1, "local_steps": 1},
+        "aggregation": {"kind": aggregation},
+        "network": NETWORK,
+    }
+
+
+def goes(topology: str, heads: str, schedule: str, aggregation: str) -> bool:
+    """What is possible, from what the words mean."""
+    shares = heads == "shared" or (heads == "own, one tail" and topology == "u_shaped")
+    in_turn = schedule in ("round_robin", "per_client")
+    return {
+        "none": in_turn or not shares,  # handing round takes turns
+        "splitfed_v1": schedule != "asynchronous",  # nobody is stale on a trunk of its own
+        "splitfed_v2": shares,
+        "fused": schedule == "parallel",
+    }[aggregation]
+
+
+PRODUCT = list(itertools.product(TOPOLOGIES, HEADS, SCHEDULES, AGGREGATIONS))
+POSSIBLE = [axes for axes in PRODUCT if goes(*axes)]
+IMPOSSIBLE = [axes for axes in PRODUCT if not goes(*axes)]
+
+
+@pytest.mark.parametrize("axes", POSSIBLE, ids=" ".join)
+def test_what_is_possible_trains(axes: tuple[str, str, str, str], tmp_path: Path) -> None:
+    found = Run.load(trained(tmp_path / "run", [6, 2], **fields(*axes)).path)
+    assert found.rounds["steps"].tolist() == [2]
+    assert found.rounds["simulated_s"].iloc[0] > 0
+    assert found.summary["last"]["test_loss"] > 0
+    averages = {"handover", "broadcast"} <= set(found.wire["leg"])
+    shares = axes[1] == "shared" or (axes[1] == "own, one tail" and axes[0] == "u_shaped")
+    assert averages == (shares and axes[3] != "none")
+
+
+def refusal(values: dict[str, Any]) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        parse(values)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("axes", IMPOSSIBLE, ids=" ".join)
+def test_what_is_impossible_is_refused_with_ways_out(axes: tuple[str, str, str, str]) -> None:
+    """Each way out that is named is one."""
+    _, _, schedule, aggregation = axes
+    said = refusal(fields(*axes))
+    if aggregation == "fused" and schedule != "asynchronous":
+        assert said == f"scenario.schedule.kind: got {schedule}; fused aggregation needs parallel"
+        parse(fields(axes[0], axes[1], "parallel", "fused"))
+        return
+    field, rest = said.split(": ", 1)
+    assert field == "scenario.aggregation"
+    assert rest.startswith(f"got {aggregation}, but ")
+    allowed, _, other = rest.partition("; allowed: ")[2].partition(", or ")
+    assert allowed
+    for way in allowed.split(", "):
+        parse(fields(*axes[:3], way))
+    if other:
+        name, value = other.split(": ")
+        values = fields(*axes)
+        assign(values, name, value)
+        parse(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"schedule": "asynchronous", "clients": {"heads": "per_client"}}, "network"),
+        ({"cohort": {"deadline_s": 3}}, "cohort.deadline_s"),
+    ],
+)
+def test_what_goes_by_simulated_time_needs_a_network(values: dict[str, Any], field: str) -> None:
+    said = refusal(values)
+    assert said.startswith(f"scenario.{field}: ")
+    example = yaml.safe_load(said[said.index("network: {") :])
+    parse(values | example)
+
+
+WORDS = {
+    "aggregation": AGGREGATIONS,
+    "engine": ("inline", "ray", "auto"),
+    "schedule": SCHEDULES,
+}
+STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedmedian", "krum")
+
+
+@pytest.mark.parametrize(
+    ("field", "word"), [(field, word) for field, words in WORDS.items() for word in words]
+)
+def test_a_bare_word_stands_for_a_part_without_options(
+    field: str, word: str, tmp_path: Path
+) -> None:
+    """In a file, from the command line, and for an editor."""
+    around: dict[str, Any] = {"network": NETWORK}
+    if word == "asynchronous":
+        around["clients"] = {"heads": "per_client"}
+    elif word in ("parallel", "fused"):
+        around |= {"schedule": "parallel", "aggregation": "fused"}
+    whole = parse(around | {field: {"kind": word}})
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump(around | {field: word}))
+    assert load_scenario(file) == whole
+    file.write_text(yaml.safe_dump(around))
+    assert load_scenario(file, {field: word}) == whole
+    schema = Draft202012Validator(file_schema())
+    assert schema.is_valid(around | {field: word})
+    assert not schema.is_valid(around | {field: word + "s"})
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS[1:])
+@pytest.mark.parametrize("word", STRATEGIES)
+def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str) -> None:
+    around = {"schedule": "parallel"}
+    short = around | {"aggregation": {"kind": aggregation, "strategy": word}}
+    whole = around | {"aggregation": {"kind": aggregation, "strategy": {"kind": word}}}
+    assert parse(short) == parse(whole)
+    schema = Draft202012Validator(file_schema())
+    assert schema.is_valid(short)
+    assert schema.is_valid(whole)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"schedule": "paralel"}, "schedule: unknown 'paralel', did you mean 'parallel'? allowed"),
+        ({"aggregation": "splitfed"}, "aggregation: unknown 'splitfed', did you mean 'splitfed_"),
+        ({"engine": "rya"}, "engine: unknown 'rya', did you mean 'ray'? allowed: inline, "),
+        (
+            {"aggregation": {"kind": "splitfed_v1", "strategy": "fedagv"}},
+            "aggregation.strategy: unknown 'fedagv', did you mean 'fedavg'? allowed: fedavg, ",
+        ),
+        (
+            {"aggregation": {"kind": "splitfed_v1", "strategy": {"kind": "fedagv"}}},
+            "aggregation.strategy.kind: unknown 'fedagv', did you mean 'fedavg'? allowed: ",
+        ),
+        (
+            {"aggregation": {"kind": "splitfed_v1", "moment": "keep"}},
+            "aggregation.moment: unknown field, did you mean 'moments'? allowed: ",
+        ),
+        ({"schedule": "parallel", "aggregation": "none"}, "aggregation: got none, but under "),
+        ({"schedule": 3}, "schedule: must be a mapping of fields, got 3; its kinds: round_robin,"),
+    ],
+)
+def test_a_wrong_word_is_blamed_where_it_stands(values: dict[str, Any], said: str) -> None:
+    assert refusal(values).startswith(f"scenario.{said}")
