@@ -1,5 +1,6 @@
 """Who is late, when it stops, and what then becomes of its work; by hand, in simulated seconds."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,20 @@ def slow_one(run: Experiment) -> ClientId:
     return rates.index(min(rates))
 
 
-def deadline(path: Path, changes: dict[str, Any], steps: float) -> tuple[float, ClientId]:
-    """When the slow client has taken so many steps; the fast one is through by then."""
-    run = begun(path, SIZES, **fields(changes, None))
+@functools.cache
+def pace_of(case: str) -> tuple[float, float, ClientId]:
+    """What the slow client spends before its first step and on each, and which client it is."""
+    run = begun(Path("never written"), SIZES, **fields(CASES[case], None))
     slow = slow_one(run)
     (before_s, step_s), (fast_before_s, fast_s) = own_s(run, slow), own_s(run, 1 - slow)
-    at = before_s + steps * step_s
-    assert fast_before_s + STEPS * fast_s < at
-    return at, slow
+    assert fast_before_s + STEPS * fast_s < before_s + 1.5 * step_s  # the earliest deadline here
+    return before_s, step_s, slow
+
+
+def deadline(case: str, steps: float) -> tuple[float, ClientId]:
+    """When the slow client has taken so many steps; the fast one is through by then."""
+    before_s, step_s, slow = pace_of(case)
+    return before_s + steps * step_s, slow
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def deadline(path: Path, changes: dict[str, Any], steps: float) -> tuple[float, 
 def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
     case: str, steps: float, taken: int, tmp_path: Path
 ) -> None:
-    at, slow = deadline(tmp_path / "timed", CASES[case], steps)
+    at, slow = deadline(case, steps)
     found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES[case], at)).path)
     clients = found.clients.set_index("client")
     assert clients["steps"].to_dict() == {slow: taken, 1 - slow: STEPS}
@@ -95,7 +102,7 @@ def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
 
 
 def test_nobody_is_late_who_is_through_in_time(tmp_path: Path) -> None:
-    at, _ = deadline(tmp_path / "timed", CASES["v1"], STEPS + 0.001)
+    at, _ = deadline("v1", STEPS + 0.001)
     found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)
     assert found.clients["late"].tolist() == [0, 0]
 
@@ -111,7 +118,7 @@ def laps(steps: dict[ClientId, int]) -> list[tuple[ClientId, int]]:
 
 
 def test_under_v1_a_stragglers_copy_is_left_out(tmp_path: Path) -> None:
-    at, slow = deadline(tmp_path / "timed", CASES["v1"], 1.5)
+    at, slow = deadline("v1", 1.5)
     run = trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at))
     (each, *_) = nets_on_one_trunk(run)
     for number in range(STEPS):
@@ -122,7 +129,7 @@ def test_under_v1_a_stragglers_copy_is_left_out(tmp_path: Path) -> None:
 def test_under_v2_a_stragglers_head_is_left_out_and_its_trunk_steps_are_not(
     tmp_path: Path,
 ) -> None:
-    at, slow = deadline(tmp_path / "timed", CASES["v2"], 1.5)
+    at, slow = deadline("v2", 1.5)
     run = trained(tmp_path / "run", SIZES, **fields(CASES["v2"], at))
     nets = nets_on_one_trunk(run)
     for client, number in laps({slow: 2, 1 - slow: STEPS}):
@@ -132,7 +139,7 @@ def test_under_v2_a_stragglers_head_is_left_out_and_its_trunk_steps_are_not(
 
 @pytest.mark.parametrize("case", ["v1", "v2", "fused", "asynchronous"])
 def test_awaited_a_straggler_counts_as_if_there_were_no_deadline(case: str, tmp_path: Path) -> None:
-    at, slow = deadline(tmp_path / "timed", CASES[case], 1.5)
+    at, slow = deadline(case, 1.5)
     awaited = trained(tmp_path / "late", SIZES, **fields(CASES[case], at, "await"))
     whole = trained(tmp_path / "whole", SIZES, **fields(CASES[case], None))
     assert_equal(weights_of(awaited), weights_of(whole))

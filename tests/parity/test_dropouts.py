@@ -105,7 +105,7 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
         assert not any(leg is Leg.HANDOVER for _, leg in sent)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", list(CASES)[1::2])
 def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) -> None:
     changes = CASES[case]
     schedule = changes["schedule"] | {"local_steps": 1, "rounds": 2}
