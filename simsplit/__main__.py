@@ -216,7 +216,7 @@ def compare(
     """Put runs beside each other; seeds become a mean and a spread."""
     from simsplit.terminal.printing import print_comparison
 
-    print_comparison(run_dirs, format_, figure, baseline)
+    print_comparison(run_dirs, format_, figure, baseline, _say)
 
 
 @app.command()

@@ -55,17 +55,40 @@ def cluster(
         "_temp_dir": folder,
     }
     try:
-        ray.init(
-            address="local" if address is None else address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": {"PYTHONPATH": import_path()}},
-            **(local if address is None else {}),
-        )
+        with _stdout_kept_clean():
+            ray.init(
+                address="local" if address is None else address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": {"PYTHONPATH": import_path()}},
+                **(local if address is None else {}),
+            )
+            try:
+                yield
+            finally:
+                ray.shutdown()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _stdout_kept_clean() -> Iterator[None]:
+    """Ray prints the death of a worker on stdout, whatever `log_to_driver` says; callers see to it.
+
+    There is no switch for it, so the function that prints is put aside. Where a later Ray has it no
+    more, nothing happens.
+    """
+    from ray._private import worker
+
+    printing = getattr(worker, "print_to_stdstream", None)
+    if printing is None:
+        yield
+        return
+    setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - not ours to declare
+    try:
         yield
     finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        setattr(worker, "print_to_stdstream", printing)  # noqa: B010
 
 
 def import_path() -> str:

@@ -1,7 +1,7 @@
 """What `compare` says of runs: a row for those alike but for their seed, beside their baseline.
 
 A row's baseline is the raw run that shares everything with it but the method, as the papers'
-"change against Raw" has it. A sweep that has no raw cell is held against its first one instead, or
+"change against Raw" has it. A sweep in which no cell has one is held against its first cell, or any
 against the cells that the user names.
 """
 
@@ -56,7 +56,7 @@ class Entry:
         return {name: "cell" if name == LABEL else self.short[name] for name in self.settings}
 
 
-@dataclass
+@dataclass(eq=False)
 class _Row:
     """Runs alike but for their seed."""
 
@@ -126,7 +126,11 @@ def _find_baselines(rows: Sequence[_Row], wanted: Mapping[str, str] | None) -> s
     said = []
     for sweep in dict.fromkeys(row.entries[0].sweep for row in rows):
         cells = [row for row in rows if row.entries[0].sweep == sweep]
-        if sweep is None or len(cells) == 1 or any(row.baseline for row in cells):
+        if (
+            sweep is None
+            or len(cells) == 1
+            or any(row.baseline not in (None, row) for row in cells)
+        ):
             continue
         for row in cells:
             row.baseline = cells[0]

@@ -35,6 +35,8 @@ def entries_of(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
 
 def _entry(directory: SweepDirectory, cell: CellEntry) -> Entry:
     settings = {name: value_of(value) for name, value in cell.settings.items()}
+    if settings.get("method") == value_of([]):
+        settings["method"] = "raw"
     label = {LABEL: cell.label} if cell.label else {}
     run = Run.load(directory.run_path(cell.name))
     return Entry(run, directory.path, directory.name, {**label, **settings}, directory.fields)

@@ -151,8 +151,8 @@ def _side_by_side(
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
-                watch.starts(cell.name)
                 workers.begin(cell, directory.run_path(cell.name))
+                watch.starts(cell.name)
             yield workers.next()
 
 
@@ -211,7 +211,7 @@ class _Workers:
         except self.ray.exceptions.RayTaskError as error:
             ended = Ended(str(error.cause))
         except self.ray.exceptions.RayError as error:
-            return cell, Ended(f"its worker died: {' '.join(str(error).split())}")
+            return cell, Ended(_last_words(str(error)))
         self.free.append(worker)
         return cell, ended
 
@@ -219,6 +219,13 @@ class _Workers:
         """End them all, whatever they are at: a cell's folder can be resumed at any time."""
         for worker in (*self.free, *(worker for worker, _ in self.busy.values())):
             self.ray.kill(worker)
+
+
+def _last_words(error: str) -> str:
+    """What Ray says of a dead worker, without the numbers that it has for it."""
+    if "worker process has died" in error:
+        return "its worker process died, as one does that is killed or has run out of memory"
+    return f"its worker failed: {' '.join(error.split())}"
 
 
 @contextmanager

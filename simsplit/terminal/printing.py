@@ -1,7 +1,7 @@
 """Tables on stdout: for a terminal as wide as it is, or in the form that was asked for."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import typer
@@ -26,11 +26,12 @@ def print_comparison(
     form: Format = "table",
     figure: str = "best_on_validation",
     baseline: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Runs and sweeps beside each other; the cells that are left out, on stderr."""
+    """Runs and sweeps beside each other; `say` is told of the cells that are left out."""
     entries, left_out = entries_of(paths)
     for line in left_out:
-        typer.echo(line, err=True)
+        say(line)
     print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
 
 

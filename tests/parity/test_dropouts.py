@@ -21,13 +21,13 @@ from plain_loops import (
     weights_of,
 )
 from rich.console import Console
-from simsplit.console import Lines
 
 from simsplit.experiment import Experiment
 from simsplit.packets import ClientId, Leg
 from simsplit.report.runs import heading, show
 from simsplit.results import Run
 from simsplit.schedules.courses import RoundDone
+from simsplit.terminal.runs import Lines
 
 LIFT = {"kind": "lightsplit", "lift": "learned", "hidden": 32}
 PARALLEL = {"kind": "parallel"}

@@ -1,0 +1,198 @@
+"""A sweep directory is compared by what it swept."""
+
+import pytest
+
+from simsplit.errors import RunError
+from simsplit.report.comparison import compare
+from simsplit.report.short_names import value_of
+from simsplit.report.sweeps import baseline_of, entries_of
+from simsplit.results import CellEntry, SweepDirectory
+from simsplit.scenario.cell_names import short_names
+from simsplit.scenario.files import assign
+
+LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}
+
+
+@pytest.fixture
+def swept(variant, tmp_path):
+    """A sweep directory: (settings, accuracy, bytes) of each cell; None for one that has not run.
+
+    `base` are the fields that all cells share.
+    """
+
+    def make(cells, name="swept", base=None, failed=None):
+        entries, fields = [], {}
+        for index, (settings, accuracy, nbytes) in enumerate(cells):
+            label = settings.pop("name", "")
+            cell = f"cell-{index}"
+            entries.append(CellEntry(cell, settings, label))
+            fields |= dict.fromkeys(settings)
+            if accuracy is not None:
+                values = {"method": [], **(base or {})}
+                for field, value in settings.items():
+                    assign(values, field, value)
+                scores = {"test_accuracy": accuracy, "test_balanced_accuracy": accuracy}
+                variant(f"{name}/{cell}", values, scores, total=nbytes)
+        directory = SweepDirectory(
+            tmp_path / name, name, short_names(list(fields)), entries, failed or {}
+        )
+        directory.save()
+        return tmp_path / name
+
+    return make
+
+
+def table_of(*paths, baseline=None):
+    entries, _ = entries_of(paths)
+    return compare(entries, baseline=baseline_of(baseline, entries))
+
+
+def column(table, name):
+    index = table.columns.index(name)
+    return [row[index] for row in table.rows]
+
+
+def test_the_swept_fields_tell_the_rows_apart_and_seeds_are_one_row(swept):
+    path = swept(
+        [
+            ({"train.batch_size": size, "seed": seed}, accuracy, size)
+            for size, seed, accuracy in [
+                (8, 0, 0.90), (8, 1, 0.94), (16, 0, 0.80), (16, 1, 0.80), (32, 1, 0.95)
+            ]
+        ]
+    )  # fmt: skip
+    table = table_of(path)
+    assert table.columns == (
+        "batch_size", "seeds", "accuracy", "balanced", "change", "bytes", "of baseline"
+    )  # fmt: skip
+    assert column(table, "batch_size") == ["8", "16", "32"]
+    assert column(table, "seeds") == ["2", "2", "1"]
+    assert column(table, "accuracy") == ["92.00 ± 2.83", "80.00 ± 0.00", "95.00"]
+    # all are raw, so none is any other's; and the last is held against the first of its own seed
+    assert column(table, "change") == ["baseline", "-12.00", "+1.00"]
+
+
+def test_without_a_raw_cell_the_first_row_is_the_baseline(swept):
+    path = swept(
+        [({"method.0.ratio": 16.0, "seed": seed}, 0.5, 300) for seed in (0, 1)]
+        + [({"method.0.ratio": 8.0, "seed": seed}, 0.6, 600) for seed in (0, 1)],
+        base={"method": [LIGHT]},
+    )
+    table = table_of(path)
+    assert table.title.endswith("; change is against ratio=16.0")
+    assert column(table, "change") == ["baseline", "+10.00"]
+    assert column(table, "of baseline") == ["1.000", "2.000"]
+    assert column(table, "method") == ["lightsplit 16 fixed", "lightsplit 8 fixed"]
+
+
+def test_a_raw_cell_is_the_baseline_of_those_that_share_the_other_fields(swept):
+    path = swept(
+        [
+            ({"method": method, "train.batch_size": size}, accuracy, nbytes)
+            for method, size, accuracy, nbytes in [
+                ([], 8, 0.9, 100), ([LIGHT], 8, 0.8, 20), ([], 16, 0.7, 50), ([LIGHT], 16, 0.71, 25)
+            ]
+        ]
+    )  # fmt: skip
+    table = table_of(path)
+    assert table.columns[:2] == ("batch_size", "method")
+    assert "change is against" not in table.title
+    assert column(table, "change") == ["", "-10.00", "", "+1.00"]
+    assert column(table, "of Raw") == ["1.000", "0.200", "1.000", "0.500"]
+
+
+def test_a_baseline_may_be_named_in_part(swept):
+    path = swept(
+        [
+            ({"train.batch_size": size, "clients.count": count}, accuracy, 100)
+            for size, count, accuracy in [(8, 2, 0.5), (8, 4, 0.6), (16, 2, 0.7), (16, 4, 0.9)]
+        ]
+    )
+    table = table_of(path, baseline="batch_size=16")
+    assert column(table, "change") == ["-20.00", "-30.00", "baseline", "baseline"]
+    assert table.title.endswith("; change is against batch_size=16, all else equal")
+    table = table_of(path, baseline="train.batch_size=8,count=4")
+    assert column(table, "change") == ["-10.00", "baseline", "+10.00", "+30.00"]
+
+
+def test_a_baseline_that_is_none(swept, variant):
+    path = swept([({"train.batch_size": 8}, 0.5, 1), ({"train.batch_size": 16}, 0.5, 1)])
+    for wrong, said in [
+        ("batch_size=9", "no finished cell has train.batch_size=9; there are train.batch_size: 8"),
+        ("size=8", "--baseline takes FIELD=VALUE, got 'size=8'; fields: batch_size"),
+        ("batch_size", "--baseline takes FIELD=VALUE, got 'batch_size'"),
+    ]:
+        with pytest.raises(RunError, match=said):
+            table_of(path, baseline=wrong)
+    with pytest.raises(RunError, match="none, as no sweep is compared"):
+        table_of(variant("single").path, baseline="seed=1")
+
+
+def test_a_swept_thread_count_is_no_seed(swept):
+    table = table_of(swept([({"threads": 1}, 0.5, 10), ({"threads": 2}, 0.5, 10)]))
+    assert column(table, "threads") == ["1", "2"]
+    assert column(table, "seeds") == ["1", "1"]
+
+
+def test_names_in_a_list_are_a_column(swept):
+    path = swept(
+        [
+            ({"name": "none", "method": []}, 0.9, 100),
+            ({"name": "light", "method": [LIGHT], "train.batch_size": 8}, 0.8, 50),
+        ]
+    )
+    table = table_of(path)
+    assert table.columns[:3] == ("cell", "batch_size", "method")
+    assert column(table, "cell") == ["none", "light"]
+    assert column(table, "change") == ["baseline", "-10.00"]
+    assert table.title.endswith("change is against cell=none, method=raw")
+    assert column(table_of(path, baseline="cell=light"), "change") == ["+10.00", "baseline"]
+
+
+def test_a_sweep_over_seeds_alone_is_one_row(swept):
+    table = table_of(swept([({"seed": 0}, 0.5, 1), ({"seed": 1}, 0.6, 1)]))
+    assert len(table.rows) == 1
+    assert column(table, "run") == ["swept"]
+    assert column(table, "accuracy") == ["55.00 ± 7.07"]
+    assert "change" not in table.columns
+
+
+def test_sweeps_and_runs_stand_beside_each_other(swept, variant):
+    path = swept([({"method.0.ratio": r}, 0.5, 50) for r in (8.0, 16.0)], base={"method": [LIGHT]})
+    raw = variant("plain", {"method": []}, {"test_accuracy": 0.7}, total=200)
+    table = table_of(path, raw.path)
+    assert column(table, "run") == ["swept", "swept", "plain"]
+    assert column(table, "ratio") == ["8.0", "16.0", ""]
+    # what was swept is the method's own, so the raw run shares everything else with the cells
+    assert column(table, "change") == ["-20.00", "-20.00", ""]
+    assert column(table, "of Raw") == ["0.250", "0.250", "1.000"]
+
+
+def test_cells_that_have_not_finished_are_left_out_and_said(swept, variant):
+    cells = [({"seed": 0}, 0.5, 1), ({"seed": 1}, None, 0), ({"seed": 2}, None, 0)]
+    path = swept(cells, failed={"cell-2": "out of memory\nat line 3"})
+    entries, left_out = entries_of([path])
+    assert [entry.run.path.name for entry in entries] == ["cell-0"]
+    assert left_out == [
+        f"left out: {path}/cell-1 has not run",
+        f"left out: {path}/cell-2 failed: out of memory",
+    ]
+    with pytest.raises(RunError, match="no cell of this sweep has finished"):
+        entries_of([swept([({"seed": 0}, None, 0)], name="empty")])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (8, "8"),
+        (0.5, "0.5"),
+        ("own", "own"),
+        (True, "true"),
+        (None, "null"),
+        ([], "none"),
+        ({"kind": "dirichlet", "alpha": 0.5}, "dirichlet 0.5"),
+        ([{"kind": "cast", "to": "fp16"}, {"kind": "raw"}], "cast fp16 + raw"),
+    ],
+)
+def test_values_in_words(value, words):
+    assert value_of(value) == words

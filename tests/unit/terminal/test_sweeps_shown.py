@@ -1,0 +1,115 @@
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from simsplit.progress import SilentSweep
+from simsplit.results import progress_of
+from simsplit.terminal.sweeps import SweepLines, SweepLive, watching_sweep
+
+CELLS = ["lr=0.1,seed=0", "lr=0.1,seed=1", "lr=0.2,seed=0"]
+
+
+def terminal(height=30, **options):
+    return Console(file=io.StringIO(), width=100, height=height, **options)
+
+
+def said(console):
+    return console.file.getvalue().splitlines()
+
+
+@pytest.fixture
+def wrote(tmp_path):
+    """Puts into a cell's folder what a run writes."""
+
+    def write(cell, rows, rounds=5):
+        path = tmp_path / cell
+        path.mkdir(exist_ok=True)
+        (path / "summary.json").write_text(json.dumps({"status": "running", "rounds": rounds}))
+        (path / "rounds.csv").write_text("\n".join(["round,train_loss,test_accuracy", *rows]))
+        return path
+
+    return write
+
+
+def drawn(live):
+    """What the live table would draw now; on paper of its own, as its thread draws on the other."""
+    paper = terminal(color_system=None)
+    paper.print(live.render())
+    return paper.file.getvalue()
+
+
+def test_who_watches_depends_on_where(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for console, quiet, kind in [
+        (terminal(), False, SweepLines),
+        (terminal(force_terminal=True), False, SweepLive),
+        (terminal(force_terminal=True), True, SilentSweep),
+        (terminal(force_terminal=True, no_color=True), False, SweepLines),
+    ]:
+        with watching_sweep(console, quiet=quiet) as watch:
+            assert type(watch) is kind
+
+
+def test_a_run_in_progress_is_read_up_to_its_last_whole_line(wrote, tmp_path):
+    path = wrote("a", ["1,0.5,0.25", "2,0.4,", "3,0.3,0.9"])
+    seen = progress_of(path)
+    assert (seen.done, seen.rounds, seen.accuracy) == (2, 5, 0.25)
+    nothing = progress_of(tmp_path / "none")
+    assert (nothing.done, nothing.rounds, nothing.accuracy) == (0, None, None)
+
+
+def test_a_line_as_a_cell_starts_and_one_as_it_ends(wrote, tmp_path):
+    console = terminal()
+    lines = SweepLines(console)
+    lines.begin(tmp_path, CELLS, 2)
+    lines.ends(CELLS[0], "kept")
+    lines.starts(CELLS[1])
+    wrote(CELLS[1], ["1,0.5,0.25", "5,0.4,0.875", ""])
+    lines.ends(CELLS[1], "finished")
+    lines.starts(CELLS[2])
+    lines.warn("[odd]")
+    lines.ends(CELLS[2], "failed", "no memory\nfrom here")
+    assert said(console)[0] == "3 cells, 2 at a time"
+    assert console.file.getvalue().split(f"{tmp_path}\n")[1].splitlines() == [
+        "lr=0.1,seed=0: kept  (1 of 3 done)",
+        "lr=0.1,seed=1: starts",
+        "lr=0.1,seed=1: finished, 5/5 rounds, test accuracy 87.5%, 0:00  (2 of 3 done)",
+        "lr=0.2,seed=0: starts",
+        "warning: [odd]",
+        "lr=0.2,seed=0: failed, 0:00: no memory  (3 of 3 done)",
+    ]
+
+
+def test_the_live_table_follows_the_run_directories(wrote, tmp_path):
+    console = terminal(force_terminal=True, color_system=None)
+    with watching_sweep(console, quiet=False) as live:
+        live.begin(tmp_path, CELLS, 2)
+        live.starts(CELLS[0])
+        wrote(CELLS[0], ["1,0.5,0.25", ""])
+        text = drawn(live)
+        assert "lr=0.1,seed=0   running     1/5           25.0%      0:00" in text
+        assert "lr=0.1,seed=1   waiting" in text
+        assert "3 cells: 1 running, 2 waiting" in text
+        wrote(CELLS[0], ["1,0.5,0.25", "2,0.4,0.5", ""])
+        assert "running     2/5           50.0%" in drawn(live)
+        live.ends(CELLS[0], "failed", "no memory")
+        assert "1 failed, 2 waiting" in drawn(live)
+    assert not live.live.is_started
+
+
+def test_with_more_cells_than_lines_the_running_ones_are_shown_first(tmp_path):
+    console = terminal(height=12, force_terminal=True, color_system=None)
+    cells = [f"seed={index}" for index in range(50)]
+    with watching_sweep(console, quiet=False) as live:
+        live.begin(tmp_path, cells, 2)
+        for cell in cells[:30]:
+            live.ends(cell, "kept")
+        for cell in cells[40:42]:
+            live.starts(cell)
+        text = drawn(live)
+    rows = [line.split()[0] for line in text.splitlines() if "seed=" in line]
+    assert rows[:3] == ["seed=40", "seed=41", "seed=30"]
+    assert len(text.splitlines()) <= 12
+    assert "50 cells: 2 running, 18 waiting, 30 kept (45 not shown)" in text
