@@ -37,6 +37,7 @@ from simsplit.parties.config import ClientsConfig, TrainConfig
 from simsplit.scenario.axes import refuse_misfits
 from simsplit.scenario.cells import SCHEMA, refuse
 from simsplit.scenario.files import dump, read
+from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
@@ -278,6 +279,7 @@ def parse(
 ) -> Scenario:
     """A scenario from plain values; `methods` are those of plugins."""
     model = scenario_class(methods)
+    values = with_kinds(values, model)
     try:
         scenario = model.model_validate(dict(values))
     except ValidationError as error:

@@ -154,3 +154,20 @@ def test_plugins_join_the_schema_and_keep_the_scenarios_own_words():
     )
     assert parse({}, {"halve": Halve}).method == ()
     assert parse({"method": [{"kind": "halve"}]}, {"halve": Halve}).yaml().count("halve") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({"train": {"client": {"lr": 0.5}}}, "sgd"),
+        ({"train": {"client": {"kind": "adam"}}}, "adam"),
+    ],
+)
+def test_a_part_without_a_kind_is_of_the_defaults(values, kind):
+    assert parse(values).train.client.kind == kind
+
+
+def test_a_part_without_a_kind_starts_from_its_kinds_own_defaults():
+    assert parse({"schedule": {"rounds": 3}}).schedule.rounds == 3
+    with pytest.raises(ScenarioError, match=r"data\.partition\.kind: missing; allowed: iid, dir"):
+        parse({"data": {"partition": {"alpha": 0.5}}})

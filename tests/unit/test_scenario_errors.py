@@ -88,7 +88,7 @@ def test_fields(values, said):
         ({"model": {"kind": "zzz"}}, "model.kind: unknown 'zzz', allowed: resnet18, "),
         ({"model": {"kind": None}}, "model.kind: got null; allowed: resnet18, "),
         ({"model": {"kind": ["raw"]}}, 'model.kind: got ["raw"]; allowed: resnet18, '),
-        ({"model": {"cut": "l1h"}}, "model.kind: missing; allowed: resnet18, simplecnn, "),
+        ({"model": {"stem": "cifar"}}, "model.kind: missing; allowed: resnet18, simplecnn, "),
         ({"method": [{}]}, "method.0.kind: missing; allowed: raw, lightsplit, "),
         ({"data": {"source": {}}}, "data.source.kind: missing; allowed: digits, "),
         (
