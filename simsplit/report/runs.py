@@ -18,7 +18,7 @@ from simsplit.report.tables import Table
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import SCENARIO, Run
 
-_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint")
+_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine")
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
@@ -215,14 +215,26 @@ def _key(run: Run, without: tuple[str, ...]) -> str:
 
 
 def _setting(run: Run) -> str:
-    """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla`."""
+    """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla, parallel`."""
     scenario = _scenario(run)
     source, partition = scenario["data"]["source"], scenario["data"]["partition"]
     name = Path(source.get("path") or source.get("name") or source["kind"]).name
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
     vanilla = ["vanilla"] if scenario["topology"] == "vanilla" else []
-    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla])
+    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla, *_course(scenario)])
+
+
+def _course(scenario: dict[str, Any]) -> list[str]:
+    """Schedule and aggregation, where they are not the usual ones."""
+    schedule, aggregation = scenario["schedule"]["kind"], scenario.get("aggregation") or {}
+    strategy = aggregation.get("strategy", {}).get("kind", "fedavg")
+    averages = " ".join([aggregation.get("kind", "none"), *_but(strategy, "fedavg")])
+    return [*_but(schedule, "round_robin"), *_but(averages, "none")]
+
+
+def _but(word: str, usual: str) -> list[str]:
+    return [] if word == usual else [word]
 
 
 def _methods(run: Run) -> str:
