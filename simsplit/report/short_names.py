@@ -6,16 +6,25 @@ from typing import Any
 
 
 def setting_of(scenario: Mapping[str, Any]) -> str:
-    """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla`."""
+    """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla, parallel`."""
     source, partition = scenario["data"]["source"], scenario["data"]["partition"]
     name = Path(source.get("path") or source.get("name") or source["kind"]).name
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
     vanilla = ["vanilla"] if scenario["topology"] == "vanilla" else []
-    order = scenario["schedule"]["kind"]
-    average = scenario.get("aggregation", {}).get("kind", "none")
-    how = [word for word in (order, average) if word not in ("round_robin", "none")]
-    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla, *how])
+    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla, *_course(scenario)])
+
+
+def _course(scenario: Mapping[str, Any]) -> list[str]:
+    """Schedule and aggregation, where they are not the usual ones."""
+    schedule, aggregation = scenario["schedule"]["kind"], scenario.get("aggregation") or {}
+    strategy = aggregation.get("strategy", {}).get("kind", "fedavg")
+    averages = " ".join([aggregation.get("kind", "none"), *_but(strategy, "fedavg")])
+    return [*_but(schedule, "round_robin"), *_but(averages, "none")]
+
+
+def _but(word: str, usual: str) -> list[str]:
+    return [] if word == usual else [word]
 
 
 def methods_of(scenario: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
-"""Which schedules and aggregations go together, and the ways out where they do not."""
+"""Which schedules, aggregations and cohorts go together, and the ways out where they do not."""
 
 from simsplit.errors import ScenarioError
+from simsplit.schedules.aggregation import Aggregation, NoAggregation
 
 
 def refuse_misfits(schedule: str, aggregation: str, shared: str | None) -> None:
@@ -25,6 +26,18 @@ def refuse_misfits(schedule: str, aggregation: str, shared: str | None) -> None:
     else:
         wrong = f"under {schedule} all step one trunk, each whenever it comes"
     raise ScenarioError("aggregation", f"got {aggregation}, but {wrong}; allowed: {instead}")
+
+
+def refuse_too_few(aggregation: Aggregation, asked: int) -> None:
+    """ScenarioError where a round's clients can never be as many as the strategy needs."""
+    if isinstance(aggregation, NoAggregation) or asked >= aggregation.strategy.needed:
+        return
+    strategy = aggregation.strategy
+    raise ScenarioError(
+        "aggregation.strategy",
+        f"{strategy.named} needs the updates of at least {strategy.needed} clients; "
+        f"clients.count and cohort.fraction make it {asked} a round",
+    )
 
 
 def _allowed(schedule: str, *, shares: bool) -> list[str]:

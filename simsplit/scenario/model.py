@@ -34,7 +34,7 @@ from simsplit.models.fresh import Shape
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
-from simsplit.scenario.axes import refuse_misfits
+from simsplit.scenario.axes import refuse_misfits, refuse_too_few
 from simsplit.scenario.cells import SCHEMA, refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
@@ -146,6 +146,7 @@ class Scenario(Config):
         self._refuse_unscorable()
         self._refuse_missing_legs()
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
+        refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
         self._refuse_missing_network()
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)

@@ -41,6 +41,13 @@ class StrategyConfig(Config, ABC):
         """The fewest updates of which it makes what it promises."""
         return 1
 
+    @property
+    def named(self) -> str:
+        """The strategy and its options, as a user may write them."""
+        options = self.model_dump()
+        fields = {"kind": options["kind"], **options}
+        return "{" + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}"
+
     def build(
         self, start: Mapping[str, Tensor], where: str, buffers: frozenset[str] = frozenset()
     ) -> "Averager":
@@ -137,9 +144,10 @@ class Averager:
             if shapes != {name: tensor.shape for name, tensor in weights.items()}:
                 raise ProtocolError(f"{self.where}: an update has other names or shapes of weights")
         if len(heard) < self.config.needed:
+            some = "1 update" if len(heard) == 1 else f"{len(heard)} updates"
             raise RunFailedError(
-                f"round {round_number}: {self.where}: {len(heard)} updates arrived, and averaging "
-                f"with {self.config} needs at least {self.config.needed}"
+                f"round {round_number}: {self.where}: {some} arrived, and "
+                f"{self.config.named} needs at least {self.config.needed}"
             )
 
     def _by_strategy(self, round_number: int, heard: Sequence[Update]) -> dict[str, Tensor]:

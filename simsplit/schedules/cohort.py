@@ -59,6 +59,10 @@ class CohortConfig(Config):
         """Whether everybody always takes part to the end."""
         return self == CohortConfig(sampling=self.sampling, late=self.late)
 
+    def asked(self, count: int) -> int:
+        """How many of so many clients are asked in a round, if as many can be reached."""
+        return max(1, round(self.fraction * count))
+
 
 @dataclass(frozen=True)
 class Lineup:
@@ -119,7 +123,7 @@ def _drawn(
     seed: int,
 ) -> list[ClientId]:
     """So many of those who are able, by number."""
-    wanted = max(1, round(config.fraction * len(batches)))
+    wanted = config.asked(len(batches))
     if wanted >= len(able):
         return list(able)
     rng = numpy_rng_for(seed, "cohort", round_number)

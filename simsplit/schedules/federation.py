@@ -40,11 +40,9 @@ class Federation:
             self.pool.call("receive", {p.client: (self.wire.carry(p),) for p in packets})
 
     def settle(self, clients: Sequence[ClientId]) -> None:
-        """Bring clients and server to the averages, uncounted: to be evaluated, or to go on."""
+        """Bring clients to where the server is, uncounted: to be evaluated with the averages."""
         if self.shared is not None:
             self.pool.call("receive", {p.client: (p,) for p in self._broadcast(clients, 0)})
-        if self.trunk is not None:
-            self.server.learner.take(self.trunk.weights)
 
     def collect(
         self, samples: Mapping[ClientId, int], round_number: int, trunks: Mapping[ClientId, Weights]

@@ -49,10 +49,16 @@ def figures(row: dict[str, object]) -> str:
         value = row.get(f"{split}_accuracy")
         if isinstance(value, float):
             words.append(f"{split} accuracy {value:.1%}")
-    trained = "train_loss" in row  # not where all dropped out, or none could be reached
-    words.append(f"loss {row['train_loss']:.4f}" if trained else "nobody trained")
+    words.append(f"loss {row['train_loss']:.4f}" if "train_loss" in row else _idle(row))
     words.append(f"{size(float(str(row['bytes_total'])))} sent")
     return "  ".join(words)
+
+
+def _idle(row: dict[str, object]) -> str:
+    """Why a round has no training loss."""
+    named = {"dropped": "dropped out", "late": "late"}
+    counts = [f"{row[name]} {word}" for name, word in named.items() if row.get(name)]
+    return f"nobody trained ({', '.join(counts) or 'no client could be reached'})"
 
 
 def clock(seconds: float) -> str:

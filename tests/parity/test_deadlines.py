@@ -101,6 +101,17 @@ def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
     assert found.rounds["late"].tolist() == [1]
 
 
+@pytest.mark.parametrize("case", ["none", "v1", "v2"])
+def test_every_round_begins_anew(case: str, tmp_path: Path) -> None:
+    """And an evaluation is nobody's own time."""
+    at, slow = deadline(case, 1.999)
+    twice = fields(CASES[case], at) | {"evaluate": {"every": 1}}
+    twice["schedule"] |= {"rounds": 2}
+    clients = Run.load(trained(tmp_path / "run", SIZES, **twice).path).clients
+    assert clients.loc[clients["client"] == slow, "steps"].tolist() == [2, 2]
+    assert clients.loc[clients["client"] != slow, "late"].tolist() == [0, 0]
+
+
 def test_nobody_is_late_who_is_through_in_time(tmp_path: Path) -> None:
     at, _ = deadline("v1", STEPS + 0.001)
     found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)

@@ -129,7 +129,7 @@ def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) ->
     assert "finished" in heading(found)
     assert [table.text("markdown") for table in show(found)]
     lines = said.getvalue()
-    assert "nobody trained" in lines
+    assert lines.count("nobody trained (3 dropped out)") == 2
     assert "nan" not in lines
 
 

@@ -107,7 +107,7 @@ def test_what_a_lost_step_sent_takes_its_time(tmp_path: Path) -> None:
 def test_the_running_sum_goes_on_after_a_resumption(tmp_path: Path) -> None:
     given = scenario(network=NETWORK, schedule={"rounds": 3})
     whole = finished(given, tmp_path / "whole")
-    steps = int(Run.load(whole.path).rounds["steps"].iloc[:2].sum())
+    steps = int(Run.load(whole.path).rounds["steps"].iloc[0])
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, tmp_path / "broken", StopAt(steps + 1)).run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)

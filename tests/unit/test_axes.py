@@ -106,6 +106,26 @@ def test_what_goes_by_simulated_time_needs_a_network(values: dict[str, Any], fie
     parse(values | example)
 
 
+@pytest.mark.parametrize(
+    ("clients", "fraction", "fits"), [(3, 1.0, True), (2, 1.0, False), (10, 0.2, False)]
+)
+def test_a_strategy_that_can_never_be_given_what_it_needs(
+    clients: int, fraction: float, *, fits: bool
+) -> None:
+    values: dict[str, Any] = {
+        "clients": {"count": clients},
+        "cohort": {"fraction": fraction},
+        "aggregation": {"kind": "splitfed_v2", "strategy": "krum"},
+    }
+    if fits:
+        parse(values)
+        return
+    assert refusal(values) == (
+        "scenario.aggregation.strategy: {kind: krum, num_malicious_nodes: 0} needs the updates of "
+        "at least 3 clients; clients.count and cohort.fraction make it 2 a round"
+    )
+
+
 WORDS = {
     "aggregation": AGGREGATIONS,
     "engine": ("inline", "ray", "auto"),

@@ -125,6 +125,26 @@ def test_each_data_set_has_its_own_baseline(variant):
     ]  # fmt: skip
 
 
+def test_schedule_and_averages_tell_rows_apart(variant):
+    v1 = {"kind": "splitfed_v1", "strategy": {"kind": "fedavg"}, "moments": "keep"}
+    fused = {"kind": "fused", "strategy": {"kind": "fedmedian"}}
+    parallel = {"kind": "parallel", "rounds": 1}
+    runs = [
+        variant("usual"),
+        variant("hosts", {"engine": {"kind": "ray"}}),  # of which the results do not depend
+        variant("v1", {"aggregation": v1}),
+        variant("fused", {"schedule": parallel, "aggregation": fused}),
+        variant("alone", {"schedule": parallel, "clients": {"heads": "per_client"}}),
+    ]
+    table = cells(compare(runs))
+    assert {name: (row["setting"], row["seeds"]) for name, row in table.items()} == {
+        "usual": ("digits, iid, SCH", "2"),
+        "v1": ("digits, iid, SCH, splitfed_v1", "1"),
+        "fused": ("digits, iid, SCH, parallel, fused fedmedian", "1"),
+        "alone": ("digits, iid, PCH, parallel", "1"),
+    }
+
+
 def test_an_empty_list_of_methods_is_raw(variant):
     table = compare([variant("a", {"method": []}), variant("b", {"method": [{"kind": "raw"}]})])
     assert [(row["method"], row["seeds"]) for row in cells(table).values()] == [("raw", "2")]

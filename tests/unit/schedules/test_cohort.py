@@ -132,7 +132,7 @@ def test_dropping_out_is_a_clients_own_luck() -> None:
     """At a step that is equally likely to be any of its own; whoever else there is."""
     config, schedule = CohortConfig(dropout=0.25), RoundRobinConfig()
     few, many = dict.fromkeys(range(3), 4), dict.fromkeys(range(9), 4)
-    at = Counter[int]()
+    at, together = Counter[int](), Counter[int]()
     for number in ROUNDS:
         steps, drops = choose(config, schedule, few, number, 0)
         others, also = choose(config, schedule, many, number, 0)
@@ -140,7 +140,10 @@ def test_dropping_out_is_a_clients_own_luck() -> None:
         assert also & few.keys() == drops
         assert all(steps[client] == 4 for client in few.keys() - drops)
         at.update(steps[client] for client in drops)
+        together[len(drops)] += 1
     assert at.total() / (3 * len(ROUNDS)) == pytest.approx(0.25, abs=0.02)
+    # three coins that know nothing of each other: one of them alone in 3 * 1/4 * 3/4 * 3/4
+    assert together[1] / len(ROUNDS) == pytest.approx(27 / 64, abs=0.04)
     assert [at[step] / at.total() for step in (1, 2, 3, 4)] == pytest.approx([0.25] * 4, abs=0.04)
 
 

@@ -63,6 +63,19 @@ def test_lines_say_what_runs_and_then_a_line_a_round():
     assert said[4:] == ["warning: [odd] thing"]
 
 
+@pytest.mark.parametrize(
+    ("fell_out", "why"),
+    [
+        ({"dropped": 3, "late": 0}, "3 dropped out"),
+        ({"dropped": 1, "late": 2}, "1 dropped out, 2 late"),
+        ({"dropped": 0, "late": 0}, "no client could be reached"),
+    ],
+)
+def test_a_round_in_which_nobody_trained_says_why(fell_out, why):
+    row = {name: value for name, value in ROW.items() if name != "train_loss"} | fell_out
+    assert f"validation accuracy 50.0%  nobody trained ({why})  2.0 KiB sent" in figures(row)
+
+
 def test_lines_are_never_wrapped():
     console = Console(file=io.StringIO(), width=20)
     lines = Lines(console)
