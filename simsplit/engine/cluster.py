@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -33,7 +34,7 @@ def cluster(
     """Ray for the length of a block; one that was running before is used and left running.
 
     Args:
-        address: Of a running cluster (`auto`, `ray://...`, `host:port`); None starts one here.
+        address: Of a running cluster (`auto`, `ray://host:port`, `host:port`); None: start one.
         processors: What a cluster started here hands out; None: all there are.
         object_store_bytes: Shared memory of a cluster started here.
 
@@ -47,24 +48,47 @@ def cluster(
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())
-    local = {
+    local: dict[str, Any] = {
         "num_cpus": processors,
         "object_store_memory": object_store_bytes,
         "include_dashboard": False,
         "_temp_dir": folder,
     }
     try:
-        ray.init(
-            address="local" if address is None else address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": {"PYTHONPATH": import_path()}},
-            **(local if address is None else {}),
-        )
+        with _stdout_kept_clean():
+            ray.init(
+                address="local" if address is None else address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": {"PYTHONPATH": import_path()}},
+                **(local if address is None else {}),
+            )
+            try:
+                yield
+            finally:
+                ray.shutdown()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _stdout_kept_clean() -> Iterator[None]:
+    """Ray prints the death of a worker on stdout, whatever `log_to_driver` says; callers see to it.
+
+    There is no switch for it, so the function that prints is put aside. Where a later Ray has it no
+    more, nothing happens.
+    """
+    from ray._private import worker
+
+    printing = getattr(worker, "print_to_stdstream", None)
+    if printing is None:
+        yield
+        return
+    setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - not ours to declare
+    try:
         yield
     finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        setattr(worker, "print_to_stdstream", printing)  # noqa: B010
 
 
 def import_path() -> str:
@@ -77,4 +101,4 @@ def import_path() -> str:
 
 def _short_folder() -> str | None:
     """A socket's path may have a hundred letters, which some systems' temporary folders use up."""
-    return "/tmp" if os.name == "posix" else None
+    return "/tmp" if os.name == "posix" else None  # mkdtemp makes a private one in it
