@@ -121,6 +121,8 @@ class Experiment:
         refuse_if_too_large(self.estimate, self.device)
         self.parts = self._assemble(assembler)
         self.progress = Progress()
+        self.kept = 0
+        """The round after which the last checkpoint was written."""
         self.digest = checkpoints.digest_of(scenario.identity())
         self.flops = assembler.flops
         self.ledger = Ledger(path, _columns(scenario), assembler.clock)
@@ -143,21 +145,8 @@ class Experiment:
         resumed = resume and self._resume()
         if not resumed:
             self.writer.start(self.scenario.yaml(), describe_environment(self.device))
-        self.parts.exchange.announce(self.clients, counted=not resumed)
-        self._note("running")
-        self.observer.begin(
-            Plan(
-                path=self.path,
-                name=self.scenario.name,
-                rounds=self.rounds,
-                done=self.progress.round,
-                clients=len(self.clients),
-                samples=len(self.data.train),
-                memory=str(self.estimate),
-                engine=engine_of(self.scenario)[1],
-            )
-        )
         try:
+            self._begin(counted=not resumed)
             while self.progress.round < self.rounds and not self._should_stop():
                 self._round_despite_losses(self.progress.round + 1)
         except KeyboardInterrupt:
@@ -178,29 +167,57 @@ class Experiment:
         held = [resident_bytes(pid) for pid in pids]
         return None if None in held else sum(filter(None, held))
 
+    def _begin(self, *, counted: bool) -> None:
+        """Let everyone hear what the methods announce, and say what is about to run."""
+        with self.parts.exchange.explained(self.progress.round + 1):
+            self.parts.exchange.announce(self.clients, counted=counted)
+        self._note("running")
+        self.observer.begin(
+            Plan(
+                path=self.path,
+                name=self.scenario.name,
+                rounds=self.rounds,
+                done=self.progress.round,
+                clients=len(self.clients),
+                samples=len(self.data.train),
+                memory=str(self.estimate),
+                engine=engine_of(self.scenario)[1],
+            )
+        )
+
     def _round_despite_losses(self, number: int) -> None:
         """Take a round; if a host is lost, go back to the last checkpoint, to start from there."""
         try:
             self._round(number)
         except HostLost as lost:
-            self._lost.append(number)
-            if self._lost.count(number) > LOSSES or self.hosts is None:
-                raise RunFailedError(
-                    f"round {number}: {lost}, for the {self._lost.count(number)}th time in this "
-                    f"round; the run is kept as it was after round {self.progress.round}. Fewer "
-                    "hosts, a smaller batch or more memory may help"
-                ) from lost
+            self._recover(number, lost)
+
+    def _recover(self, number: int, lost: HostLost) -> None:
+        """Start again, however often hosts are lost meanwhile, but not for ever."""
+        self._lost.append(number)
+        times = self._lost.count(number)
+        if times > LOSSES:
+            raise RunFailedError(
+                f"round {number}: {lost}, for the {times}th time in this round; the run is kept as "
+                f"it was after round {self.kept}. Fewer hosts, a smaller batch or more "
+                "memory may help"
+            ) from lost
+        try:
             self._start_again(lost)
+        except HostLost as another:
+            self._recover(number, another)
 
     def _start_again(self, lost: HostLost) -> None:
+        """Put everyone back to where the last checkpoint has them."""
         assert self.hosts is not None, "none other can be lost"
-        self.hosts.revive()
+        others = [str(host) for host in self.hosts.revive() if host != lost.host]
+        too = f" (so was host {', '.join(others)})" if others else ""
+        self.observer.warn(f"{lost}{too}; going on from the end of round {self.kept}")
         self.parts = self._assemble(Assembler(self.scenario, self.data, self.device))
         if not self._resume():
             self.progress = Progress()
             self.writer.rewind(self.writer.empty())
         self.parts.exchange.announce(self.clients, counted=self.progress.round == 0)
-        self.observer.warn(f"{lost}; going on from the end of round {self.progress.round}")
 
     def _round(self, number: int) -> None:
         started = time.perf_counter()
@@ -260,7 +277,7 @@ class Experiment:
             if report and not math.isfinite(report["train_loss"] + report["method_loss"]):
                 raise RunFailedError(
                     f"round {number}: client {client}'s training loss is no longer finite; the run "
-                    f"is kept as it was after round {self.progress.round}. A smaller learning rate "
+                    f"is kept as it was after round {self.kept}. A smaller learning rate "
                     "or train.clip_norm may help"
                 )
 
@@ -289,6 +306,7 @@ class Experiment:
         self.progress.holder = self.parts.exchange.holder
         folder = self.path / CHECKPOINTS
         checkpoints.save(folder, state_of(self.parts), self.progress, self.digest, config.keep)
+        self.kept = number
 
     def _resume(self) -> bool:
         """Take up the newest whole checkpoint; False where there is none to take up."""
@@ -296,6 +314,7 @@ class Experiment:
         if found is None:
             return False
         tensors, self.progress, complaints = found
+        self.kept = self.progress.round
         for complaint in complaints:
             self.observer.warn(f"{complaint}; going on from round {self.progress.round}")
         self.writer.rewind(self.progress.tables)

@@ -4,7 +4,7 @@ All of it follows from the scenario, the clients' data and the methods; nothing 
 """
 
 from simsplit.assembly import Assembly
-from simsplit.errors import ScenarioError
+from simsplit.errors import DataError, ScenarioError
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
@@ -41,7 +41,10 @@ class Program:
 
     def _phases(self, parts: Assembly, *, public: bool) -> list[Phase]:
         """What the methods ask for first, then training proper."""
-        rounds = self.scenario.schedule.num_rounds(self._steps_per_epoch["private"])
+        steps = self._steps_per_epoch["private"]
+        if not any(steps.values()):
+            raise DataError("no client has any data to train on")
+        rounds = self.scenario.schedule.num_rounds(steps)
         wanted: list[Phase] = parts.pool.ask(parts.clients[0], "plan", rounds)
         if not public and any(phase.source == "public" for phase in wanted):
             raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")

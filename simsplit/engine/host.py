@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.engine.pool import ClientError, Crew, Job
-from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.errors import ProtocolError, RunFailedError, SimsplitError
 from simsplit.packets import ClientId, Packet
 
 
@@ -31,7 +31,7 @@ class Recipe(Protocol):
 class Failure:
     """What was raised on a host, and where there."""
 
-    error: ClientError | RunFailedError
+    error: ClientError | ProtocolError | RunFailedError
     trace: str
 
     def explained(self) -> Exception:
@@ -48,6 +48,7 @@ class Host:
         cross_as_numpy()
         self.crew = Crew({})
         self.device = torch.device("cpu")
+        self.failed: Failure | None = None
 
     def pid(self) -> int:
         """The process that this host is."""
@@ -55,23 +56,30 @@ class Host:
 
     def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
         """Hold these clients from now on, and no others."""
-        self.device = torch.device(device)
+        self.device, self.failed = torch.device(device), None
         self.crew = Crew({})  # let the memory of the former ones go first
         self.crew = recipe.build(numbers)
 
     def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> Any:  # noqa: ANN401
         """The clients' answers, or the first failure."""
-        return _caught(lambda: self.crew.call(method, {c: self._here(a) for c, a in args.items()}))
+        here = {client: self._here(values) for client, values in args.items()}
+        return self._answer(lambda: self.crew.call(method, here))
 
     def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
         """One client's answer, or its failure."""
-        return _caught(lambda: self.crew.ask(client, method, *self._here(args)))
+        return self._answer(lambda: self.crew.ask(client, method, *self._here(args)))
+
+    def tell(self, client: ClientId, method: str, *args: Any) -> None:  # noqa: ANN401 - as `ask`
+        """As `ask`, where nobody waits: a failure is what the next call is answered with."""
+        answer = self.ask(client, method, *args)
+        if isinstance(answer, Failure):
+            self.failed = answer
 
     def whole_round(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Any:  # noqa: ANN401
         """What a client's whole round came to, or its failure."""
         workshop = self.crew.workshop
         assert workshop is not None, "the recipe gives one to every splitfed_v1"
-        return _caught(lambda: workshop.train(client, job, trunk))
+        return self._answer(lambda: workshop.train(client, job, trunk))
 
     def workshop_state(self) -> dict[str, Tensor]:
         """What its workshop remembers."""
@@ -81,6 +89,18 @@ class Host:
         """Take over what `workshop_state` gave."""
         if self.crew.workshop is not None:
             self.crew.workshop.load(state)
+
+    def _answer(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - any answer
+        """What a call gives, or a failure: its own, or one that is still to be told."""
+        if self.failed is not None:
+            return self.failed
+        try:
+            return call()
+        except ClientError as error:
+            return Failure(error, traceback.format_exc())
+        except SimsplitError as error:
+            kind = ProtocolError if isinstance(error, ProtocolError) else RunFailedError
+            return Failure(kind(str(error)), traceback.format_exc())
 
     def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(on_device(arg, self.device) for arg in args)
@@ -102,25 +122,16 @@ def cross_as_numpy() -> None:
         ray.util.register_serializer(kind, serializer=_packed, deserializer=_unpacked)
 
 
-def _packed(tensor: Tensor) -> tuple[np.ndarray, str]:
-    """As numpy, which knows no bfloat16, and torch's name of the type."""
+def _packed(tensor: Tensor) -> tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]:
+    """As bytes in memory's order, since numpy knows neither all types nor all layouts."""
     plain = tensor.detach().cpu()
-    name = str(plain.dtype).removeprefix("torch.")
-    if plain.dtype is torch.bfloat16:
-        plain = plain.view(torch.int16)
-    return plain.numpy(), name
+    if torch.empty_like(plain, device="meta").stride() != plain.stride():
+        plain = plain.clone()  # it lies with gaps, or upon itself
+    flat = plain.as_strided((plain.numel(),), (1,))
+    return flat.view(torch.uint8).numpy(), plain.dtype, plain.shape, plain.stride()
 
 
-def _unpacked(packed: tuple[np.ndarray, str]) -> Tensor:
-    array, name = packed
-    tensor = torch.tensor(array)
-    return tensor.view(torch.bfloat16) if name == "bfloat16" else tensor
-
-
-def _caught(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - any answer
-    try:
-        return call()
-    except ClientError as error:
-        return Failure(error, traceback.format_exc())
-    except SimsplitError as error:
-        return Failure(RunFailedError(str(error)), traceback.format_exc())
+def _unpacked(packed: tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]) -> Tensor:
+    """Laid out as it was: other layouts take other kernels, which round otherwise."""
+    array, dtype, shape, stride = packed
+    return torch.tensor(array).view(dtype).as_strided(shape, stride)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from simsplit.errors import SimsplitError
+from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId, Leg
 from simsplit.parties.client import Client
@@ -47,10 +47,11 @@ class ClientError(Exception):
         return cls(client, method, f"{type(cause).__name__}: {cause}")
 
 
-class HostLost(Exception):  # noqa: N818 - an event to go on from, not a mistake
+class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where there is a checkpoint
     """A host's process is gone, and with it the state of its clients."""
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
+        self.host = host
         few = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
         super().__init__(f"host {host} (clients {few}) was lost: {cause}")
 

@@ -7,6 +7,7 @@ the order in which they arrive, so results are those of one process, bit for bit
 """
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,13 +53,16 @@ class Hosts:
         found: list[int] = self._ray.get([actor.pid.remote() for actor in self.actors])
         return found
 
-    def revive(self) -> None:
-        """Put new hosts where some were lost."""
+    def revive(self) -> list[int]:
+        """Put new hosts where some were lost; which these are."""
+        lost = []
         for index, actor in enumerate(self.actors):
             try:
                 self._ray.get(actor.pid.remote())
             except self._ray.exceptions.RayError:
                 self.actors[index] = self._actor.remote(self.threads)
+                lost.append(index)
+        return lost
 
     def close(self) -> None:
         """Take them down."""
@@ -109,7 +113,6 @@ class RayPool(Pool):
         self._round = 0
         self._early: dict[ClientId, Any] = {}
         self._stepping: set[ClientId] = set()
-        self._unread: dict[Any, int] = {}
         self._send_out(recipe)
 
     def _send_out(self, recipe: Recipe) -> None:
@@ -125,7 +128,6 @@ class RayPool(Pool):
 
     def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
         """One call per host."""
-        self._settle()
         by_host: dict[int, dict[ClientId, tuple[Any, ...]]] = {}
         for client, values in args.items():
             by_host.setdefault(self.where[client], {})[client] = values
@@ -143,11 +145,11 @@ class RayPool(Pool):
         host = self.where[client]
         if method == "forward" and client in self._early:
             return on_device(self._get(self._early.pop(client), host), self.device)
-        reference = self.hosts.actors[host].ask.remote(client, method, *args)
         if method == "backward":
-            self._unread[reference] = host
+            self.hosts.actors[host].tell.remote(client, method, *args)
             self._through(client)
             return None
+        reference = self.hosts.actors[host].ask.remote(client, method, *args)
         answer = on_device(self._get(reference, host), self.device)
         if method == "finish" and answer is None:  # a phase whose gradients stay home
             self._through(client)
@@ -214,12 +216,6 @@ class RayPool(Pool):
             own = {k: t for k, t in state.items() if self.where[int(k.split("/")[0])] == host}
             self._get(actor.load_workshop.remote(own), host)
 
-    def _settle(self) -> None:
-        """Wait for the backward passes that nobody has waited for yet."""
-        unread, self._unread = self._unread, {}
-        for reference, host in unread.items():
-            self._get(reference, host)
-
     def _get(self, reference: Any, host: int) -> Any:  # noqa: ANN401 - Ray's, and any answer
         errors = self._ray.exceptions
         try:
@@ -235,7 +231,9 @@ class RayPool(Pool):
 
 
 def _told(error: Exception) -> str:
-    """Ray's reason in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "killed" in line or "memory" in line or "exit" in line]
-    return (telling or lines or [type(error).__name__])[-1]
+    """Ray's reason, without the identifiers before it and the advice that follows."""
+    text = " ".join(str(error).split())
+    for before in ("The actor is dead because ", "Worker exit detail: "):
+        text = text.rpartition(before)[2]
+    reason = text.partition(" Some common causes")[0]
+    return re.split(r"(?<=[a-z])\. ", reason)[0].rstrip(".")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from simsplit.engine.pool import ClientError, HostLost, Pool
+from simsplit.engine.pool import ClientError, Pool
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId, Leg, Packet
@@ -110,10 +110,10 @@ class Exchange(ABC):
         """A context in which whatever is thrown is told with round, client, leg and cause."""
         try:
             yield
-        except (SimsplitError, HostLost):
+        except SimsplitError:
             raise
-        except ClientError as error:
-            raise RunFailedError(f"round {round_number}, {error}") from error.__cause__
+        except ClientError as error:  # which says where on a host it came from, if on one
+            raise RunFailedError(f"round {round_number}, {error}") from error.__cause__ or error
         except Exception as error:
             client, leg = self._making
             where = f"round {round_number}, client {client}, leg {leg.value} (at the server)"

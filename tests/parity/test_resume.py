@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from builders import StopAt, experiment, finished, scenario
+from comparing import assert_equal
 
 from simsplit.experiment import Experiment
 from simsplit.results import Run
-from simsplit.results.checkpoints import digest_of, load
-from simsplit.scenario import Scenario, load_scenario
+from simsplit.scenario import Scenario
 
-TABLES = ("rounds", "clients", "wire")
 ADAM = {"kind": "adam", "lr": 2e-3}
 PARALLEL = {"kind": "parallel", "rounds": 3}
 CASES: dict[str, dict[str, Any]] = {
@@ -82,20 +80,6 @@ CASES: dict[str, dict[str, Any]] = {
 
 def total_steps(path: Path) -> int:
     return int(Run.load(path).rounds["steps"].sum())
-
-
-def assert_equal(first: Path, second: Path) -> None:
-    for table in TABLES:
-        assert (first / f"{table}.csv").read_text() == (second / f"{table}.csv").read_text(), table
-    ours, theirs = weights(first), weights(second)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    found = load(path / "checkpoints", digest_of(load_scenario(path / "scenario.yaml").identity()))
-    assert found is not None
-    return found[0]
 
 
 def stopped(given: Scenario, path: Path, after: int, *, resume: bool = False) -> None:

@@ -1,0 +1,28 @@
+"""When two runs are the same: every table to the letter, every weight to the bit."""
+
+from pathlib import Path
+
+import torch
+
+from simsplit.results.checkpoints import digest_of, load
+from simsplit.scenario import Scenario, load_scenario
+
+TABLES = ("rounds", "clients", "wire")
+
+
+def assert_equal(first: Path, second: Path, given: Scenario | None = None) -> None:
+    """`given` is their scenario, where a plugin's methods keep its file from being read."""
+    for table in TABLES:
+        assert (first / f"{table}.csv").read_text() == (second / f"{table}.csv").read_text(), table
+    ours, theirs = weights(first, given), weights(second, given)
+    assert ours.keys() == theirs.keys()
+    differing = [name for name in ours if not torch.equal(ours[name], theirs[name])]
+    assert not differing
+
+
+def weights(path: Path, given: Scenario | None = None) -> dict[str, torch.Tensor]:
+    """All that the last checkpoint holds."""
+    scenario = given or load_scenario(path / "scenario.yaml")
+    found = load(path / "checkpoints", digest_of(scenario.identity()))
+    assert found is not None
+    return found[0]

@@ -1,0 +1,18 @@
+"""Hosts cost seconds to start; the tests of this folder share them."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from simsplit.engine.ray_pool import Hosts
+
+
+@pytest.fixture(scope="package")
+def hosts() -> "Iterator[Hosts]":
+    from simsplit.engine.config import HostsConfig
+    from simsplit.engine.ray_pool import hosts_for
+
+    with hosts_for(HostsConfig(), 3, 2**28) as three:
+        yield three

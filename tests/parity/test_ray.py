@@ -1,0 +1,230 @@
+"""Clients on hosts of their own give what they give in one process: every table, every weight."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import TINY, finished
+from comparing import assert_equal
+from hosted import on_hosts, placed_on
+from plugins import METHODS
+
+from simsplit.engine.ray_pool import Hosts
+from simsplit.experiment import Experiment
+from simsplit.progress import Silent
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+from simsplit.seeds import numpy_rng_for, rng_for
+
+pytestmark = pytest.mark.ray
+
+ADAM = {"kind": "adam", "lr": 2e-3}
+OWN = {"heads": "per_client"}
+PARALLEL = {"kind": "parallel", "rounds": 2}
+AWAY = {"auxiliary": 0.2}
+CASES: dict[str, dict[str, Any]] = {
+    "shared head, momentum": {},
+    "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
+    "own moments": {"clients": {"handover": "weights"}, "train": {"client": ADAM}},
+    "own heads": {"clients": OWN, "train": {"client": ADAM}},
+    "own heads, client by client": {
+        "clients": OWN,
+        "schedule": {"kind": "per_client", "rounds": 2},
+    },
+    "own heads, one tail": {"clients": {**OWN, "tail": "shared"}},
+    "own heads, vanilla": {"clients": OWN, "topology": "vanilla"},
+    "shared head, vanilla": {"topology": "vanilla"},
+    "parallel": {"clients": OWN, "schedule": PARALLEL},
+    "splitfed_v1": {"aggregation": "splitfed_v1", "train": {"client": ADAM, "server": ADAM}},
+    "splitfed_v1, moments reset": {
+        "aggregation": {"kind": "splitfed_v1", "moments": "reset"},
+        "train": {"server": ADAM},
+    },
+    "splitfed_v1, vanilla": {"aggregation": "splitfed_v1", "topology": "vanilla"},
+    "splitfed_v1, own heads, some late": {
+        "aggregation": "splitfed_v1",
+        "clients": OWN,
+        "network": {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"},
+        "cohort": {"deadline_s": 0.5, "dropout": 0.3},
+    },
+    "splitfed_v2, some drop out": {
+        "aggregation": "splitfed_v2",
+        "cohort": {"dropout": 0.5, "fraction": 0.8},
+    },
+    "fused, some late": {
+        "aggregation": "fused",
+        "schedule": PARALLEL,
+        "network": {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"},
+        "cohort": {"deadline_s": 0.5},
+    },
+    "fused, vanilla": {"aggregation": "fused", "schedule": PARALLEL, "topology": "vanilla"},
+    "asynchronous": {
+        "clients": OWN,
+        "schedule": {"kind": "asynchronous", "rounds": 2, "max_ahead": 2},
+        "network": {"device": {"phone": 0.5, "laptop": 0.5}, "link": "wifi"},
+    },
+    "asynchronous, splitfed_v2": {
+        "aggregation": "splitfed_v2",
+        "schedule": {"kind": "asynchronous", "rounds": 2},
+        "network": {"device": "phone", "link": "lte", "spread": 0.5},
+    },
+    "learned lift, int8, wcc": {
+        "clients": OWN,
+        "method": [
+            {"kind": "lightsplit", "lift": "learned", "hidden": 32},
+            {"kind": "cast", "to": "int8"},
+            {"kind": "wcc"},
+        ],
+    },
+    "bf16": {
+        "clients": OWN,
+        "train": {"precision": "bf16"},
+        "method": [{"kind": "cast", "to": "bf16", "legs": ["smashed", "features"]}],
+    },
+    "channels last": {"train": {"channels_last": True}, "clients": OWN},
+    "warm-up without gradients, dropout": {
+        "clients": OWN,
+        "data": AWAY,
+        "model": {"cut": "l2h"},
+        "method": [{"kind": "warmup"}],
+    },
+    "augmented, validated": {"data": {"augment": ["crop"], "validation": 0.2}, "clients": OWN},
+    "evaluated in part": {"clients": OWN, "evaluate": {"clients": 2, "batch_size": 16}},
+}
+
+
+def of_case(case: str, **changes: Any) -> Scenario:
+    four = {**TINY, "clients": {"count": 4}}
+    return parse(merge(merge(four, CASES[case]), changes), METHODS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hosts_give_what_one_process_gives(case: str, tmp_path: Path, hosts: Hosts) -> None:
+    given = of_case(case)
+    finished(given, tmp_path / "inline")
+    anywhere = [int(host) for host in numpy_rng_for(0, case).integers(3, size=4)]
+    placed_on(given, tmp_path / "hosts", hosts, anywhere).run(resume=False)
+    assert_equal(tmp_path / "inline", tmp_path / "hosts", given)
+
+
+PLACES = {
+    "one host": [0, 0, 0, 0],
+    "two hosts": [0, 1, 1, 0],
+    "two hosts, one of them empty": [1, 1, 1, 1],
+    "three hosts": [2, 0, 1, 2],
+    "three hosts, one of them empty": [2, 0, 2, 0],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "case", ["shared head, adam", "own heads", "splitfed_v1", "splitfed_v2, some drop out"]
+)
+def test_where_clients_live_changes_nothing(
+    case: str, place: str, tmp_path: Path, hosts: Hosts
+) -> None:
+    given = of_case(case)
+    finished(given, tmp_path / "inline")
+    placed_on(given, tmp_path / "hosts", hosts, PLACES[place]).run(resume=False)
+    assert_equal(tmp_path / "inline", tmp_path / "hosts", given)
+
+
+class StopInRoundTwo(Silent):
+    """Presses Ctrl-C in the middle of it."""
+
+    rounds = 0
+
+    def step(self, done: int, total: int) -> None:
+        if self.rounds == 1 and done >= total / 2:
+            raise KeyboardInterrupt
+
+    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+        self.rounds += 1
+
+
+@pytest.mark.parametrize("begins", ["inline", "hosts"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "shared head, adam",
+        "own moments",
+        "splitfed_v1",
+        "learned lift, int8, wcc",
+        "warm-up without gradients, dropout",
+    ],
+)
+def test_a_run_changes_its_engine_when_resumed(
+    case: str, begins: str, tmp_path: Path, hosts: Hosts
+) -> None:
+    """Stopped in round 2, where something has been checkpointed; who goes on lives elsewhere."""
+    given = of_case(case, schedule={"rounds": 3})
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    finished(given, whole)
+    stop = StopInRoundTwo()
+    parts = [Experiment(given, broken, stop), on_hosts(given, broken, hosts)]
+    if begins == "hosts":
+        parts = [on_hosts(given, broken, hosts, stop), Experiment(given, broken, Silent())]
+    with pytest.raises(KeyboardInterrupt):
+        parts[0].run(resume=False)
+    parts[1].run(resume=True)
+    assert_equal(whole, broken, given)
+
+
+def test_tensors_arrive_as_they_were(hosts: Hosts) -> None:
+    """Type, layout and every bit; those that lie with gaps arrive without."""
+    import ray
+
+    assert len(hosts) == 3  # whose start taught Ray to send tensors
+    image = torch.randn(4, 3, 5, 5, generator=rng_for(0, "tensors"))
+    kinds = [torch.bfloat16, torch.float16, torch.float64, torch.uint8, torch.int64, torch.bool]
+    sent = [
+        *(image.to(kind) for kind in kinds),
+        image.to(memory_format=torch.channels_last),
+        image[:, :, :1, :1].to(memory_format=torch.channels_last),
+        image[0, 0].t(),
+        torch.tensor(3.5),
+        torch.zeros(0, 4),
+        torch.tensor([float("nan"), -0.0, float("inf")]),
+        torch.nn.Parameter(image),
+    ]
+    for tensor, arrived in zip(sent, ray.get(ray.put(sent)), strict=True):
+        assert (arrived.dtype, arrived.shape) == (tensor.dtype, tensor.shape)
+        assert arrived.stride() == tensor.stride()
+        assert bytes_of(arrived) == bytes_of(tensor)
+        arrived.zero_()  # not shared memory, which nobody may write to
+    assert torch.equal(ray.get(ray.put(image[:, :, ::2])), image[:, :, ::2])
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def used_bytes() -> float:
+    """Of shared memory, as Ray reports it now and then."""
+    import ray
+
+    resource = "object_store_memory"
+    return ray.cluster_resources()[resource] - ray.available_resources().get(resource, 0)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 20
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.1)
+    return condition()
+
+
+def test_nothing_stays_behind_in_shared_memory(tmp_path: Path, hosts: Hosts) -> None:
+    """The recipe with its data, the trunk of every round, what clients sent back: all let go."""
+    import ray
+
+    held = ray.put(torch.zeros(5_000_000))
+    assert eventually(lambda: used_bytes() > 15e6)
+    del held
+    given = of_case("splitfed_v1", schedule={"rounds": 3})  # five trunks of 2 MB a round
+    for number in range(2):
+        on_hosts(given, tmp_path / f"run{number}", hosts).run(resume=False)
+    assert eventually(lambda: used_bytes() < 1e6)

@@ -1,0 +1,93 @@
+"""Methods as a plugin would define them, in a module that hosts can import as well."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from simsplit.methods.base import Method, MethodConfig, Phase, Site, Step
+from simsplit.seeds import isolated
+
+
+class WarmupConfig(MethodConfig):
+    """A learned correction of the features, with dropout; it first trains alone."""
+
+    kind: Literal["warmup"] = "warmup"
+    phase: bool = True
+
+    def build(self, site: Site) -> Method:
+        return Warmup(site, phase=self.phase) if site.side == "client" else Method()
+
+
+class Warmup(Method):
+    def __init__(self, site: Site, *, phase: bool) -> None:
+        self.phase = phase
+        with isolated(site.seed, "warmup"):
+            self.module: nn.Module = nn.Sequential(nn.Dropout(0.25), nn.Linear(512, 512))
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        return u + self.module(u)
+
+    def plan(self, rounds: int) -> Sequence[Phase]:
+        alone: frozenset[Any] = frozenset({"method"})
+        warmup = Phase("warmup", 1, source="public", learns=alone, gradients=False)
+        return [warmup] if self.phase else []
+
+
+Hook = Literal["encode", "lift", "loss", "decode", "pack"]
+
+
+class FaultyConfig(MethodConfig):
+    """Throws in one of a client's steps, as long as a file is there."""
+
+    kind: Literal["faulty"] = "faulty"
+    hook: Hook = "encode"
+    client: int = 1
+    step: int = 1
+    throws: Literal["division", "memory", "exit"] = "division"
+    while_there: Path
+
+    def build(self, site: Site) -> Method:
+        own = "server" if self.hook == "lift" else "client"
+        return Faulty(self) if site.side == own else Method()
+
+
+class Faulty(Method):
+    def __init__(self, config: FaultyConfig) -> None:
+        self.config = config
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        self._reach("encode", step)
+        return z
+
+    def lift(self, z: Tensor, step: Step) -> Tensor:
+        self._reach("lift", step)
+        return z
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        self._reach("decode", step)
+        return u
+
+    def loss(self, step: Step) -> Tensor | None:
+        self._reach("loss", step)
+        return None
+
+    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        self._reach("pack", step)
+        return (x,)
+
+    def _reach(self, hook: Hook, step: Step) -> None:
+        config = self.config
+        here = (hook, step.client, step.number) == (config.hook, config.client, config.step)
+        if not (here and step.training and config.while_there.exists()):
+            return
+        if config.throws == "exit":
+            os._exit(1)
+        if config.throws == "memory":
+            raise MemoryError("cannot allocate 12 GB")
+        _ = 1 // 0
+
+
+METHODS = {"warmup": WarmupConfig, "faulty": FaultyConfig}
