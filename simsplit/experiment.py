@@ -162,9 +162,8 @@ class Experiment:
         self._note("finished", seed=self.scenario.seed, **come_to, resident_bytes=resident)
 
     def _resident_bytes(self) -> int | None:
-        """What this process and its hosts have in memory, at a run's end."""
-        pids = [None, *(self.hosts.pids() if self.hosts is not None else ())]
-        held = [resident_bytes(pid) for pid in pids]
+        """What this process and its hosts have in memory; None where that cannot be known."""
+        held = [resident_bytes(), *(self.hosts.resident_bytes() if self.hosts is not None else ())]
         return None if None in held else sum(filter(None, held))
 
     def _begin(self, *, counted: bool) -> None:

@@ -79,7 +79,7 @@ def main(clients: int, rounds: int) -> None:
         side = Rounds(given, data, SAMPLES // clients // batch, hosts)
         seconds = sorted(side.seconds() for _ in range(rounds + 1))
         gc.collect()
-        resident = sum(resident_bytes(pid) or 0 for pid in (None, *hosts.pids()))
+        resident = sum(held or 0 for held in (resident_bytes(), *hosts.resident_bytes()))
         states = side.parts.pool.call("state", dict.fromkeys(side.parts.clients, ()))
         owned = sum(t.nbytes for state in states.values() for t in state.values())
     found = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}

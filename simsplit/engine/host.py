@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from simsplit.engine.pool import ClientError, Crew, Job
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError
+from simsplit.machine import resident_bytes
 from simsplit.packets import ClientId, Packet
 
 
@@ -53,6 +54,10 @@ class Host:
     def pid(self) -> int:
         """The process that this host is."""
         return os.getpid()
+
+    def resident_bytes(self) -> int | None:
+        """What this host has in memory, wherever it is."""
+        return resident_bytes()
 
     def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
         """Hold these clients from now on, and no others."""

@@ -53,6 +53,14 @@ class Hosts:
         found: list[int] = self._ray.get([actor.pid.remote() for actor in self.actors])
         return found
 
+    def resident_bytes(self) -> list[int | None]:
+        """What each host has in memory; None for one that is gone."""
+        try:
+            held: list[int | None] = self._ray.get([a.resident_bytes.remote() for a in self.actors])
+        except self._ray.exceptions.RayError:
+            return [None]
+        return held
+
     def revive(self) -> list[int]:
         """Put new hosts where some were lost; which these are."""
         lost = []

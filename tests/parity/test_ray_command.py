@@ -159,7 +159,8 @@ def test_auto_stays_inline_for_a_head_that_is_handed_round(
 ) -> None:
     _, _, err = command.run(written(scenario(), tmp_path), "--set", "engine=auto")
     assert err.splitlines()[2] == (
-        "engine: inline (auto: what clients share goes from one to the next, so none can work ahead)"
+        "engine: inline "
+        "(auto: what clients share goes from one to the next, so none can work ahead)"
     )
 
 
