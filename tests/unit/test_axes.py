@@ -1,5 +1,6 @@
 """Topology, heads, schedule, aggregation: each combination trains, or is refused with ways out."""
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,11 @@ WORDS = {
 STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedmedian", "krum")
 
 
+@functools.cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(file_schema())
+
+
 @pytest.mark.parametrize(
     ("field", "word"), [(field, word) for field, words in WORDS.items() for word in words]
 )
@@ -152,7 +158,7 @@ def test_a_bare_word_stands_for_a_part_without_options(
     assert load_scenario(file) == whole
     file.write_text(yaml.safe_dump(around))
     assert load_scenario(file, {field: word}) == whole
-    schema = Draft202012Validator(file_schema())
+    schema = validator()
     assert schema.is_valid(around | {field: word})
     assert not schema.is_valid(around | {field: word + "s"})
 
@@ -164,7 +170,7 @@ def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str
     short = around | {"aggregation": {"kind": aggregation, "strategy": word}}
     whole = around | {"aggregation": {"kind": aggregation, "strategy": {"kind": word}}}
     assert parse(short) == parse(whole)
-    schema = Draft202012Validator(file_schema())
+    schema = validator()
     assert schema.is_valid(short)
     assert schema.is_valid(whole)
 
