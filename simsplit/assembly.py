@@ -143,7 +143,11 @@ class Assembler:
         )
 
     def estimate(self, hosts: int = 0) -> Estimate:
-        """Memory by purpose, before a client's own parts are made; of all processes."""
+        """Memory by purpose, before a client's own parts are made; of all processes.
+
+        Every host has its own copy of the images, which also wait for it in shared memory, and of
+        what clients share; of the trunk where each client trains a copy of it.
+        """
         train, clients = self.scenario.train, self.scenario.clients
         own, shared = self._owned_modules(), list(self._shared_modules().values())
         per_client = trained_bytes(own, train.client.slots)
@@ -152,20 +156,22 @@ class Assembler:
         elif clients.handover == "weights":
             per_client += weights_bytes(shared) * train.client.slots
         samples = [self.data.train, self.data.validation, self.data.auxiliary, self.data.test]
+        images = sum(part.nbytes for part in samples if part is not None)
         server = list(self._server_modules().values())
-        copies = 0
+        copies, servers = 0, 1
         if self.scenario.aggregation.kind == "splitfed_v1":
+            servers += hosts
             kept = self.scenario.aggregation.moments == "keep"
             each = 1 + (train.server.slots if kept else 0)  # what a round gives back, and moments
             copies = weights_bytes(server) * each * len(self.clients)
         return Estimate(
             {
                 "clients' own parts": per_client * len(self.clients),
-                "shared head and tail": trained_bytes(shared, train.client.slots),
-                "server": trained_bytes(server, train.server.slots),
+                "shared head and tail": trained_bytes(shared, train.client.slots) * (1 + hosts),
+                "server": trained_bytes(server, train.server.slots) * servers,
                 "trunk copies": copies,
-                "activations of a step": self._activations(),
-                "images": sum(part.nbytes for part in samples if part is not None),
+                "activations of a step": self._activations() * max(1, hosts),
+                "images": images * (2 + hosts if hosts else 1),
                 "Python and torch": RUNTIME * (1 + hosts),
             }
         )

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import torch
+
 from simsplit.engine.config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.scenario import Scenario
@@ -42,11 +44,12 @@ def num_hosts(engine: HostsConfig, clients: int, processors: int | None = None) 
 
 def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
     """Why hosts would only cost time, or None where they can save some."""
-    shares = scenario.clients.heads == "shared" or scenario.clients.shares_tail
+    clients, u_shaped = scenario.clients, scenario.topology == "u_shaped"
+    shares = clients.heads == "shared" or (u_shaped and clients.shares_tail)
     reasons = {
         "Ray is not installed": find_spec("ray") is None,
-        "a GPU is shared best within one process": scenario.device != "cpu",
-        "there is one client": scenario.clients.count < 2,
+        "a GPU is shared best within one process": _on_gpu(scenario.device),
+        "there is one client": clients.count < 2,
         "there is room for one host": hosts < 2,
         "what clients share goes from one to the next, so none can work ahead": (
             scenario.aggregation.kind == "none" and shares
@@ -54,6 +57,10 @@ def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
         "steps as they come are played one after another": scenario.schedule.kind == "asynchronous",
     }
     return next((why for why, so in reasons.items() if so), None)
+
+
+def _on_gpu(device: str) -> bool:
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
 @contextmanager
