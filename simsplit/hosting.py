@@ -5,6 +5,8 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import torch
+
 from simsplit.engine.config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.machine import processors
@@ -42,10 +44,11 @@ def num_hosts(engine: HostsConfig, clients: int, available: int | None = None) -
 
 def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
     """Why hosts would only cost time, or None where they can save some."""
+    clients = scenario.clients
     reasons = {
         "Ray is not installed": find_spec("ray") is None,
-        "a GPU is shared best within one process": scenario.device != "cpu",
-        "there is one client": scenario.clients.count < 2,
+        "a GPU is shared best within one process": _on_gpu(scenario.device),
+        "there is one client": clients.count < 2,
         "there is room for one host": hosts < 2,
         "what clients share goes from one to the next, so none can work ahead": (
             scenario.aggregation.kind == "none" and scenario.shares
@@ -53,6 +56,10 @@ def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
         "steps as they come are played one after another": scenario.schedule.kind == "asynchronous",
     }
     return next((why for why, so in reasons.items() if so), None)
+
+
+def _on_gpu(device: str) -> bool:
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
 @contextmanager

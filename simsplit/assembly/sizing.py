@@ -40,7 +40,11 @@ def flops_of(owners: Ownership) -> Flops:
 
 
 def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
-    """Memory by purpose, of all processes, before clients are made."""
+    """Memory by purpose, of all processes, before clients are made.
+
+    Every host has its own copy of what clients share, and of the trunk where each client trains a
+    copy of it; the images are there once more, in the memory that hosts share.
+    """
     scenario = owners.scenario
     train, count = scenario.train, scenario.clients.count
     shared = list(owners.shared_modules().values())
@@ -50,18 +54,19 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
         per_client += trained_bytes(shared, train.client.slots)
     elif scenario.clients.handover == "weights":
         per_client += weights_bytes(shared) * train.client.slots
-    copies = 0
+    copies, servers = 0, 1
     if isinstance(scenario.aggregation, SplitFedV1):
+        servers += hosts
         kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
         copies = weights_bytes(server) * (1 + kept)  # what a round gives back, and moments
     return Estimate(
         {
             "clients' own parts": per_client * count,
-            "shared head and tail": trained_bytes(shared, train.client.slots),
-            "server": trained_bytes(server, train.server.slots),
+            "shared head and tail": trained_bytes(shared, train.client.slots) * (1 + hosts),
+            "server": trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
-            "activations of a step": _activations(owners),
-            "images": data.nbytes,
+            "activations of a step": _activations(owners) * max(1, hosts),
+            "images": data.nbytes * (2 if hosts else 1),
             "Python and torch": RUNTIME * (1 + hosts),
         }
     )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field
+from pydantic import Discriminator, Field, field_validator
 
 from simsplit.config import Config
 
@@ -16,7 +16,7 @@ class InlineEngine(Config):
 class HostsConfig(Config):
     """Ray actors, each of which holds many clients."""
 
-    hosts: int | Literal["auto"] = "auto"
+    hosts: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """How many; auto: as many as there are processors for (at most one per client)."""
     threads: int = Field(default=1, ge=1)
     """torch threads of each host; `threads` of the scenario are the server's."""
@@ -24,6 +24,13 @@ class HostsConfig(Config):
     """A running Ray cluster to join: auto, host:port, or ray://host:port; null: one of its own."""
     gpus_per_host: float = Field(default=0, ge=0)
     """What Ray reserves for each host; above 0, hosts compute on their GPU."""
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _auto_or_some(cls, value: object) -> object:
+        if value != "auto" and not (type(value) is int and value >= 1):
+            raise ValueError(f"must be auto or a whole number from 1, got {value!r}")
+        return value
 
 
 class RayEngine(HostsConfig):

@@ -7,6 +7,7 @@ come back as values: they keep whose they were, and need not be picklable.
 
 import os
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -137,6 +138,13 @@ def _packed(tensor: Tensor) -> tuple[np.ndarray, torch.dtype, torch.Size, tuple[
 
 
 def _unpacked(packed: tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]) -> Tensor:
-    """Laid out as it was: other layouts take other kernels, which round otherwise."""
+    """Laid out as it was: other layouts take other kernels, which round otherwise.
+
+    Bytes are images, which are only ever picked from: those of all hosts are one in shared memory.
+    """
     array, dtype, shape, stride = packed
-    return torch.tensor(array).view(dtype).as_strided(shape, stride)
+    if dtype is not torch.uint8:
+        return torch.tensor(array).view(dtype).as_strided(shape, stride)
+    with warnings.catch_warnings():  # torch warns of an array that must not be written to
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array).as_strided(shape, stride)

@@ -20,6 +20,7 @@ from simsplit.engine.cluster import cluster
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, cross_as_numpy, on_device
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
+from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
 
 AHEAD = 2
@@ -43,10 +44,30 @@ class Hosts:
             max_restarts=0,
         )
         self.threads = config.threads
+        if config.address is not None:
+            self._refuse_more_than(self._room(), count)
         self.actors: list[Any] = [self._actor.remote(config.threads) for _ in range(count)]
 
     def __len__(self) -> int:
         return len(self.actors)
+
+    def _room(self) -> int:
+        """How many hosts the nodes could hold if nobody else were there."""
+        needs = {"CPU": self.threads, "GPU": self.gpus}
+        return sum(
+            min(int(node["Resources"].get(kind, 0) // n) for kind, n in needs.items() if n)
+            for node in self._ray.nodes()
+            if node["Alive"]
+        )
+
+    def _refuse_more_than(self, room: int, count: int) -> None:
+        """For Ray would wait for further nodes, without a word."""
+        if count > room:
+            each = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+            each += f" and {self.gpus:g} GPUs" if self.gpus else ""
+            raise ScenarioError(
+                "engine.hosts", f"the cluster has room for {room} hosts of {each}, got {count}"
+            )
 
     def pids(self) -> list[int]:
         """The hosts' processes, once they are up."""

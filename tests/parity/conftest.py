@@ -1,9 +1,11 @@
 """Hosts cost seconds to start; the tests of this folder share them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from commands import Command
 
 if TYPE_CHECKING:
     from simsplit.engine.ray_pool import Hosts
@@ -16,3 +18,10 @@ def hosts() -> "Iterator[Hosts]":
 
     with hosts_for(HostsConfig(), 3, 2**28) as three:
         yield three
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    made = Command(tmp_path)
+    yield made
+    made.kill()

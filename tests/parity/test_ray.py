@@ -1,13 +1,12 @@
 """Clients on hosts of their own give what they give in one process: every table, every weight."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from builders import TINY, finished
+from commands import eventually
 from comparing import assert_equal
 from hosted import on_hosts, placed_on
 from plugins import METHODS
@@ -208,13 +207,6 @@ def used_bytes() -> float:
 
     resource = "object_store_memory"
     return ray.cluster_resources()[resource] - ray.available_resources().get(resource, 0)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.1)
-    return condition()
 
 
 def test_nothing_stays_behind_in_shared_memory(tmp_path: Path, hosts: Hosts) -> None:

@@ -27,11 +27,11 @@ TAIL = 512 * 10 + 10
 BUFFERS = 4 * 2 * 20 + 8  # running mean and variance, and the count of batches
 
 
-def estimate(count: int, **changes: Any) -> Estimate:
+def estimate(count: int, hosts: int = 0, **changes: Any) -> Estimate:
     clients = {"count": count} | changes.pop("clients", {})
     given = scenario(clients=clients, model={"cut": "l2h"}, **changes)
     data = prepare(given.data, count, given.seed)
-    return sizing.estimate(Assembler(given, data, CPU).owners, data)
+    return sizing.estimate(Assembler(given, data, CPU).owners, data, hosts)
 
 
 def test_trained_bytes_of_a_linear_layer() -> None:
@@ -69,6 +69,24 @@ def test_moments_that_stay_at_home_are_each_clients_own() -> None:
     assert estimate(4, **clients).total - estimate(3, **clients).total == (HEAD + TAIL) * 4
     plain = clients | {"train": {"client": {"kind": "sgd", "lr": 0.1}}}
     assert estimate(4, **plain).parts == estimate(3, **plain).parts
+
+
+def test_hosts_hold_copies() -> None:
+    """In this process and on each of two hosts; images in shared memory, clients on one host."""
+    changes: dict[str, Any] = {"aggregation": "splitfed_v1"}
+    alone, hosted = estimate(3, **changes).parts, estimate(3, hosts=2, **changes).parts
+    times = {name: hosted[name] / nbytes for name, nbytes in alone.items()}
+    assert times == {
+        "clients' own parts": 1,
+        "shared head and tail": 3,
+        "server": 3,
+        "trunk copies": 1,
+        "activations of a step": 2,
+        "images": 2,
+        "Python and torch": 3,
+    }
+    own: dict[str, Any] = {"clients": {"heads": "per_client"}}
+    assert estimate(3, hosts=2, **own).parts["server"] == estimate(3, **own).parts["server"]
 
 
 def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:

@@ -1,0 +1,91 @@
+"""Programs in processes of their own, and what is left of them afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from simsplit.scenario import Scenario
+
+
+@dataclass
+class Command:
+    """Runs programs in a folder; their processes are known by a mark in their environment."""
+
+    folder: Path
+    program: Sequence[str] = ("simsplit", "run")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mark: str = field(default_factory=lambda: uuid4().hex)
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        own = {"SIMSPLIT_TEST": self.mark, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", *self.program, *words],
+            cwd=self.folder,
+            env={**os.environ, **own, **self.environment},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def alive(self) -> dict[int, str]:
+        """Those of its processes that still are, and their command lines."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark in (entry / "environ").read_text(errors="replace"):
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue  # gone, or not ours
+        return found
+
+    def named(self, name: str) -> list[int]:
+        """Those of its processes whose program's name this is."""
+        return [pid for pid, line in self.alive().items() if name in line.split(" ")[0]]
+
+    def gone(self, *, but: str = "nothing") -> bool:
+        """Whether all of its processes end within a few seconds."""
+        return eventually(lambda: all(but in line for line in self.alive().values()))
+
+    def kill(self) -> None:
+        """End them all."""
+        for pid in self.alive():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self.started:
+            process.communicate()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether something comes about within a few seconds."""
+    until = time.monotonic() + 20
+    while not (met := condition()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return met
+
+
+def wait_for_rounds(path: Path, count: int, process: "subprocess.Popen[str]") -> None:
+    table = path / "rounds.csv"
+    while not table.exists() or table.read_text().count("\n") <= count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def written(given: Scenario, folder: Path) -> str:
+    (folder / "scenario.yaml").write_text(given.yaml())
+    return "scenario.yaml"

@@ -1,0 +1,82 @@
+"""A cluster of several nodes that was there before: joined, used, and left as it was."""
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from builders import finished, scenario
+from commands import Command, eventually, wait_for_rounds, written
+from comparing import assert_equal
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc"),
+]
+
+
+@dataclass
+class Cluster:
+    """Two nodes of one processor each; whoever joins must know its token."""
+
+    nodes: Command
+    address: str
+    secret: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex}
+    nodes = Command(tmp_path_factory.mktemp("cluster"), ("ray.scripts.scripts", "start"), secret)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    each = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats", "--block"]
+    with tempfile.TemporaryDirectory(prefix="simsplit-test-", dir="/tmp") as folder:
+        try:
+            head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"]
+            nodes.start(*head, *each)
+            assert eventually(lambda: len(nodes.named("raylet")) == 1)
+            nodes.start(f"--address=127.0.0.1:{port}", *each)
+            assert eventually(lambda: len(nodes.named("raylet")) == 2)
+            yield Cluster(nodes, f"127.0.0.1:{port}", secret)
+        finally:
+            nodes.kill()
+
+
+def test_hosts_on_two_nodes(cluster: Cluster, command: Command, tmp_path: Path) -> None:
+    nodes, command.environment = cluster.nodes, cluster.secret
+    given = scenario(schedule={"rounds": 5}, clients={"heads": "per_client"})
+    engine = f"engine={{kind: ray, hosts: 2, address: '{cluster.address}'}}"
+    process = command.start(written(given, tmp_path), "--out", "hosts", "--set", engine)
+    wait_for_rounds(tmp_path / "hosts", 1, process)
+    hosts = nodes.named("ray::Host")
+    homes = {parent(pid) for pid in hosts}
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    finished(given, tmp_path / "inline")
+    assert_equal(tmp_path / "inline", tmp_path / "hosts")
+    assert len(hosts) == 2
+    assert homes == set(nodes.named("raylet"))
+    assert command.gone()
+    assert eventually(lambda: not nodes.named("ray::Host"))
+    assert len(nodes.named("raylet")) == 2
+
+
+def test_more_hosts_than_the_nodes_have_room_for(
+    cluster: Cluster, command: Command, tmp_path: Path
+) -> None:
+    """Ray would wait for more nodes until somebody notices."""
+    command.environment = cluster.secret
+    wanted = f"engine={{kind: ray, hosts: 3, address: '{cluster.address}'}}"
+    told = "error: scenario.engine.hosts: the cluster has room for 2 hosts of 1 thread, got 3\n"
+    assert command.run(written(scenario(), tmp_path), "--set", wanted) == (2, "", told)
+
+
+def parent(pid: int) -> int:
+    """Of a worker: its node's raylet."""
+    status = Path(f"/proc/{pid}/stat").read_text()
+    return int(status.rpartition(")")[2].split()[1])

@@ -1,0 +1,129 @@
+"""Which engine a scenario gets, and in which words; no Ray is started here."""
+
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+import pytest
+from builders import scenario
+
+from simsplit import hosting
+from simsplit.engine.config import HostsConfig
+from simsplit.engine.ray_pool import placed
+from simsplit.errors import ScenarioError
+from simsplit.hosting import engine_of, num_hosts
+
+OWN = {"heads": "per_client", "count": 6}
+HANDED = "what clients share goes from one to the next, so none can work ahead"
+AUTO: dict[str, tuple[dict[str, Any], str]] = {
+    "own heads": ({"clients": OWN}, "ray, 2 hosts of 1 thread (auto)"),
+    "vanilla, own heads": (
+        {"clients": OWN, "topology": "vanilla"},
+        "ray, 2 hosts of 1 thread (auto)",
+    ),
+    "splitfed_v1": ({"aggregation": "splitfed_v1"}, "ray, 2 hosts of 1 thread (auto)"),
+    "splitfed_v2": ({"aggregation": "splitfed_v2"}, "ray, 2 hosts of 1 thread (auto)"),
+    "shared head": ({}, f"inline (auto: {HANDED})"),
+    "own heads, one tail": ({"clients": {**OWN, "tail": "shared"}}, f"inline (auto: {HANDED})"),
+    "one client": (
+        {"clients": {"count": 1, "heads": "per_client"}},
+        "inline (auto: there is one client)",
+    ),
+    "hosts of two threads": (
+        {"clients": OWN, "engine": {"threads": 2}},
+        "inline (auto: there is room for one host)",
+    ),
+    "asynchronous": (
+        {
+            "clients": OWN,
+            "schedule": {"kind": "asynchronous", "rounds": 1},
+            "network": {"device": "phone"},
+        },
+        "inline (auto: steps as they come are played one after another)",
+    ),
+    "a GPU": (
+        {"clients": OWN, "device": "cuda"},
+        "inline (auto: a GPU is shared best within one process)",
+    ),
+    "so many hosts": (
+        {"clients": OWN, "engine": {"hosts": 3, "threads": 2}},
+        "ray, 3 hosts of 2 threads (auto)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AUTO)
+def test_what_auto_takes_on_two_processors_and_why(case: str) -> None:
+    changes, words = AUTO[case]
+    given = scenario(**{**changes, "engine": {"kind": "auto", **changes.get("engine", {})}})
+    hosts, said = engine_of(given, processors=2)
+    assert said == words
+    assert (hosts is None) == words.startswith("inline")
+
+
+def test_vanilla_has_no_tail_to_hand_round() -> None:
+    """`tail: shared` says nothing where the server holds the tail."""
+    clients = {**OWN, "tail": "shared"}
+    given = scenario(clients=clients, topology="vanilla", engine="auto")
+    assert engine_of(given, processors=2)[1] == "ray, 2 hosts of 1 thread (auto)"
+
+
+def test_without_processors_to_spare_auto_stays_inline() -> None:
+    given = scenario(clients=OWN, engine="auto")
+    assert engine_of(given, processors=1) == (None, "inline (auto: there is room for one host)")
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    assert engine_of(scenario(), processors=8) == (None, "inline")
+    asked = scenario(engine="ray")  # though nothing is gained by it
+    assert engine_of(asked, processors=2) == (asked.engine, "ray, 2 hosts of 1 thread")
+    assert engine_of(asked, processors=1)[1] == "ray, 1 host of 1 thread"
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> ModuleSpec | None:
+        assert name == "ray"
+
+    monkeypatch.setattr(hosting, "find_spec", nothing)
+    auto = scenario(clients=OWN, engine="auto")
+    assert engine_of(auto, processors=2) == (None, "inline (auto: Ray is not installed)")
+    with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind: got ray, which is not inst"):
+        engine_of(scenario(engine="ray"), processors=2)
+    assert engine_of(scenario(), processors=2) == (None, "inline")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "threads", "clients", "processors", "number"),
+    [
+        ("auto", 1, 10, 4, 4),
+        ("auto", 2, 10, 5, 2),
+        ("auto", 8, 10, 4, 1),
+        ("auto", 1, 3, 16, 3),
+        (6, 1, 10, 2, 6),
+        (6, 1, 4, 2, 4),
+    ],
+)
+def test_how_many_hosts(
+    hosts: Any, threads: int, clients: int, processors: int, number: int
+) -> None:
+    assert num_hosts(HostsConfig(hosts=hosts, threads=threads), clients, processors) == number
+
+
+@pytest.mark.parametrize("hosts", [0, -1, 2.5, "many", True])
+def test_a_number_of_hosts_that_cannot_be(hosts: object) -> None:
+    told = r"scenario\.engine\.hosts: must be auto or a whole number from 1, got "
+    with pytest.raises(ScenarioError, match=told):
+        scenario(engine={"kind": "ray", "hosts": hosts})
+
+
+@pytest.mark.parametrize(
+    ("samples", "hosts", "where"),
+    [
+        ([10, 10, 10, 10], 2, [0, 1, 0, 1]),
+        ([5, 30, 10, 10], 2, [1, 0, 1, 1]),  # 30 beside 10 + 10 + 5
+        ([1, 2, 3, 4, 5, 6], 3, [0, 1, 2, 2, 1, 0]),
+        ([7, 0, 0, 0, 0], 2, [0, 1, 1, 1, 1]),  # those without samples are told apart as well
+        ([3, 3], 4, [0, 1]),
+    ],
+)
+def test_where_clients_are_placed(samples: list[int], hosts: int, where: list[int]) -> None:
+    assert placed(samples, hosts) == where
