@@ -33,7 +33,7 @@ class Hosts:
     def __init__(self, config: HostsConfig, count: int) -> None:
         import ray
 
-        self._ray = ray
+        self._ray: Any = ray
         cross_as_numpy()
         self.gpus = config.gpus_per_host
         # in a cluster of its own the number of hosts is decided already: they are charged nothing
@@ -53,9 +53,9 @@ class Hosts:
 
     def _room(self) -> int:
         """How many hosts the nodes could hold if nobody else were there."""
-        needs = {"CPU": self.threads, "GPU": self.gpus}
+        needs: dict[str, float] = {"CPU": self.threads, "GPU": self.gpus}
         return sum(
-            min(int(node["Resources"].get(kind, 0) // n) for kind, n in needs.items() if n)
+            int(min(node["Resources"].get(kind, 0) // n for kind, n in needs.items() if n))
             for node in self._ray.nodes()
             if node["Alive"]
         )
@@ -225,14 +225,16 @@ class RayPool(Pool):
         for host in range(len(self.hosts)):
             for _ in range(AHEAD):
                 start(host)
-        done: dict[ClientId, Outcome] = {}
+        done: dict[ClientId, Any] = {}
         for wanted in jobs:
             while wanted not in done:
                 (ready,), _ = self._ray.wait(list(running))
                 client = running.pop(ready)
+                done[client] = (
+                    ready  # looked into in its turn: the first failure is always the same
+                )
                 start(self.where[client])
-                done[client] = self._get(ready, self.where[client])
-            yield wanted, done.pop(wanted)
+            yield wanted, self._get(done.pop(wanted), self.where[wanted])
 
     def workshop_state(self) -> dict[str, Tensor]:
         """All hosts' together."""

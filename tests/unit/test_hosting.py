@@ -55,7 +55,7 @@ AUTO: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_auto_takes_on_two_processors_and_why(case: str) -> None:
     changes, words = AUTO[case]
     given = scenario(**{**changes, "engine": {"kind": "auto", **changes.get("engine", {})}})
-    hosts, said = engine_of(given, processors=2)
+    hosts, said = engine_of(given, available=2)
     assert said == words
     assert (hosts is None) == words.startswith("inline")
 
@@ -64,19 +64,19 @@ def test_vanilla_has_no_tail_to_hand_round() -> None:
     """`tail: shared` says nothing where the server holds the tail."""
     clients = {**OWN, "tail": "shared"}
     given = scenario(clients=clients, topology="vanilla", engine="auto")
-    assert engine_of(given, processors=2)[1] == "ray, 2 hosts of 1 thread (auto)"
+    assert engine_of(given, available=2)[1] == "ray, 2 hosts of 1 thread (auto)"
 
 
 def test_without_processors_to_spare_auto_stays_inline() -> None:
     given = scenario(clients=OWN, engine="auto")
-    assert engine_of(given, processors=1) == (None, "inline (auto: there is room for one host)")
+    assert engine_of(given, available=1) == (None, "inline (auto: there is room for one host)")
 
 
 def test_what_is_asked_for_is_taken() -> None:
-    assert engine_of(scenario(), processors=8) == (None, "inline")
+    assert engine_of(scenario(), available=8) == (None, "inline")
     asked = scenario(engine="ray")  # though nothing is gained by it
-    assert engine_of(asked, processors=2) == (asked.engine, "ray, 2 hosts of 1 thread")
-    assert engine_of(asked, processors=1)[1] == "ray, 1 host of 1 thread"
+    assert engine_of(asked, available=2) == (asked.engine, "ray, 2 hosts of 1 thread")
+    assert engine_of(asked, available=1)[1] == "ray, 1 host of 1 thread"
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +85,10 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hosting, "find_spec", nothing)
     auto = scenario(clients=OWN, engine="auto")
-    assert engine_of(auto, processors=2) == (None, "inline (auto: Ray is not installed)")
+    assert engine_of(auto, available=2) == (None, "inline (auto: Ray is not installed)")
     with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind: got ray, which is not inst"):
-        engine_of(scenario(engine="ray"), processors=2)
-    assert engine_of(scenario(), processors=2) == (None, "inline")
+        engine_of(scenario(engine="ray"), available=2)
+    assert engine_of(scenario(), available=2) == (None, "inline")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from builders import TINY, StopAt, experiment, finished
 from by_hand import changed
 from torch import Tensor, nn
 
+from simsplit.assembly.state import state_of
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.methods.base import Method, MethodConfig, Phase, Site, Step
@@ -54,7 +55,7 @@ def warmed(**changes: Any) -> Scenario:
 
 
 def weights(made: Experiment) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in made._state().items()}
+    return {name: tensor.clone() for name, tensor in state_of(made.parts).items()}
 
 
 def test_the_tables_tell_the_phases_apart(tmp_path: Path) -> None:
