@@ -230,9 +230,7 @@ class RayPool(Pool):
             while wanted not in done:
                 (ready,), _ = self._ray.wait(list(running))
                 client = running.pop(ready)
-                done[client] = (
-                    ready  # looked into in its turn: the first failure is always the same
-                )
+                done[client] = ready  # read in its turn: the first failure is always the same
                 start(self.where[client])
             yield wanted, self._get(done.pop(wanted), self.where[wanted])
 
