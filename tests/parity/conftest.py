@@ -1,4 +1,4 @@
-"""Hosts cost seconds to start; the tests of this folder share them."""
+"""Hosts cost seconds to start; the tests of a file share them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from simsplit.engine.ray_pool import Hosts
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def hosts() -> "Iterator[Hosts]":
     from simsplit.engine.config import HostsConfig
     from simsplit.engine.ray_pool import hosts_for

@@ -11,6 +11,11 @@ from simsplit.terminal.sweeps import SweepLines, SweepLive, watching_sweep
 CELLS = ["lr=0.1,seed=0", "lr=0.1,seed=1", "lr=0.2,seed=0"]
 
 
+@pytest.fixture(autouse=True)
+def in_colour(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
 def terminal(height=30, **options):
     return Console(file=io.StringIO(), width=100, height=height, **options)
 
