@@ -20,6 +20,7 @@ from simsplit.assembly import CrewRecipe
 from simsplit.bench.rounds import PHASE, Rounds, noise_for, scenario
 from simsplit.engine.pool import Crew, InlinePool
 from simsplit.errors import ProtocolError
+from simsplit.machine import pinned_threads
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
@@ -32,9 +33,13 @@ SAMPLES = 1600
 def flower_messages(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, object]]:
     """Milliseconds a step, inline and through Flower."""
     say("scale: one message per leg through Flower's simulation ...")
+    with pinned_threads(1):
+        return _compared(1 if quick else 3)
+
+
+def _compared(steps: int) -> tuple[Table, dict[str, object]]:
     given = _scenario()
     data = noise_for(given, SAMPLES)
-    steps = 1 if quick else 3
     inline = Rounds(given, data, steps)
     inline.seconds()
     ours = inline.seconds() / (CLIENTS * steps)
@@ -49,7 +54,7 @@ def flower_messages(quick: bool, say: Callable[[str], None]) -> tuple[Table, dic
     theirs = told["seconds"] / (CLIENTS * steps)
     row = (f"{1000 * ours:.1f}", f"{1000 * theirs:.0f}", f"{theirs / ours:.0f}", "20")
     case = f"{CLIENTS} clients, SimpleCNN, batch {BATCH}"
-    title = f"one message per leg through Flower's simulation, {case}"
+    title = f"one message per leg through Flower's simulation, {case}, 1 thread"
     figures = {"inline_ms": 1000 * ours, "flower_ms": 1000 * theirs, "ratio": theirs / ours}
     columns = ("inline, ms per step", "Flower, ms per step", "times as slow", "expected at least")
     return Table(title, columns, [row], "rrrr"), dict(figures)

@@ -25,6 +25,8 @@ from simsplit.packets import ClientId
 
 AHEAD = 2
 """Forward passes, and whole rounds, that each host may have waiting."""
+_UNANSWERED = ("backward", "receive")
+"""Calls that give nothing back: a failure is told with the host's next answer."""
 
 
 class Hosts:
@@ -170,13 +172,14 @@ class RayPool(Pool):
         return {client: on_device(answers[client], self.device) for client in args}
 
     def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
-        """One call to the client's host; a `backward` is not waited for, as it answers nothing."""
+        """One call to the client's host; what answers nothing is not waited for."""
         host = self.where[client]
         if method == "forward" and client in self._early:
             return on_device(self._get(self._early.pop(client), host), self.device)
-        if method == "backward":
+        if method in _UNANSWERED:
             self.hosts.actors[host].tell.remote(client, method, *args)
-            self._through(client)
+            if method == "backward":
+                self._through(client)
             return None
         reference = self.hosts.actors[host].ask.remote(client, method, *args)
         answer = on_device(self._get(reference, host), self.device)

@@ -179,8 +179,10 @@ def failing(made: Experiment) -> str:
     return str(failure.value)
 
 
-@pytest.mark.parametrize("aggregation", ["none", "splitfed_v1"])
-@pytest.mark.parametrize("hook", FAULTS)
+@pytest.mark.parametrize(
+    ("hook", "aggregation"),
+    [*((hook, "none") for hook in FAULTS), ("encode", "splitfed_v1"), ("lift", "splitfed_v1")],
+)
 def test_what_a_method_throws(hook: str, aggregation: str, tmp_path: Path, hosts: Hosts) -> None:
     cause = tmp_path / "cause"
     given = faulty(cause, hook=hook, step=2).model_copy(

@@ -1,8 +1,10 @@
 """Clients on hosts of their own give what they give in one process: every table, every weight."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from builders import TINY, finished
@@ -11,9 +13,11 @@ from comparing import assert_equal
 from hosted import on_hosts, placed_on
 from plugins import METHODS
 
+from simsplit.data import Samples, prepare
 from simsplit.engine.ray_pool import Hosts
 from simsplit.experiment import Experiment
 from simsplit.progress import Silent
+from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 from simsplit.seeds import numpy_rng_for, rng_for
@@ -119,9 +123,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
-    "case", ["shared head, adam", "own heads", "splitfed_v1", "splitfed_v2, some drop out"]
-)
+@pytest.mark.parametrize("case", ["shared head, adam", "splitfed_v1"])
 def test_where_clients_live_changes_nothing(
     case: str, place: str, tmp_path: Path, hosts: Hosts
 ) -> None:
@@ -220,3 +222,29 @@ def test_nothing_stays_behind_in_shared_memory(tmp_path: Path, hosts: Hosts) -> 
     for number in range(2):
         on_hosts(given, tmp_path / f"run{number}", hosts).run(resume=False)
     assert eventually(lambda: used_bytes() < 1e6)
+
+
+@pytest.mark.slow
+def test_a_thousand_clients_with_a_sample_each(tmp_path: Path, hosts: Hosts) -> None:
+    few = {"data": {"train_samples": 1000}, "evaluate": {"clients": 2}, "schedule": {"rounds": 1}}
+    given = parse(merge(merge(TINY, few), {"clients": {"count": 1000, "heads": "per_client"}}))
+    finished(given, tmp_path / "inline")
+    on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
+    assert Run.load(tmp_path / "hosts").clients["samples"].tolist() == [1] * 1000
+    assert_equal(tmp_path / "inline", tmp_path / "hosts")
+
+
+def test_two_clients_with_fifty_thousand_samples_each(tmp_path: Path, hosts: Hosts) -> None:
+    """78 MB, which are sent once and not with every call."""
+    own = {"count": 2, "heads": "per_client"}
+    given = parse(merge(TINY, {"clients": own, "schedule": {"local_steps": 2}}))
+    data = prepare(given.data, 2, given.seed)
+    rng = rng_for(0, "many")
+    many = Samples(
+        torch.randint(256, (100_000, 1, 28, 28), generator=rng, dtype=torch.uint8),
+        torch.randint(10, (100_000,), generator=rng),
+    )
+    data = replace(data, train=many, parts=[np.arange(50_000), np.arange(50_000, 100_000)])
+    for path, where in ((tmp_path / "inline", None), (tmp_path / "hosts", hosts)):
+        Experiment(given, path, Silent(), data, where).run(resume=False)
+    assert_equal(tmp_path / "inline", tmp_path / "hosts")
