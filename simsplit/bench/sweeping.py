@@ -28,7 +28,7 @@ def sweeping(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.yaml"
         seeds = ", ".join(map(str, range(2 if quick else CELLS)))
-        file.write_text(FILE.format(rounds=1 if quick else 25, seeds=seeds), encoding="utf-8")
+        file.write_text(FILE.format(rounds=1 if quick else 40, seeds=seeds), encoding="utf-8")
         sweep = load_sweep(file)
         seconds = {}
         for jobs in (1, 2):
