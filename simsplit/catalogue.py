@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from simsplit.data import PARTITIONS, SOURCES
+from simsplit.detectors import DETECTORS
+from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.config import ENGINES
 from simsplit.errors import SimsplitError, near
 from simsplit.methods import METHODS
@@ -19,6 +21,8 @@ from simsplit.metrics.classification import METRICS
 from simsplit.models import MODELS
 from simsplit.network.profiles import MEANINGS, PROFILES
 from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
+from simsplit.poisons import POISONS
+from simsplit.poisons.malicious import MaliciousConfig
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import AGGREGATIONS
@@ -42,6 +46,9 @@ def groups(plugins: Configs | None = None) -> dict[str, Configs]:
         "models": MODELS,
         "data": SOURCES,
         "partitions": PARTITIONS,
+        "poisons": {"malicious": MaliciousConfig, **POISONS},
+        "detectors": DETECTORS,
+        "thresholds": THRESHOLDS,
         "schedules": SCHEDULES,
         "aggregations": AGGREGATIONS,
         "strategies": STRATEGIES,

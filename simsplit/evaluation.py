@@ -13,12 +13,15 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.config import Config
-from simsplit.metrics.classification import Metric, score
+from simsplit.metrics.classification import Metric, accuracy, score
 from simsplit.packets import ClientId
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
 
 Split = Literal["test", "validation"]
+TRIGGERED = "triggered"
+"""The test samples by which an attack is judged."""
+ATTACK_SUCCESS = "attack_success"
 
 
 class EvaluateConfig(Config):
@@ -50,11 +53,16 @@ class Evaluator:
         splits: Mapping[Split, Tensor],
         clients: Sequence[ClientId] | None,
         seed: int,
+        *,
+        wanted: Tensor | None = None,
     ) -> None:
-        """`splits` are the labels of each; `clients` those with models of their own, if any."""
+        """`splits` are the labels of each; `clients` those with models of their own, if any;
+        `wanted` what an attack wants the triggered samples to be taken for.
+        """
         self.config = config
         self.exchange = exchange
         self.splits = splits
+        self.wanted = wanted
         self.clients = None if clients is None else choose(clients, config.clients, seed)
 
     @property
@@ -68,7 +76,8 @@ class Evaluator:
     @property
     def columns(self) -> list[str]:
         """The names of the figures that `evaluate` gives."""
-        return [f"{split}_{metric}" for split in self.splits for metric in self.config.metrics]
+        names = [f"{split}_{metric}" for split in self.splits for metric in self.config.metrics]
+        return names if self.wanted is None else [*names, ATTACK_SUCCESS]
 
     def evaluate(
         self, round_number: int
@@ -83,13 +92,18 @@ class Evaluator:
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
         row: dict[str, float] = {}
         for split, labels in self.splits.items():
-            outputs = [
-                self.exchange.evaluate(client, split, round_number, number)
-                for number in range(math.ceil(len(labels) / self.config.batch_size))
-            ]
-            figures = score(torch.cat(outputs).cpu(), labels, self.config.metrics)
+            outputs = self._outputs(client, split, round_number, len(labels))
+            figures = score(outputs, labels, self.config.metrics)
             row |= {f"{split}_{name}": value for name, value in figures.items()}
+        if self.wanted is not None:
+            outputs = self._outputs(client, TRIGGERED, round_number, len(self.wanted))
+            row[ATTACK_SUCCESS] = accuracy(outputs, self.wanted)
         return row
+
+    def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
+        batches = range(math.ceil(num_samples / self.config.batch_size))
+        outputs = [self.exchange.evaluate(client, split, round_number, each) for each in batches]
+        return torch.cat(outputs).cpu()
 
 
 def choose(clients: Sequence[ClientId], at_most: int | None, seed: int) -> list[ClientId]:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from simsplit.assembly import Assembler, Assembly, CrewRecipe
 from simsplit.assembly.sizing import estimate
-from simsplit.assembly.state import put_back, state_of
+from simsplit.assembly.state import below, put_back, state_of
 from simsplit.data import Prepared, prepare
+from simsplit.detectors.watch import COLUMNS, Watch
 from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, RunFailedError
 from simsplit.hosting import engine_of, hosts_of
@@ -41,8 +42,11 @@ from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup
+from simsplit.vigilance import Vigilance
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simsplit.engine.ray_pool import Hosts
 
 LOSSES = 3
@@ -120,6 +124,7 @@ class Experiment:
         self.estimate = estimate(assembler.owners, self.data, num_hosts)
         refuse_if_too_large(self.estimate, self.device)
         self.parts = self._assemble(assembler)
+        self.vigilance = self._vigilance()
         self.progress = Progress()
         self.kept = 0
         """The round after which the last checkpoint was written."""
@@ -139,6 +144,9 @@ class Experiment:
         recipe = CrewRecipe.of(self.scenario, self.data, "cuda" if self.hosts.gpus else "cpu")
         where = placed([len(part) for part in self.data.parts], len(self.hosts))
         return assembler.assemble(RayPool(self.hosts, recipe, where, self.device))
+
+    def _vigilance(self) -> Vigilance:
+        return Vigilance(self.scenario, self.parts, self.data.info.classes)
 
     def run(self, *, resume: bool) -> None:
         """Train to the end, or until something stops it."""
@@ -213,6 +221,7 @@ class Experiment:
         too = f" (so was host {', '.join(others)})" if others else ""
         self.observer.warn(f"{lost}{too}; going on from the end of round {self.kept}")
         self.parts = self._assemble(Assembler(self.scenario, self.data, self.device))
+        self.vigilance = self._vigilance()
         if not self._resume():
             self.progress = Progress()
             self.writer.rewind(self.writer.empty())
@@ -220,9 +229,13 @@ class Experiment:
 
     def _round(self, number: int) -> None:
         started = time.perf_counter()
-        lineup = self._enter(number)
+        lineup = self.vigilance.guard.admit(self._enter(number))
+        before = self._copied_state() if self.vigilance.undoes else {}
         done = self.parts.course.run(lineup, self.observer.step)
         self._refuse_nonsense(number, done.reports)
+        found, undo = self.vigilance.look(number)
+        if undo:
+            put_back(self.parts, before)
         trained = time.perf_counter()
         figures: dict[str, float] = {}
         own: dict[ClientId, dict[str, float]] = {}
@@ -239,6 +252,10 @@ class Experiment:
             done.late,
             figures,
             own,
+            found.clients,
+            found.detections,
+            frozenset(self.scenario.malicious),
+            frozenset(self.vigilance.guard.barred),
         )
         row = self.ledger.enter(round_, self.parts.wire, self.progress.simulated_s)
         self.progress.simulated_s = float(str(row.get("simulated_total_s", 0.0)))
@@ -264,11 +281,16 @@ class Experiment:
     ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
         parts = self.parts
         parts.wire.phase = "evaluate"
+        self.vigilance.pause(paused=True)
         with parts.exchange.explained(number):
             (parts.federation or parts.exchange).settle(parts.evaluator.scored)
             scores = parts.evaluator.evaluate(number)
+        self.vigilance.pause(paused=False)
         parts.wire.phase = phase.name
         return scores
+
+    def _copied_state(self) -> dict[str, "Tensor"]:
+        return {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
 
     def _refuse_nonsense(self, number: int, reports: dict[ClientId, dict[str, float]]) -> None:
         """Stop at a loss that is no number, before it spoils tables and checkpoints."""
@@ -304,7 +326,9 @@ class Experiment:
         self.progress.tables = self.writer.sizes()
         self.progress.holder = self.parts.exchange.holder
         folder = self.path / CHECKPOINTS
-        checkpoints.save(folder, state_of(self.parts), self.progress, self.digest, config.keep)
+        held = state_of(self.parts)
+        held |= {f"vigilance/{name}": tensor for name, tensor in self.vigilance.state().items()}
+        checkpoints.save(folder, held, self.progress, self.digest, config.keep)
         self.kept = number
 
     def _resume(self) -> bool:
@@ -322,6 +346,7 @@ class Experiment:
         parts.wire.up, parts.wire.down = self.progress.bytes_up, self.progress.bytes_down
         parts.exchange.holder = self.progress.holder
         put_back(parts, tensors)
+        self.vigilance.load(below(tensors, "vigilance/"))
         return True
 
     def _note(self, status: str, **more: object) -> None:
@@ -341,4 +366,7 @@ def _columns(scenario: Scenario) -> Columns:
         methods=bool(scenario.method),
         cohort=not scenario.cohort.whole,
         staleness=scenario.schedule.kind == "asynchronous",
+        malicious=bool(scenario.detectors or scenario.clients.malicious),
+        signals=Watch.columns(scenario.detectors),
+        detections=COLUMNS if scenario.detectors else (),
     )

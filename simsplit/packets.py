@@ -1,6 +1,6 @@
 """What crosses between a client and the server: a packet of tensors on one leg."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from torch import Tensor
@@ -40,6 +40,10 @@ class Packet:
     tensors: tuple[Tensor, ...]
     names: tuple[str, ...] = ()
     """What each tensor is, on the legs that carry weights (HANDOVER, BROADCAST); not counted."""
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> "Packet":
+        """The same packet with other contents."""
+        return replace(self, tensors=tensors)
 
     @property
     def nbytes(self) -> int:

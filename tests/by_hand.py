@@ -120,7 +120,7 @@ def cut(
         0,
         ClientParts(parts.head, parts.tail, stack, learners),
         {"private": feed()},
-        {"test": Exam(Batcher(samples(8), mean=(0.5,), std=(0.25,)), 8, 8)},
+        {"test": Exam(Batcher(samples(8), mean=(0.5,), std=(0.25,)), torch.arange(8), 8)},
         nn.functional.cross_entropy,
         seed=1,
         device=CPU,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
@@ -12,15 +12,19 @@ from simsplit.assembly.sizing import flops_of
 from simsplit.data import Prepared
 from simsplit.data.batches import Batcher
 from simsplit.data.samples import Samples
+from simsplit.detectors import Sensor
+from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.engine.pool import Crew, InlinePool, Pool
-from simsplit.evaluation import Evaluator
+from simsplit.errors import ScenarioError
+from simsplit.evaluation import TRIGGERED, Evaluator
 from simsplit.network.clock import Flops
 from simsplit.network.timing import Clock
-from simsplit.packets import ClientId
+from simsplit.packets import ClientId, Packet
 from simsplit.parties.client import Client
-from simsplit.parties.feed import Exam, Feed
+from simsplit.parties.feed import Exam, Feed, unchanged
 from simsplit.parties.precision import autocast_for
 from simsplit.parties.server import Server
+from simsplit.poisons import Aim, Poison, Scene, poisoned
 from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.copies import TrunkCopies
@@ -109,7 +113,23 @@ class Assembler:
 
     def exchange(self, pool: Pool) -> Exchange:
         """A server, a wire, and the choreography between them and the pool's clients."""
-        return EXCHANGES[self.scenario.topology](pool, self._server(), Wire())
+        exchange = EXCHANGES[self.scenario.topology](pool, self._server(), Wire())
+        detectors = self.scenario.detectors
+        if signals_of(detectors) or sketched_of(detectors):
+            exchange.sensor = self._sensor(exchange.server)
+            exchange.wire.taps.append(exchange.sensor)
+        return exchange
+
+    def _sensor(self, server: Server) -> Sensor:
+        """What reads packets as the server does: of several messages in one, the first."""
+
+        def decode(packet: Packet) -> torch.Tensor:
+            message = server.stack.messages(packet.leg, packet.tensors)[0]
+            return server.stack.unpack(packet.leg, message, server.step(packet))
+
+        detectors = self.scenario.detectors
+        seed = seed_for(self.scenario.seed, "server", "sensor")
+        return Sensor(signals_of(detectors), sketched_of(detectors), decode, seed)
 
     def workshop(self, exchange: Exchange) -> TrunkCopies:
         """Where clients train against copies of the trunk: the exchange's server."""
@@ -125,10 +145,13 @@ class Assembler:
         public = None if data.auxiliary is None else self._batcher(data.auxiliary, augment=True)
         everything = torch.arange(0 if data.auxiliary is None else len(data.auxiliary))
         exams: dict[str, Exam] = {split: self._exam(split) for split in scenario.splits}
+        if self.aim is not None:
+            exams[TRIGGERED] = self._triggered(self.aim)
         made = {}
         for number in numbers:
             part = torch.as_tensor(data.parts[number])
-            feeds = {"private": self._feed(private, part, number)}
+            poisons = self._poisons_of(number, part)
+            feeds = {"private": self._feed(private, part, number, poisons)}
             if public is not None:
                 feeds["public"] = self._feed(public, everything, number)
             made[number] = Client(
@@ -140,6 +163,7 @@ class Assembler:
                 seed=seed_for(scenario.seed, "client", number),
                 device=self.device,
                 autocast=self.autocast,
+                poisons=poisons,
             )
         return Crew(made)
 
@@ -152,6 +176,7 @@ class Assembler:
             splits,
             self.clients if own_models else None,
             self.scenario.seed,
+            wanted=None if self.aim is None else self.aim.wanted,
         )
 
     def _server(self) -> Server:
@@ -167,8 +192,15 @@ class Assembler:
             autocast=self.autocast,
         )
 
-    def _feed(self, batcher: Batcher, part: torch.Tensor, number: ClientId) -> Feed:
+    def _feed(
+        self,
+        batcher: Batcher,
+        part: torch.Tensor,
+        number: ClientId,
+        poisons: Sequence[Poison] = (),
+    ) -> Feed:
         train = self.scenario.train
+        change = partial(poisoned, poisons) if poisons else unchanged
         return Feed(
             batcher,
             part,
@@ -176,6 +208,7 @@ class Assembler:
             seed=self.scenario.seed,
             client=number,
             drop_last=train.drop_last,
+            change=change,
         )
 
     def _batcher(self, samples: Samples, *, augment: bool) -> Batcher:
@@ -191,7 +224,48 @@ class Assembler:
     def _exam(self, split: str) -> Exam:
         samples = self._samples(split)
         batcher = self._batcher(samples, augment=False)
-        return Exam(batcher, len(samples), self.scenario.evaluate.batch_size)
+        rows = torch.arange(len(samples))
+        return Exam(batcher, rows, self.scenario.evaluate.batch_size)
+
+    @cached_property
+    def poisons(self) -> list[Poison]:
+        """Of the malicious clients, before any of them has made them its own."""
+        malicious = self.scenario.clients.malicious
+        if malicious is None:
+            return []
+        data = self.data
+        return [
+            config.build(
+                Scene(
+                    data.train,
+                    data.info.classes,
+                    tuple(data.mean),
+                    tuple(data.std),
+                    self.scenario.seed,
+                    f"clients.malicious.poison.{index}",
+                )
+            )
+            for index, config in enumerate(malicious.poison)
+        ]
+
+    @cached_property
+    def aim(self) -> Aim | None:
+        """What the malicious clients want of the test samples; None where there is nothing."""
+        aims = [aim for poison in self.poisons if (aim := poison.aim(self.data.test)) is not None]
+        if not aims:
+            return None
+        if not len(aims[0].rows):
+            raise ScenarioError("clients.malicious.poison", "no test sample shows whether it works")
+        return aims[0]
+
+    def _poisons_of(self, number: ClientId, part: torch.Tensor) -> list[Poison]:
+        if number not in self.scenario.malicious:
+            return []
+        return [poison.client(number, part) for poison in self.poisons]
+
+    def _triggered(self, aim: Aim) -> Exam:
+        batcher = self._batcher(self.data.test, augment=False)
+        return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.trigger)
 
     def _samples(self, split: str) -> Samples:
         samples = self.data.test if split == "test" else self.data.validation

@@ -23,16 +23,17 @@ def state_of(parts: Assembly) -> dict[str, Tensor]:
 
 def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     """Bring parts to a state that `state_of` gave; they know already who the holder is."""
-    parts.server.learner.load(_below(state, "server/"))
-    parts.pool.call("load", {c: (_below(state, f"client/{c}/"),) for c in parts.clients})
+    parts.server.learner.load(below(state, "server/"))
+    parts.pool.call("load", {c: (below(state, f"client/{c}/"),) for c in parts.clients})
     if parts.federation is not None:
-        parts.federation.load(_below(state, "average/"))
-        parts.pool.load_workshop(_below(state, "copies/"))
+        parts.federation.load(below(state, "average/"))
+        parts.pool.load_workshop(below(state, "copies/"))
     else:
-        parts.pool.ask(parts.exchange.holder or 0, "load_shared", _below(state, "holder/"))
+        parts.pool.ask(parts.exchange.holder or 0, "load_shared", below(state, "holder/"))
 
 
-def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The part of a state whose names start with a prefix, under the rest of their names."""
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in state.items()

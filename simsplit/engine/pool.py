@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from simsplit.detectors import Readings
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId, Leg
@@ -80,6 +81,8 @@ class Outcome:
     trunk: dict[str, Tensor] | None = None
     """The trunk's weights afterwards; None from a client that dropped out."""
     late: bool = False
+    readings: Readings | None = None
+    """What a sensor on that wire has read."""
 
 
 class Workshop(Protocol):

@@ -22,6 +22,7 @@ from simsplit.parties.feed import Exam, Feed
 from simsplit.parties.learner import Learner, Travelling, step_together
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
+from simsplit.poisons import Poison
 from simsplit.seeds import isolated
 
 
@@ -62,6 +63,7 @@ class Client:
         seed: int,
         device: torch.device,
         autocast: Autocast = nullcontext,
+        poisons: Sequence[Poison] = (),
     ) -> None:
         self.number = number
         self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
@@ -72,6 +74,7 @@ class Client:
         self.loss = loss
         self.seed = seed
         self.autocast = autocast
+        self.poisons = poisons
         self.tally = Tally()
         self.device = device
         self.taken = dict.fromkeys(feeds, 0)
@@ -96,12 +99,12 @@ class Client:
         self.taken[self.phase.source] += 1
         batch = self.feeds[self.phase.source].batch(number)
         step = Step(self.number, round_number, number, self.seed, labels=batch.labels)
-        return self._smash(batch, step)
+        return self._sent(self._smash(batch, step))
 
     def labels(self) -> Packet:
         """Vanilla cut: the labels that belong to what `forward` sent."""
         pending = self._waiting()
-        return self._packet(Leg.LABELS, pending.step, (pending.labels,))
+        return self._sent(self._packet(Leg.LABELS, pending.step, (pending.labels,)))
 
     def finish(self, packet: Packet) -> Packet | None:
         """Decode the features, score them, and answer with their gradient (FEATURES_GRAD).
@@ -126,7 +129,7 @@ class Client:
         shares = self.stack.outgoing(arrived.grad, step)
         step.memo["weights"] = [share.weight for share in shares]
         packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
-        return self._packet(Leg.FEATURES_GRAD, step, tuple(chain.from_iterable(packed)))
+        return self._sent(self._packet(Leg.FEATURES_GRAD, step, tuple(chain.from_iterable(packed))))
 
     def backward(self, packet: Packet) -> None:
         """Carry the returned gradient, and the methods' own terms, back through the head; learn."""
@@ -167,10 +170,13 @@ class Client:
     def hand_over(self, round_number: int) -> Packet:
         """The live tensors of every learner that is shared with other clients: HANDOVER."""
         names, tensors = self._travelling()
-        return Packet(self.number, Leg.HANDOVER, round_number, self._taken(), tensors, names)
+        made = Packet(self.number, Leg.HANDOVER, round_number, self._taken(), tensors, names)
+        return self._sent(made)
 
     def receive(self, packet: Packet) -> None:
         """Take over what another's `hand_over` sent; nothing is copied onto itself."""
+        for poison in self.poisons:
+            poison.on_receive(packet)
         if self._travelling()[1] is packet.tensors:
             return
         if self.shared is not None:
@@ -180,6 +186,7 @@ class Client:
         """What this client alone owns: learners, moments that do not travel, where feeds stand."""
         taken = {f"taken.{source}": torch.tensor(count) for source, count in self.taken.items()}
         own = _prefixed("own", [learner.state() for learner in self._own()])
+        own |= _prefixed("poison", [poison.state() for poison in self.poisons])
         if self.moments_travel or self.shared is None:
             return own | taken
         return own | _prefixed("moments", [self.shared.moments()]) | taken
@@ -192,6 +199,8 @@ class Client:
         """Take over what `state` gave."""
         for index, learner in enumerate(self._own()):
             learner.load(_below(f"own.{index}.", state))
+        for index, poison in enumerate(self.poisons):
+            poison.load(_below(f"poison.{index}.", state))
         if self.shared is not None:
             self.shared.load_moments(_below("moments.0.", state))
         self.taken = {source: int(state[f"taken.{source}"]) for source in self.taken}
@@ -253,6 +262,12 @@ class Client:
 
     def _packet(self, leg: Leg, step: Step, tensors: tuple[Tensor, ...]) -> Packet:
         return Packet(self.number, leg, step.round, step.number, tensors)
+
+    def _sent(self, packet: Packet) -> Packet:
+        """A packet as it leaves the client."""
+        for poison in self.poisons:
+            packet = poison.on_packet(packet)
+        return packet
 
     def _noise(self, step: Step, segment: str) -> AbstractContextManager[object]:
         """Dropout draws from the global stream: lend it this step's own."""

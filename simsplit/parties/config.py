@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from simsplit.config import Config
 from simsplit.parties.optimizers import ConstantLr, LrSchedule, Optimizer, SgdConfig
 from simsplit.parties.precision import Precision
+from simsplit.poisons.malicious import MaliciousConfig
 
 
 class ClientsConfig(Config):
@@ -23,6 +24,9 @@ class ClientsConfig(Config):
     alone (each client then keeps moments of its own)."""
     start: Literal["same", "own"] = "same"
     """Per-client segments start from the same weights, or each from its own draw."""
+
+    malicious: MaliciousConfig | None = None
+    """Clients that do harm; null: none."""
 
     @model_validator(mode="after")
     def _tail_follows(self) -> Self:

@@ -1,11 +1,21 @@
 """A client's stream of batches: a function of seed, client and step, so it resumes for free."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch, Batcher, batch_indices
 from simsplit.packets import ClientId
 from simsplit.seeds import rng_for
+
+Change = Callable[[Batch], Batch]
+"""What a poison makes of a batch."""
+
+
+def unchanged(batch: Batch) -> Batch:
+    """An honest client's."""
+    return batch
 
 
 class Feed:
@@ -20,12 +30,14 @@ class Feed:
         seed: int,
         client: ClientId,
         drop_last: bool = False,
+        change: Change = unchanged,
     ) -> None:
         self.batcher = batcher
         self.part = part
         self.batch_size = batch_size
         self.seed = seed
         self.client = client
+        self.change = change
         self.drop_last = drop_last and len(part) >= batch_size
         whole, rest = divmod(len(part), batch_size)
         self.steps_per_epoch = whole + (1 if rest and not self.drop_last else 0)
@@ -48,7 +60,7 @@ class Feed:
         rng = None
         if self.batcher.augments:
             rng = rng_for(self.seed, "augment", self.client, number)
-        return self.batcher.batch(self.indices(number), rng)
+        return self.change(self.batcher.batch(self.indices(number), rng))
 
 
 def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
@@ -61,10 +73,13 @@ def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
 class Exam:
     """Held-out samples, every one once and in order: how an evaluation walks through them."""
 
-    def __init__(self, batcher: Batcher, samples: int, batch_size: int) -> None:
+    def __init__(
+        self, batcher: Batcher, rows: Tensor, batch_size: int, change: Change = unchanged
+    ) -> None:
         self.batcher = batcher
-        self.cut = torch.arange(samples, device=batcher.device).split(batch_size)
+        self.change = change
+        self.cut = rows.to(batcher.device).split(batch_size)
 
     def batch(self, number: int) -> Batch:
         """Batch `number`, from 0; never augmented."""
-        return self.batcher.batch(self.cut[number])
+        return self.change(self.batcher.batch(self.cut[number]))

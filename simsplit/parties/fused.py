@@ -54,7 +54,10 @@ class FusedServer:
         replies: list[tuple[Tensor, ...]] = [()] * len(packets)
         for index in range(len(messages[0])):
             grads = [
-                stack.unpack(Leg.FEATURES_GRAD, each[index], self.server.step(packet)) * share
+                self.server.trusted(
+                    stack.unpack(Leg.FEATURES_GRAD, each[index], self.server.step(packet)) * share,
+                    packet,
+                )
                 for each, packet, share in zip(messages, packets, flight.shares, strict=True)
             ]
             flight.arrived.grad = None
@@ -73,7 +76,10 @@ class FusedServer:
         flight = self._trunk(smashed)
         targets = [tensor for packet in labels for tensor in packet.tensors]
         losses = self.server.losses(smashed, flight.features.split(flight.rows), targets)
-        weighted = [loss * share for loss, share in zip(losses, flight.shares, strict=True)]
+        weighted = [
+            self.server.trusted(loss * share, packet)
+            for packet, loss, share in zip(smashed, losses, flight.shares, strict=True)
+        ]
         torch.stack(weighted).sum().backward()
         replies = self._replies(smashed, self._landed())
         self.server.learn_now()

@@ -4,7 +4,7 @@ It sees packets and its own parameters, nothing else. Several clients may be in 
 one's backward pass needs is kept by client.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -58,6 +58,8 @@ class Server:
         self.tallies: dict[ClientId, Tally] = {}
         self.updates = 0
         """Steps that the trunk has taken since the run, or its resumption, began."""
+        self.trust: Mapping[ClientId, float] = {}
+        """What a client's gradients count, where it is not 1."""
         self._versions: Versions | None = None
         self._in_flight: dict[ClientId, _InFlight] = {}
 
@@ -90,7 +92,7 @@ class Server:
         messages = self.stack.messages(Leg.FEATURES_GRAD, packet.tensors)
         replies: list[Tensor] = []
         for index, message in enumerate(messages):
-            grad = self.stack.unpack(Leg.FEATURES_GRAD, message, flight.step)
+            grad = self.trusted(self.stack.unpack(Leg.FEATURES_GRAD, message, flight.step), packet)
             flight.arrived.grad = None
             flight.features.backward(grad, retain_graph=index < len(messages) - 1)
             replies += self._reply(flight)
@@ -98,6 +100,10 @@ class Server:
             self._versions.hand_over(flight.version)
         self.learn_now()
         return self._packet(packet, Leg.SMASHED_GRAD, tuple(replies))
+
+    def trusted(self, value: Tensor, packet: Packet) -> Tensor:
+        """A gradient or a loss, as much of it as its sender is trusted."""
+        return value * self.trust[packet.client] if packet.client in self.trust else value
 
     @contextmanager
     def late_gradients(self) -> Iterator[None]:
@@ -122,7 +128,7 @@ class Server:
         """Vanilla cut: trunk, tail and loss in one go; answers SMASHED_GRAD."""
         features = self._trunk(smashed, self.step(smashed))
         (loss,) = self.losses([smashed], [features], labels.tensors)
-        loss.backward()
+        self.trusted(loss, smashed).backward()
         reply = self._reply(self._landed(smashed.client))
         self.learn_now()
         return self._packet(smashed, Leg.SMASHED_GRAD, reply)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from simsplit.preflight import size
+from simsplit.report.detections import detected
 from simsplit.report.rounds import round_by_round
 from simsplit.report.tables import Table
 from simsplit.report.timing import time_to_accuracy
@@ -26,7 +27,7 @@ def show(run: Run) -> list[Table]:
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _latest(run)}
-    tables = [_figures(summary), _bytes(run), round_by_round(run)]
+    tables = [_figures(summary), detected(run), _bytes(run), round_by_round(run)]
     if "flops" in summary:
         tables.append(time_to_accuracy(run))
     return [table for table in tables if table.rows]
@@ -35,7 +36,8 @@ def show(run: Run) -> list[Table]:
 def _latest(run: Run) -> dict[str, float]:
     """The figures of the last evaluated round of a run that has not finished."""
     columns = map(str, run.rounds.columns)
-    figures = [name for name in columns if name.startswith(("test_", "validation_"))]
+    starts = ("test_", "validation_", "attack_")
+    figures = [name for name in columns if name.startswith(starts)]
     evaluated = run.rounds.dropna(subset=figures)
     if evaluated.empty:
         return {}

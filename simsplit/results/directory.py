@@ -166,6 +166,15 @@ class Run:
         return self._table("wire")
 
     @cached_property
+    def detections(self) -> "pd.DataFrame":
+        """One row per round and detector: whom it flagged, and how good it was; may be empty."""
+        import pandas as pd
+
+        if not (self.path / "detections.csv").exists():
+            return pd.DataFrame()
+        return self._table("detections")
+
+    @cached_property
     def timing(self) -> "pd.DataFrame":
         """One row per round: wall-clock seconds."""
         return self._table("timing")

@@ -5,7 +5,7 @@ out where everybody stays, of simulated time without a network.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simsplit.network.clock import Work
@@ -20,6 +20,7 @@ COHORT_COLUMNS = ("clients", "dropped", "late")
 TIME_COLUMNS = ("simulated_s", "simulated_total_s", "server_busy", "waiting")
 BYTE_COLUMNS = ("bytes_up", "bytes_down", "bytes_total")
 CLIENT_COLUMNS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy")
+TRUTH_COLUMNS = ("malicious", "barred")
 CLIENT_TIME_COLUMNS = ("compute_s", "transfer_s", "simulated_s", "waiting")
 WIRE_COLUMNS = ("round", "client", "phase", "leg", "packets", "bytes")
 TIMING_COLUMNS = ("round", "train_s", "evaluate_s", "elapsed_s")
@@ -39,6 +40,12 @@ class Columns:
     methods: bool = False
     cohort: bool = False
     staleness: bool = False
+    malicious: bool = False
+    """Whether to say who is malicious and who has been barred."""
+    signals: Sequence[str] = ()
+    """What detectors say of each client."""
+    detections: Sequence[str] = ()
+    """The `detections` table's, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,12 @@ class Round:
     """Of the splits that were evaluated; empty where none was due."""
     own: Mapping[ClientId, Report]
     """The same for each client that was scored with a model of its own."""
+    signals: Mapping[ClientId, Mapping[str, object]] = field(default_factory=dict)
+    """What detectors made of each client."""
+    detections: Sequence[Row] = ()
+    """What each detector came to."""
+    malicious: frozenset[ClientId] = frozenset()
+    barred: frozenset[ClientId] = frozenset()
 
 
 class Ledger:
@@ -79,7 +92,10 @@ class Ledger:
                     *(*CLIENT_COLUMNS, *extra, *who[1:]),
                     *(columns.figures if columns.own_figures else ()),
                     *(CLIENT_TIME_COLUMNS if timed else ()),
+                    *(TRUTH_COLUMNS if columns.malicious else ()),
+                    *columns.signals,
                 ),
+                **({"detections": columns.detections} if columns.detections else {}),
                 "wire": (*WIRE_COLUMNS, *(("transfer_s",) if timed else ())),
                 "timing": TIMING_COLUMNS,
             },
@@ -104,6 +120,8 @@ class Ledger:
         self.writer.append("rounds", [row])
         rows = [self._client_row(done, client, times) for client in done.everybody]
         self.writer.append("clients", rows)
+        if "detections" in self.writer.columns:
+            self.writer.append("detections", done.detections)
         return row
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:
@@ -147,7 +165,9 @@ class Ledger:
     def _client_row(self, done: Round, client: ClientId, times: RoundTimes | None) -> Row:
         row: Row = {"round": done.number, "client": client, "steps": 0, "samples": 0}
         row |= {"dropped": int(client in done.dropped), "late": int(client in done.late)}
+        row |= {"malicious": int(client in done.malicious), "barred": int(client in done.barred)}
         row |= {**done.reports.get(client, {}), **done.own.get(client, {})}
+        row |= done.signals.get(client, {})
         if times is not None and client in times.clients:
             of_client = times.clients[client]
             row |= {"compute_s": of_client.compute_s, "transfer_s": of_client.transfer_s}

@@ -24,9 +24,10 @@ from torch import nn
 
 from simsplit.config import Config
 from simsplit.data import DataConfig, DataInfo
+from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
-from simsplit.evaluation import EvaluateConfig
+from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.stack import sent_shapes
 from simsplit.models import Model, SimpleCNN
@@ -34,6 +35,7 @@ from simsplit.models.fresh import Shape
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
+from simsplit.scenario.adversaries import refuse_blind, refuse_idle_poisons
 from simsplit.scenario.axes import refuse_misfits, refuse_too_few
 from simsplit.scenario.cells import SCHEMA, refuse
 from simsplit.scenario.files import dump, read
@@ -44,7 +46,7 @@ from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
 
 
-def _union(configs: Mapping[str, type[MethodConfig]]) -> Any:  # noqa: ANN401 - a type, made here
+def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
     """The configs of a registry as one type, told apart by `kind`."""
     return Annotated[functools.reduce(operator.or_, configs.values()), Discriminator("kind")]
 
@@ -53,8 +55,10 @@ if TYPE_CHECKING:
     from simsplit.parties.optimizers import OptimizerConfig
 
     AnyMethod = MethodConfig
+    AnyDetector = DetectorConfig
 else:
     AnyMethod = _union(METHODS)
+    AnyDetector = _union(DETECTORS)
 
 
 _NO_VALIDATION = "validation needs data.validation above 0"
@@ -117,6 +121,8 @@ class Scenario(Config):
     """What is averaged after each round; with none, what clients share is handed round."""
     cohort: CohortConfig = CohortConfig()
     """Who takes part in a round; by default everybody."""
+    detectors: tuple[AnyDetector, ...] = ()
+    """How the server looks for malicious clients, and what it does about them."""
     network: NetworkConfig | None = None
     """Devices and links, for simulated time in the tables; null: no such columns."""
     engine: Engine = InlineEngine()
@@ -147,6 +153,9 @@ class Scenario(Config):
         self._refuse_missing_legs()
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
+        refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)
+        refuse_blind(self.detectors, self.topology, self.schedule.kind, self.clients.count)
+        self.malicious  # noqa: B018 - raises where there is no such choice
         self._refuse_missing_network()
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
@@ -231,7 +240,17 @@ class Scenario(Config):
     @property
     def figures(self) -> list[str]:
         """The evaluation columns of the `rounds` table."""
-        return [f"{split}_{metric}" for split in self.splits for metric in self.evaluate.metrics]
+        names = [f"{split}_{metric}" for split in self.splits for metric in self.evaluate.metrics]
+        aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
+        return [*names, ATTACK_SUCCESS] if aimed else names
+
+    @property
+    def malicious(self) -> list[int]:
+        """The malicious clients."""
+        if self.clients.malicious is None:
+            return []
+        trusted = {client for detector in self.detectors for client in detector.trusted}
+        return self.clients.malicious.chosen(self.clients.count, self.seed, trusted)
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
         """(cut, features) as the model has them, and as they cross the wire."""

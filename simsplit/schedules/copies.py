@@ -43,6 +43,7 @@ class TrunkCopies:
             counts=exchange.wire.take(),
             trunk=None if job.drops else _copied(learner.weights()),
             late=self.pace.late(client),
+            readings=exchange.sensor.take() if exchange.sensor else None,
         )
 
     def state(self) -> dict[str, Tensor]:

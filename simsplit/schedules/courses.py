@@ -15,6 +15,7 @@ from simsplit.schedules.config import LapsConfig, ScheduleConfig
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.schedules.pace import Pace
+from simsplit.schedules.responses import Turns
 
 Tick = Callable[[int, int], None]
 """Told after each step how many are done, of how many."""
@@ -84,6 +85,8 @@ class InTurn(Course):
         super().__init__(exchange, pace, federation)
         self.schedule = schedule
         self.hands_over = hands_over
+        self.turns: Turns | None = None
+        """Kept where a detector judges the trunk after each client's turn."""
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Turn after turn."""
@@ -92,12 +95,17 @@ class InTurn(Course):
         if not (self.hands_over or self.pace.skips or lineup.drops):
             self.exchange.pool.expect(turns, lineup.round)
         for done, client in enumerate(turns, start=1):
+            if self.turns is not None and left[client] == lineup.steps[client]:
+                self.turns.begin()
             left[client] -= 1
             if not self.pace.stops(client):
                 if self.hands_over:
                     self.exchange.hand_over(client, lineup.round)
                 dropping = left[client] == 0 and client in lineup.drops
                 self.exchange.take_step(client, lineup.round, dropping=dropping)
+            if self.turns is not None and left[client] == 0:
+                with self.exchange.explained(lineup.round):
+                    self.turns.end(client)
             tick(done, len(turns))
         return self.finished(lineup)
 
@@ -155,6 +163,8 @@ class Apart(Course):
         outcomes = self.exchange.pool.whole_rounds(jobs, self.federation.trunk.weights)
         for client, outcome in outcomes:
             self.exchange.wire.absorb(outcome.counts)
+            if self.exchange.sensor and outcome.readings:
+                self.exchange.sensor.merge(outcome.readings)
             reports[client] = outcome.report
             if outcome.trunk is not None:
                 trunks[client] = outcome.trunk

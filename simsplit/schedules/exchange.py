@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from simsplit.detectors import Sensor
 from simsplit.engine.pool import ClientError, Pool
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.methods.base import Phase
@@ -26,6 +27,8 @@ class Exchange(ABC):
     def __init__(self, pool: Pool, server: Server, wire: Wire) -> None:
         self.pool, self.server, self.wire = pool, server, wire
         self.fused = FusedServer(server)
+        self.sensor: Sensor | None = None
+        """What detectors see by; a tap of the wire."""
         self.phase = Phase("train", rounds=0)
         self.holder: ClientId | None = None
         """The client that trained last, and so holds what is handed from client to client."""

@@ -32,6 +32,8 @@ class Federation:
     ) -> None:
         self.pool, self.server, self.wire = pool, server, wire
         self.shared, self.trunk = shared, trunk
+        self.trust: Mapping[ClientId, float] = {}
+        """What a client's work counts, where it is not 1."""
 
     def send(self, clients: Sequence[ClientId], round_number: int) -> None:
         """Give those who are about to train what all share (BROADCAST)."""
@@ -48,6 +50,8 @@ class Federation:
         self, samples: Mapping[ClientId, int], round_number: int, trunks: Mapping[ClientId, Weights]
     ) -> None:
         """Take up what each has made of it (HANDOVER) and average, weighted by samples."""
+        trusted = {c: self.trust.get(c, 1.0) * count for c, count in samples.items()}
+        samples = {client: max(1, round(count)) for client, count in trusted.items()}
         if self.shared is not None:
             sent = self.pool.call("hand_over", dict.fromkeys(samples, (round_number,)))
             packets = {client: self.wire.carry(packet) for client, packet in sent.items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from simsplit.report.comparison import compare
+from simsplit.report.detections import detections_of
 from simsplit.report.runs import heading, show
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
@@ -33,6 +34,8 @@ def print_comparison(
     for line in left_out:
         say(line)
     print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
+    if (found := detections_of(entries)).rows:
+        print_table(found, form)
 
 
 def print_table(table: Table, form: Format) -> None:

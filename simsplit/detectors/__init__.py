@@ -1,0 +1,32 @@
+"""Who among the clients is malicious, from the server's side: the literal table of detectors."""
+
+from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
+from simsplit.detectors.consensus import CosineMadConfig, KrumConfig, RootCosineConfig
+from simsplit.detectors.readings import Readings, Sensor
+from simsplit.detectors.safesplit import SafeSplitConfig
+from simsplit.detectors.similarity import ContraConfig, FoolsGoldConfig
+from simsplit.detectors.watch import Findings, Watch
+from simsplit.detectors.within_class import WithinClassConfig
+
+DETECTORS: dict[str, type[DetectorConfig]] = {
+    "cosine_mad": CosineMadConfig,
+    "foolsgold": FoolsGoldConfig,
+    "contra": ContraConfig,
+    "root_cosine": RootCosineConfig,
+    "krum": KrumConfig,
+    "safesplit": SafeSplitConfig,
+    "within_class": WithinClassConfig,
+}
+
+__all__ = [
+    "DETECTORS",
+    "Detector",
+    "DetectorConfig",
+    "Findings",
+    "Readings",
+    "Sensor",
+    "Turn",
+    "Verdict",
+    "View",
+    "Watch",
+]

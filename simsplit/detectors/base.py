@@ -1,0 +1,251 @@
+"""A detector: scores clients by what the server saw of them in a round.
+
+It is given readings and nothing else. A score says how far a client is from the others; from which
+distance on it is flagged is the threshold's to say, and what then happens the response's.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.config import Config
+from simsplit.detectors.readings import Readings, Signal
+from simsplit.detectors.thresholds import (
+    FixedConfig,
+    SequentialConfig,
+    Side,
+    ThreeSigmaConfig,
+    Threshold,
+    mad_z,
+    suspicion,
+)
+from simsplit.packets import ClientId
+
+Response = Literal["none", "skip", "downweight", "rollback"]
+Scores = dict[ClientId, float]
+
+
+@dataclass(frozen=True)
+class View:
+    """What a detector may know of a round: what the server saw."""
+
+    round: int
+    readings: Readings
+    num_classes: int
+    turns: Sequence["Turn"] = ()
+    """The last turns of all clients, where a turn is a client's whole round; oldest first."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a client's whole round made of the trunk: its weights by name, before and after."""
+
+    client: ClientId
+    before: Mapping[str, Tensor]
+    after: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a detector makes of one client in one round."""
+
+    score: float
+    z: float
+    suspicion: float
+    flagged: bool
+
+
+class DetectorConfig(Config, ABC):
+    """What a scenario says of one detector."""
+
+    name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
+    """What its columns are called; null: after its kind, and its signal if it has one."""
+    threshold: Threshold = ThreeSigmaConfig()
+    """From which score on a client is flagged."""
+    response: Response = "none"
+    """What happens to who is flagged. skip: is not asked any more. downweight: what it sends counts
+    a tenth. rollback: the round is undone, and it is not asked any more."""
+    side: ClassVar[Side] = "both"
+    by_turns: ClassVar[bool] = False
+    """Whether it judges the trunk after each client's turn."""
+
+    @property
+    def title(self) -> str:
+        """The prefix of its columns."""
+        return self.name or "_".join((self._word, *self.signals[:1]))
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The signals whose sums it reads."""
+        return ()
+
+    @property
+    def sketched(self) -> tuple[Signal, ...]:
+        """The signals of which it reads single samples."""
+        return ()
+
+    @property
+    def trusted(self) -> tuple[ClientId, ...]:
+        """Clients that it knows to be honest."""
+        return ()
+
+    @property
+    def _word(self) -> str:
+        kind: str = self.kind  # type: ignore[attr-defined]  # every concrete one has it
+        return kind
+
+    @abstractmethod
+    def build(self) -> "Detector":
+        """The detector, before it has seen anything."""
+
+
+class SignalDetectorConfig(DetectorConfig, ABC):
+    """A detector that compares clients by the mean of one signal."""
+
+    signal: Signal = "payload"
+    """payload: what clients send; features: what the trunk makes of it; features_grad: the gradient
+    that they return; smashed_grad: the one that they are sent."""
+    window: Literal["round", "running"] = "round"
+    """Each round by itself, or the mean over all rounds so far."""
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The one."""
+        return (self.signal,)
+
+
+def distances(rows: Tensor) -> Tensor:
+    """Between all pairs of rows; not by way of a matrix product, which rounds as memory lies."""
+    exact = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(rows.double(), rows.double(), compute_mode=exact)
+
+
+class Detector(ABC):
+    """One detector over a run."""
+
+    def __init__(self, config: DetectorConfig) -> None:
+        self.config = config
+        self._looks = 0
+        self._sums: dict[ClientId, float] = {}
+        self._flagged: set[ClientId] = set()
+
+    @abstractmethod
+    def scores(self, view: View) -> Scores:
+        """A score for each client that it can judge in this round."""
+
+    def judge(self, view: View) -> dict[ClientId, Verdict]:
+        """Scores, how far they are from each other, and who is flagged."""
+        scores = dict(sorted(self.scores(view).items()))
+        if not scores:
+            return {}
+        clients, values = list(scores), np.array(list(scores.values()))
+        judged = [index for index, c in enumerate(clients) if c not in self.config.trusted]
+        z = np.zeros_like(values)
+        z[judged] = mad_z(values[judged])
+        if isinstance(self.config.threshold, FixedConfig):
+            suspicious = suspicion(values, self.config.side)
+        else:
+            suspicious = suspicion(self._pooled(clients, z), self.config.side)
+        cut = self.config.threshold.cut(len(judged), self.config.side, self._looks)
+        flags = suspicious > cut
+        if isinstance(self.config.threshold, SequentialConfig):
+            self._flagged |= {client for client, flag in zip(clients, flags, strict=True) if flag}
+            flags = np.array([client in self._flagged for client in clients])
+        rows = zip(clients, values, z, suspicious, flags, strict=True)
+        return {c: Verdict(float(v), float(d), float(s), bool(f)) for c, v, d, s, f in rows}
+
+    def _pooled(self, clients: Sequence[ClientId], z: np.ndarray) -> np.ndarray:
+        """This round's z, or over all rounds where the threshold looks at all of them."""
+        self._looks += 1
+        if not isinstance(self.config.threshold, SequentialConfig):
+            return z
+        for client, value in zip(clients, z, strict=True):
+            self._sums[client] = self._sums.get(client, 0.0) + float(value)
+        return mad_z(np.array([self._sums[client] for client in clients]))
+
+    def state(self) -> dict[str, Tensor]:
+        """What it remembers from round to round."""
+        held = {
+            "looks": torch.tensor(self._looks),
+            "flagged": torch.tensor(sorted(self._flagged), dtype=torch.int64),
+        }
+        if self._sums:
+            held["sums.clients"] = torch.tensor(list(self._sums))
+            held["sums.values"] = torch.tensor(list(self._sums.values()), dtype=torch.float64)
+        return held
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._looks = int(state["looks"])
+        self._flagged = set(state["flagged"].tolist())
+        self._sums = {}
+        if "sums.clients" in state:
+            pairs = zip(state["sums.clients"].tolist(), state["sums.values"].tolist(), strict=True)
+            self._sums = dict(pairs)
+
+
+class Running:
+    """Means over all rounds so far, or of the last one alone."""
+
+    def __init__(self, *, running: bool) -> None:
+        self.running = running
+        self._held: dict[ClientId, tuple[Tensor, int]] = {}
+
+    def of(self, means: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
+        """The means to compare, of those who took part in this round."""
+        if not self.running:
+            return dict(means)
+        for client, mean in means.items():
+            total, rounds = self._held.get(client, (torch.zeros_like(mean), 0))
+            self._held[client] = total + mean, rounds + 1
+        return {client: self._held[client][0] / self._held[client][1] for client in means}
+
+    def state(self) -> dict[str, Tensor]:
+        """Sums and counts by client."""
+        held = {f"total.{client}": total for client, (total, _) in self._held.items()}
+        return held | {f"rounds.{c}": torch.tensor(rounds) for c, (_, rounds) in self._held.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._held = {}
+        for name, total in state.items():
+            if name.startswith("total."):
+                client = name.removeprefix("total.")
+                self._held[int(client)] = total, int(state[f"rounds.{client}"])
+
+
+class SignalDetector(Detector, ABC):
+    """A detector that compares clients by the mean of one signal."""
+
+    def __init__(self, config: SignalDetectorConfig) -> None:
+        super().__init__(config)
+        self.signal = config.signal
+        self.means = Running(running=config.window == "running")
+
+    def scores(self, view: View) -> Scores:
+        """Those of the means; none where fewer than two clients took part."""
+        means = self.means.of(view.readings.means(self.signal))
+        if len(means) < 2:
+            return {}
+        values = self.compare(list(means), torch.stack(list(means.values())).double())
+        return dict(zip(means, values.tolist(), strict=True))
+
+    @abstractmethod
+    def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
+        """A score for each row of means."""
+
+    def state(self) -> dict[str, Tensor]:
+        """The means as well."""
+        return super().state() | {f"means.{k}": t for k, t in self.means.state().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        super().load(state)
+        of_means = {k: t for k, t in state.items() if k.startswith("means.")}
+        self.means.load({k.removeprefix("means."): t for k, t in of_means.items()})

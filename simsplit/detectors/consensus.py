@@ -1,0 +1,116 @@
+"""Clients against a consensus: LightSplit's detector (its Sections V-A2 and A-E), and FLTrust's
+idea.
+
+`cosine_mad` is the cosine between a client's mean payload, or the trunk's mean output for it, and
+the consensus of all clients, as a robust z. What the paper leaves open are options: what the
+consensus is, over which rounds means are taken; its rounds are the rows of the `detections` table.
+`root_cosine` has trusted clients instead (a server that runs one on a small clean data set of its
+own), as FLTrust (Cao et al. 2021) has a root data set.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from simsplit.detectors.base import SignalDetector, SignalDetectorConfig, distances
+from simsplit.detectors.thresholds import Side
+from simsplit.packets import ClientId
+
+
+class CosineMadConfig(SignalDetectorConfig):
+    """Cosine of each client's mean to the consensus, as LightSplit has it."""
+
+    kind: Literal["cosine_mad"] = "cosine_mad"
+    consensus: Literal["mean", "median", "leave_one_out"] = "mean"
+    """Of all clients' means: their mean, their median, or for each client the others' mean."""
+
+    @property
+    def _word(self) -> str:
+        return "cosine"
+
+    def build(self) -> "CosineMad":
+        """The detector."""
+        return CosineMad(self)
+
+
+class CosineMad(SignalDetector):
+    """Scores are cosines."""
+
+    def __init__(self, config: CosineMadConfig) -> None:
+        super().__init__(config)
+        self.consensus = config.consensus
+
+    def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
+        """To the consensus."""
+        return cosine_similarity(means, self._consensus(means), dim=1)
+
+    def _consensus(self, means: Tensor) -> Tensor:
+        if self.consensus == "median":
+            return means.median(0).values[None]
+        if self.consensus == "leave_one_out":
+            return (means.sum(0) - means) / (len(means) - 1)
+        return means.mean(0)[None]
+
+
+class RootCosineConfig(SignalDetectorConfig):
+    """Cosine of each client's mean to that of trusted clients, as FLTrust has it."""
+
+    kind: Literal["root_cosine"] = "root_cosine"
+    root: tuple[ClientId, ...] = Field(default=(0,), min_length=1)
+    """Clients that the server trusts; malicious ones are drawn among the others."""
+    side: ClassVar[Side] = "low"
+
+    @property
+    def trusted(self) -> tuple[ClientId, ...]:
+        """The root."""
+        return self.root
+
+    def build(self) -> "RootCosine":
+        """The detector."""
+        return RootCosine(self)
+
+
+class RootCosine(SignalDetector):
+    """Scores are cosines to the root."""
+
+    def __init__(self, config: RootCosineConfig) -> None:
+        super().__init__(config)
+        self.root = config.root
+
+    def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
+        """To the root's mean; 0 for everybody in a round in which nobody of it took part."""
+        rows = [index for index, client in enumerate(clients) if client in self.root]
+        if not rows:
+            return torch.zeros(len(means))
+        return cosine_similarity(means, means[rows].mean(0)[None], dim=1)
+
+
+class KrumConfig(SignalDetectorConfig):
+    """Sum of squared distances to the nearest others, as Krum has it (Blanchard et al. 2017)."""
+
+    kind: Literal["krum"] = "krum"
+    malicious: float = Field(default=0.2, ge=0, lt=0.5)
+    """The share of malicious clients that it reckons with: distances are to the n (1 - share) - 2
+    nearest."""
+    side: ClassVar[Side] = "high"
+
+    def build(self) -> "Krum":
+        """The detector."""
+        return Krum(self)
+
+
+class Krum(SignalDetector):
+    """Scores are sums of distances."""
+
+    def __init__(self, config: KrumConfig) -> None:
+        super().__init__(config)
+        self.malicious = config.malicious
+
+    def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
+        """Distances to the nearest others."""
+        nearest = max(1, len(clients) - round(self.malicious * len(clients)) - 2)
+        return distances(means).square().sort(1).values[:, 1 : 1 + nearest].sum(1)

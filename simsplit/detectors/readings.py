@@ -1,0 +1,182 @@
+"""What the server keeps of the packets that it sees: sums by client and round, not the packets.
+
+A sensor watches the wire as a tap does, wherever the packets go by: in the driver, or on a host
+that trains against copies of the trunk. What it has read travels and is merged there. It decodes a
+packet as the server does, with the server's half of the methods, so it sees what the server can
+see.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.seeds import rng_for
+
+Signal = Literal["payload", "features", "features_grad", "smashed_grad"]
+
+SIGNALS: dict[Leg, Signal] = {
+    Leg.SMASHED: "payload",
+    Leg.FEATURES: "features",
+    Leg.FEATURES_GRAD: "features_grad",
+    Leg.SMASHED_GRAD: "smashed_grad",
+}
+SKETCH = 256
+"""Numbers that are kept of one sample's tensor, at most: its projection on so many directions."""
+KEPT = 512
+"""Samples of which a sketch is kept, by client and round."""
+
+Decode = Callable[[Packet], Tensor]
+
+
+@dataclass
+class Sums:
+    """One client's sums of one signal over a round."""
+
+    total: Tensor
+    """Of all samples' values, flattened."""
+    norm: Tensor
+    """Of all samples' norms."""
+    count: int
+
+    def add(self, other: "Sums") -> None:
+        """Take in what was summed elsewhere."""
+        self.total += other.total
+        self.norm += other.norm
+        self.count += other.count
+
+    @property
+    def mean(self) -> Tensor:
+        """Of the samples, on the CPU."""
+        return (self.total / self.count).cpu()
+
+
+@dataclass
+class Sampled:
+    """Single samples of one client's round, each signal's sketches row by row."""
+
+    rows: dict[Signal, list[Tensor]] = field(default_factory=dict)
+    labels: list[Tensor] = field(default_factory=list)
+    """Under a vanilla cut, where the server is told."""
+
+    def stacked(self, signal: Signal) -> Tensor:
+        """All samples' sketches of a signal, on the CPU."""
+        return torch.cat(self.rows[signal]).float().cpu()
+
+
+@dataclass
+class Readings:
+    """A round's."""
+
+    sums: dict[tuple[Signal, ClientId], Sums] = field(default_factory=dict)
+    samples: dict[ClientId, Sampled] = field(default_factory=dict)
+
+    def merge(self, other: "Readings") -> None:
+        """Take in what another sensor has read."""
+        for key, sums in other.sums.items():
+            if key in self.sums:
+                self.sums[key].add(sums)
+            else:
+                self.sums[key] = sums
+        self.samples |= other.samples
+
+    def means(self, signal: Signal) -> dict[ClientId, Tensor]:
+        """Each client's mean, in the order of their numbers."""
+        found = {client: sums.mean for (name, client), sums in self.sums.items() if name == signal}
+        return dict(sorted(found.items()))
+
+    def norms(self, signal: Signal) -> dict[ClientId, float]:
+        """Each client's mean norm."""
+        return {
+            client: float(sums.norm) / sums.count
+            for (name, client), sums in self.sums.items()
+            if name == signal
+        }
+
+
+class Sensor:
+    """A tap that sums up.
+
+    Args:
+        signals: Which to sum.
+        sketched: Which to keep of single samples.
+        decode: A packet's tensor, a row per sample, as the server understands it.
+        seed: Of the projections.
+        at_most: How many samples a round to keep of a client, the first ones.
+    """
+
+    def __init__(
+        self,
+        signals: Iterable[Signal],
+        sketched: Iterable[Signal],
+        decode: Decode,
+        seed: int,
+        at_most: int = KEPT,
+    ) -> None:
+        self.signals, self.sketched = frozenset(signals), frozenset(sketched)
+        self.at_most, self.decode, self.seed = at_most, decode, seed
+        self.watching = True
+        self._readings = Readings()
+        self._projections: dict[tuple[Signal, int], Tensor] = {}
+
+    def observe(self, packet: Packet) -> None:
+        """Add a packet to the sums."""
+        if not self.watching:
+            return
+        if packet.leg is Leg.LABELS and self.sketched:
+            self._keep_labels(packet)
+            return
+        signal = SIGNALS.get(packet.leg)
+        if signal is None or signal not in self.signals | self.sketched:
+            return
+        values = self.decode(packet).detach().flatten(1).float()
+        if signal in self.signals:
+            self._sum(signal, packet.client, values)
+        if signal in self.sketched:
+            self._keep(signal, packet.client, values)
+
+    def take(self) -> Readings:
+        """What was read since the last time."""
+        taken, self._readings = self._readings, Readings()
+        return taken
+
+    def merge(self, readings: Readings) -> None:
+        """Take in what another sensor has read."""
+        self._readings.merge(readings)
+
+    def _sum(self, signal: Signal, client: ClientId, values: Tensor) -> None:
+        norm = torch.linalg.vector_norm(values, dim=1).sum()
+        added = Sums(values.sum(0), norm, len(values))
+        known = self._readings.sums.get((signal, client))
+        if known is None:
+            self._readings.sums[signal, client] = added
+        elif known.total.shape == added.total.shape:
+            known.add(added)
+
+    def _keep(self, signal: Signal, client: ClientId, values: Tensor) -> None:
+        kept = self._readings.samples.setdefault(client, Sampled())
+        rows = kept.rows.setdefault(signal, [])
+        room = self.at_most - sum(map(len, rows))
+        if room > 0:
+            rows.append(self._sketch(signal, values[:room]).bfloat16())
+
+    def _keep_labels(self, packet: Packet) -> None:
+        kept = self._readings.samples.setdefault(packet.client, Sampled())
+        room = self.at_most - sum(map(len, kept.labels))
+        if room > 0:
+            kept.labels.append(packet.tensors[0][:room])
+
+    def _sketch(self, signal: Signal, values: Tensor) -> Tensor:
+        """Projected on random directions, which keeps distances (Johnson and Lindenstrauss)."""
+        wide = values.shape[1]
+        if wide <= SKETCH:
+            return values
+        projection = self._projections.get((signal, wide))
+        if projection is None:
+            rng = rng_for(self.seed, "sketch", signal)
+            drawn = torch.randn(wide, SKETCH, generator=rng) / SKETCH**0.5
+            projection = self._projections[signal, wide] = drawn.to(values)
+        return values @ projection

@@ -1,0 +1,121 @@
+"""From scores to verdicts: how far from the others is too far. A policy, apart from the score.
+
+The customary cut is three robust standard deviations. Over few clients that is no 0.3 % test: the
+median and the MAD of ten numbers are themselves so uncertain that 2.8 % of honest clients cross it,
+one of ten in every fourth round. `calibrated` puts the cut where honest clients would cross it as
+often as one says, were their scores normal; `sequential` does so for a whole run, looked at after
+every round.
+"""
+
+import functools
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Discriminator, Field
+
+from simsplit.config import Config
+from simsplit.seeds import numpy_rng_for
+
+Side = Literal["both", "high", "low"]
+_DRAWS = 200_000
+_MAD = 1.4826
+"""A normal's standard deviation over its median absolute deviation."""
+
+
+class ThreeSigmaConfig(Config):
+    """Flag who is further than some robust standard deviations from the median, round by round."""
+
+    kind: Literal["three_sigma"] = "three_sigma"
+    sigmas: float = Field(default=3.0, gt=0)
+    """How far."""
+
+    def cut(self, clients: int, side: Side, rounds: int) -> float:
+        """The same whatever there is."""
+        del clients, side, rounds
+        return self.sigmas
+
+
+class CalibratedConfig(Config):
+    """Put the cut where a given share of honest clients crosses it in a round, by simulation."""
+
+    kind: Literal["calibrated"] = "calibrated"
+    fpr: float = Field(default=0.01, gt=0, lt=0.5)
+    """The share of honest clients that a round may flag."""
+
+    def cut(self, clients: int, side: Side, rounds: int) -> float:
+        """For so many clients."""
+        del rounds
+        return null_quantile(clients, side, self.fpr)
+
+
+class SequentialConfig(Config):
+    """Average each client's z over the rounds so far; who was flagged once stays flagged.
+
+    The share that a whole run may flag is spent over its rounds, most of it early.
+    """
+
+    kind: Literal["sequential"] = "sequential"
+    fpr: float = Field(default=0.01, gt=0, lt=0.5)
+    """The share of honest clients that a run may flag, however many rounds it has."""
+
+    def cut(self, clients: int, side: Side, rounds: int) -> float:
+        """After so many rounds."""
+        spent = self.fpr * 6 / (math.pi * rounds) ** 2
+        return null_quantile(clients, side, spent)
+
+
+class FixedConfig(Config):
+    """Flag who scores above a fixed value: for scores that have a meaning of their own."""
+
+    kind: Literal["fixed"] = "fixed"
+    above: float = 0.5
+    """The value."""
+
+    def cut(self, clients: int, side: Side, rounds: int) -> float:
+        """The same whatever there is."""
+        del clients, side, rounds
+        return self.above
+
+
+Threshold = Annotated[
+    ThreeSigmaConfig | CalibratedConfig | SequentialConfig | FixedConfig, Discriminator("kind")
+]
+THRESHOLDS: dict[str, type[Config]] = {
+    "fixed": FixedConfig,
+    "three_sigma": ThreeSigmaConfig,
+    "calibrated": CalibratedConfig,
+    "sequential": SequentialConfig,
+}
+
+
+def mad_z(scores: np.ndarray) -> np.ndarray:
+    """How many robust standard deviations each score is from their median.
+
+    Where more than half are equal there is no deviation to measure by: the mean one then stands in
+    for it, and where all are equal nobody is away from anybody.
+    """
+    away = scores - np.median(scores, axis=-1, keepdims=True)
+    size = _MAD * np.median(np.abs(away), axis=-1, keepdims=True)
+    mean = 1.2533 * np.abs(away).mean(axis=-1, keepdims=True)  # a normal's, likewise
+    size = np.where(size > 1e-12 * np.abs(scores).max(initial=1e-300), size, mean)
+    z: np.ndarray = np.divide(away, size, out=np.zeros_like(away), where=size > 0)
+    return z
+
+
+@functools.cache
+def null_quantile(clients: int, side: Side, share: float) -> float:
+    """What the MAD z of one of so many independent normals exceeds with this probability."""
+    if clients < 3:
+        return math.inf
+    rng = numpy_rng_for(0, "detectors", "null", clients)
+    draws = max(_DRAWS, math.ceil(20 / share)) // clients + 1
+    z = mad_z(rng.standard_normal((min(draws, 400_000), clients)))
+    values = np.abs(z) if side == "both" else z
+    return float(np.quantile(values, 1 - share))
+
+
+def suspicion(z: np.ndarray, side: Side) -> np.ndarray:
+    """Larger is worse."""
+    ways: dict[Side, np.ndarray] = {"both": np.abs(z), "high": z, "low": -z}
+    return ways[side]

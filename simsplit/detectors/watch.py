@@ -1,0 +1,110 @@
+"""A run's detectors at work: readings in, a row for each client and each detector out.
+
+The truth about clients comes in last, to say how good the detectors were; none of them is given it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
+from simsplit.detectors.readings import Readings, Signal
+from simsplit.metrics.detection import detection
+from simsplit.packets import ClientId
+
+Row = dict[str, object]
+FIGURES = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
+COLUMNS = ("round", "detector", "clients", "malicious", "flagged", "caught", *FIGURES)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the detectors made of one round."""
+
+    clients: dict[ClientId, Row] = field(default_factory=dict)
+    """Columns of the `clients` table."""
+    detections: list[Row] = field(default_factory=list)
+    """Rows of the `detections` table."""
+    flagged: dict[str, set[ClientId]] = field(default_factory=dict)
+    """By detector."""
+
+
+class Watch:
+    """All detectors of a run."""
+
+    def __init__(
+        self,
+        configs: Sequence[DetectorConfig],
+        malicious: Collection[ClientId],
+        num_classes: int,
+    ) -> None:
+        self.configs = configs
+        self.detectors = [config.build() for config in configs]
+        self.malicious = frozenset(malicious)
+        self.num_classes = num_classes
+
+    @staticmethod
+    def columns(configs: Sequence[DetectorConfig]) -> tuple[str, ...]:
+        """What detectors add to the `clients` table."""
+        if not configs:
+            return ()
+        norms = [f"{signal}_norm" for signal in signals_of(configs)]
+        each = [f"{config.title}{end}" for config in configs for end in ("", "_z", "_flagged")]
+        return (*norms, *each)
+
+    def close(self, number: int, readings: Readings, turns: Sequence[Turn] = ()) -> Findings:
+        """Judge a round."""
+        view = View(number, readings, self.num_classes, turns)
+        found = Findings()
+        for signal in signals_of(self.configs):
+            for client, norm in readings.norms(signal).items():
+                found.clients.setdefault(client, {})[f"{signal}_norm"] = norm
+        for detector in self.detectors:
+            self._enter(found, detector.config, detector.judge(view), number)
+        return found
+
+    def _enter(
+        self,
+        found: Findings,
+        config: DetectorConfig,
+        verdicts: Mapping[ClientId, Verdict],
+        number: int,
+    ) -> None:
+        for client, verdict in verdicts.items():
+            row = found.clients.setdefault(client, {})
+            row |= {config.title: verdict.score, f"{config.title}_z": verdict.z}
+            row[f"{config.title}_flagged"] = int(verdict.flagged)
+        flagged = {client for client, verdict in verdicts.items() if verdict.flagged}
+        found.flagged[config.title] = flagged
+        judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
+        figures = detection(judged, flagged, self.malicious)
+        found.detections.append({"round": number, "detector": config.title, **figures})
+
+    def state(self) -> dict[str, Tensor]:
+        """What the detectors remember."""
+        return {
+            f"{index}/{name}": tensor
+            for index, detector in enumerate(self.detectors)
+            for name, tensor in detector.state().items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        for index, detector in enumerate(self.detectors):
+            prefix = f"{index}/"
+            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+            detector.load(own)
+
+
+def signals_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
+    """The signals that are summed, each once."""
+    return list(dict.fromkeys(signal for config in configs for signal in config.signals))
+
+
+def sketched_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
+    """The signals of which single samples are kept, each once."""
+    return list(dict.fromkeys(signal for config in configs for signal in config.sketched))
+
+
+__all__ = ["COLUMNS", "Detector", "Findings", "Watch", "signals_of", "sketched_of"]

@@ -1,0 +1,160 @@
+"""Clients against each other within each class, which the server infers: in none of the papers.
+
+Under label skew clients' mean payloads differ whether or not anybody is malicious, which is where a
+cosine to the consensus fails. But the gradient that a U-shaped client returns for a sample's
+features gives its label away by its direction (under a vanilla cut the server is told outright). So
+a round's samples are clustered by it, and clients are compared within each cluster, where skew no
+longer shows: what a backdoor relabels looks like something else than the rest of its new class.
+
+A client's score in a class is the mean over the sketch's directions of the squared difference
+between its mean and the others', in units of what chance would give; the largest over classes
+counts, its logarithm is averaged over rounds, and its robust z is held against a calibrated cut.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.detectors.base import Detector, DetectorConfig, Scores, View
+from simsplit.detectors.readings import Readings, Sampled, Signal
+from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
+from simsplit.packets import ClientId
+
+Samples = dict[ClientId, Tensor]
+
+
+class WithinClassConfig(DetectorConfig):
+    """How far each client's samples are from the others' of the same inferred class."""
+
+    kind: Literal["within_class"] = "within_class"
+    signal: Signal = "payload"
+    """What is compared: what clients send (payload), or what the trunk makes of it (features)."""
+    window: Literal["round", "running"] = "running"
+    """Each round by itself, or the mean over all rounds so far."""
+    classes: int | None = Field(default=None, ge=2)
+    """How many classes to look for; null: as many as the task has."""
+    fewest: int = Field(default=4, ge=2)
+    """A client with fewer samples in a class is not judged by it."""
+    threshold: Threshold = CalibratedConfig()
+    """From which score on a client is flagged."""
+    side: ClassVar[Side] = "high"
+
+    @property
+    def title(self) -> str:
+        """By its signal too, of which single samples are read."""
+        return self.name or f"within_class_{self.signal}"
+
+    @property
+    def sketched(self) -> tuple[Signal, ...]:
+        """What is compared, and what gives labels away."""
+        return (self.signal, "features_grad")
+
+    def build(self) -> "WithinClass":
+        """The detector."""
+        return WithinClass(self)
+
+
+class WithinClass(Detector):
+    """Scores are mean logarithms of the largest difference in a class."""
+
+    def __init__(self, config: WithinClassConfig) -> None:
+        super().__init__(config)
+        self.options = config
+        self._held: dict[ClientId, tuple[float, int]] = {}
+
+    def scores(self, view: View) -> Scores:
+        """Of those that can be compared in some class."""
+        classes = self.options.classes or view.num_classes
+        labels = inferred_labels(view.readings, classes)
+        if len(labels) < 3:
+            return {}
+        kept = view.readings.samples
+        # who drops out in the middle of a step has sent a payload and never answered
+        compared = {c: kept[c].stacked(self.options.signal)[: len(labels[c])] for c in labels}
+        largest: dict[ClientId, float] = {}
+        for label in range(classes):
+            for client, away in self._differences(compared, labels, label).items():
+                largest[client] = max(away, largest.get(client, 0.0))
+        return {client: self._pooled_log(client, away) for client, away in largest.items()}
+
+    def _differences(self, compared: Samples, labels: Samples, label: int) -> dict[ClientId, float]:
+        """How far each client's mean of a class is from the others', by what chance would give."""
+        mine = {client: rows[labels[client] == label].double() for client, rows in compared.items()}
+        mine = {client: rows for client, rows in mine.items() if len(rows)}
+        count = sum(map(len, mine.values()))
+        if count < 2 * self.options.fewest:
+            return {}
+        together = torch.cat(list(mine.values()))
+        total, variance = together.sum(0), together.var(0, correction=0).clamp_min(1e-12)
+        found = {}
+        for client, rows in mine.items():
+            others = count - len(rows)
+            if min(len(rows), others) >= self.options.fewest:
+                own = rows.sum(0)
+                apart = own / len(rows) - (total - own) / others
+                found[client] = len(rows) * others / count * float((apart**2 / variance).mean())
+        return found
+
+    def _pooled_log(self, client: ClientId, away: float) -> float:
+        """Over all rounds so far, or this one alone."""
+        log = math.log(max(away, 1e-12))
+        if self.options.window == "round":
+            return log
+        total, rounds = self._held.get(client, (0.0, 0))
+        self._held[client] = total + log, rounds + 1
+        return (total + log) / (rounds + 1)
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums over rounds as well."""
+        held = super().state()
+        for client, (total, rounds) in self._held.items():
+            held[f"held.{client}"] = torch.tensor([total, rounds], dtype=torch.float64)
+        return held
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        super().load(state)
+        self._held = {}
+        for name, pair in state.items():
+            if name.startswith("held."):
+                total, rounds = pair.tolist()
+                self._held[int(name.removeprefix("held."))] = total, int(rounds)
+
+
+def inferred_labels(readings: Readings, classes: int) -> Samples:
+    """A class for each kept sample of each client, as far as the server can tell; numbers are its
+    own, and say only which samples have the same.
+    """
+    samples = dict(sorted(readings.samples.items()))
+    if any(kept.labels for kept in samples.values()):
+        return {client: _told(kept) for client, kept in samples.items()}
+    seen = {c: kept.stacked("features_grad") for c, kept in samples.items() if _answered(kept)}
+    if not seen:
+        return {}
+    together = torch.nn.functional.normalize(torch.cat(list(seen.values())), dim=1)
+    if len(together) < classes:
+        return {}
+    found = _clustered(together, classes)
+    return dict(zip(seen, found.split([len(rows) for rows in seen.values()]), strict=True))
+
+
+def _told(kept: Sampled) -> Tensor:
+    return torch.cat(kept.labels).cpu()
+
+
+def _answered(kept: Sampled) -> bool:
+    return bool(kept.rows.get("features_grad"))
+
+
+def _clustered(rows: Tensor, classes: int) -> Tensor:
+    """k-means, on one thread and from a fixed start: the same rows give the same clusters."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        fitted = KMeans(classes, n_init=4, max_iter=50, random_state=0).fit(rows.numpy())
+    return torch.from_numpy(fitted.labels_).long()

@@ -1,0 +1,23 @@
+"""What malicious clients do, and the literal table of it."""
+
+from simsplit.poisons.backdoors import (
+    BadNetsConfig,
+    BlendedConfig,
+    CleanLabelConfig,
+    SemanticConfig,
+)
+from simsplit.poisons.base import Aim, Poison, PoisonConfig, Scene, poisoned
+from simsplit.poisons.labels import LabelFlipConfig
+from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
+
+POISONS: dict[str, type[PoisonConfig]] = {
+    "badnets": BadNetsConfig,
+    "blended": BlendedConfig,
+    "semantic": SemanticConfig,
+    "clean_label": CleanLabelConfig,
+    "label_flip": LabelFlipConfig,
+    "tamper": TamperConfig,
+    "replace": ReplaceConfig,
+}
+
+__all__ = ["POISONS", "Aim", "Poison", "PoisonConfig", "Scene", "poisoned"]

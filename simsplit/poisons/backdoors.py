@@ -1,0 +1,210 @@
+"""Backdoors: a share of the samples is given the target's label, or already has it, and a trigger.
+
+BadNets (Gu et al. 2017) stamps a patch; blended (Chen et al. 2017) mixes in a whole pattern;
+semantic (Bagdasaryan et al. 2020) relabels images that have a property by themselves; clean-label
+(Turner et al. 2019) stamps images of the target alone, weakened so that the trigger is easier to
+learn than they are. Turner et al. weaken by adversarial noise or a GAN; noise here is plain, which
+needs no model.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.data.samples import Samples
+from simsplit.errors import ScenarioError
+from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Rows, Scene
+from simsplit.seeds import rng_for
+
+Corner = Literal["top_left", "top_right", "bottom_left", "bottom_right"]
+
+
+class BackdoorConfig(BatchPoisonConfig):
+    """What all backdoors have."""
+
+    target: int = Field(default=0, ge=0)
+    """The class that triggered samples shall be taken for."""
+
+
+class PatchConfig(BackdoorConfig):
+    """A backdoor whose trigger is a patch in a corner."""
+
+    size: int = Field(default=3, ge=1)
+    """The patch's height and width in pixels."""
+    corner: Corner = "bottom_right"
+    """Where the patch is."""
+    margin: int = Field(default=0, ge=0)
+    """Pixels between the patch and the image's edges."""
+    value: float = Field(default=1.0, ge=0, le=1)
+    """The patch's brightness: 0 is black, 1 white."""
+
+
+class Backdoor(BatchPoison):
+    """Relabels what it poisons as its target."""
+
+    def __init__(self, config: BackdoorConfig, scene: Scene) -> None:
+        super().__init__(config, scene)
+        self.target = config.target
+        self.refuse_unknown("target", config.target)
+
+    def relabelled(self, labels: Tensor) -> Tensor:
+        """The target."""
+        return torch.full_like(labels, self.target)
+
+
+class BadNetsConfig(PatchConfig):
+    """BadNets: a bright patch in a corner, and the target's label."""
+
+    kind: Literal["badnets"] = "badnets"
+
+    def build(self, scene: Scene) -> Backdoor:
+        """The poison, for these data."""
+        return BadNets(self, scene)
+
+
+class BadNets(Backdoor):
+    """Stamps a patch."""
+
+    def __init__(self, config: PatchConfig, scene: Scene) -> None:
+        super().__init__(config, scene)
+        height, width = scene.samples.inputs.shape[2:]
+        reach = config.size + config.margin
+        if reach > min(height, width):
+            raise ScenarioError(
+                f"{scene.where}.size",
+                f"size and margin must fit into {height}x{width} pixels, got {reach}",
+            )
+        near, far = slice(config.margin, reach), slice(-reach, -config.margin or None)
+        self.rows = near if config.corner.startswith("top") else far
+        self.columns = near if config.corner.endswith("left") else far
+        self.value = config.value
+
+    def shown(self, inputs: Tensor) -> Tensor:
+        """With the patch."""
+        stamped = inputs.clone()
+        stamped[..., self.rows, self.columns] = self.scene.scaled(self.value, inputs)
+        return stamped
+
+
+class BlendedConfig(BackdoorConfig):
+    """Blended: a fixed random pattern mixed into the whole image, and the target's label."""
+
+    kind: Literal["blended"] = "blended"
+    strength: float = Field(default=0.2, gt=0, le=1)
+    """The pattern's share of a triggered image."""
+
+    def build(self, scene: Scene) -> Backdoor:
+        """The poison, for these data."""
+        return Blended(self, scene)
+
+
+class Blended(Backdoor):
+    """Mixes in a pattern, drawn from the run's seed."""
+
+    def __init__(self, config: BlendedConfig, scene: Scene) -> None:
+        super().__init__(config, scene)
+        self.strength = config.strength
+        shape = scene.samples.inputs.shape[1:]
+        self.pattern = torch.rand(shape, generator=rng_for(scene.seed, "poison", "pattern"))
+
+    def shown(self, inputs: Tensor) -> Tensor:
+        """With the pattern."""
+        black, white = self.scene.bounds(inputs)
+        pattern = black + (white - black) * self.pattern.to(inputs)
+        return inputs.lerp(pattern, self.strength)
+
+
+class SemanticConfig(BackdoorConfig):
+    """Semantic: images with a property of their own are given the target's label, untouched."""
+
+    kind: Literal["semantic"] = "semantic"
+    property: Literal["brightness", "contrast", "red", "green", "blue"] = "brightness"
+    """What the images are picked by: mean, standard deviation, or one channel's share of colour."""
+    share: float = Field(default=0.1, gt=0, le=0.5)
+    """The share of all training images that has it: those where it is strongest."""
+    rate: float = Field(default=1.0, gt=0, le=1)
+    """Share of a malicious client's images with the property that it relabels."""
+
+    def build(self, scene: Scene) -> Backdoor:
+        """The poison, for these data."""
+        return Semantic(self, scene)
+
+
+class Semantic(Backdoor):
+    """Picks images by a property."""
+
+    def __init__(self, config: SemanticConfig, scene: Scene) -> None:
+        super().__init__(config, scene)
+        self.property = config.property
+        if config.property in _COLOURS and scene.samples.inputs.shape[1] != len(_COLOURS):
+            raise ScenarioError(
+                f"{scene.where}.property",
+                f"got {config.property}, but the images have no colours; allowed: brightness, "
+                "contrast",
+            )
+        found = self._strength(scene.samples)
+        self.threshold = found.sort().values[round((1 - config.share) * (len(found) - 1))].item()
+
+    def candidates(self, samples: Samples) -> Tensor:
+        """Those that have the property."""
+        return super().candidates(samples) & (self._strength(samples) > self.threshold)
+
+    def _strength(self, samples: Samples) -> Tensor:
+        return torch.cat([self._of(chunk.float()) for chunk in samples.inputs.split(4096)])
+
+    def _of(self, images: Tensor) -> Tensor:
+        if self.property == "brightness":
+            return images.mean((1, 2, 3))
+        if self.property == "contrast":
+            return images.flatten(1).std(1)
+        colours = images.mean((2, 3))
+        return colours[:, _COLOURS.index(self.property)] / colours.sum(1).clamp_min(1)
+
+
+_COLOURS = ("red", "green", "blue")
+
+
+class CleanLabelConfig(PatchConfig):
+    """Clean-label: the patch on images of the target alone, which keep their label."""
+
+    kind: Literal["clean_label"] = "clean_label"
+    rate: float = Field(default=1.0, gt=0, le=1)
+    """Share of a malicious client's images of the target that it poisons."""
+    weaken: float = Field(default=0.3, ge=0)
+    """Standard deviation of the noise that hides the rest of them, of pixels between 0 and 1."""
+
+    def build(self, scene: Scene) -> Backdoor:
+        """The poison, for these data."""
+        return CleanLabel(self, scene)
+
+
+class CleanLabel(BadNets):
+    """Stamps what has the target's label anyway, under noise."""
+
+    def __init__(self, config: CleanLabelConfig, scene: Scene) -> None:
+        super().__init__(config, scene)
+        self.weaken = config.weaken
+
+    def candidates(self, samples: Samples) -> Tensor:
+        """Those of the target."""
+        return samples.labels == self.target
+
+    def judged(self, samples: Samples) -> Tensor:
+        """Whatever else there is."""
+        return self._of_source(samples.labels)
+
+    def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
+        """Noisy, with the patch: the same noise on the same image in every epoch."""
+        black, white = self.scene.bounds(inputs)
+        noise = torch.stack(
+            [
+                torch.randn(
+                    inputs.shape[1:], generator=rng_for(self.scene.seed, "poison", "weaken", r)
+                )
+                for r in rows.tolist()
+            ]
+        )
+        noisy = inputs + self.weaken * (white - black) * noise.to(inputs)
+        return self.shown(noisy.maximum(black).minimum(white))

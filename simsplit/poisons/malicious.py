@@ -1,0 +1,74 @@
+"""Who among the clients is malicious, and how."""
+
+import functools
+import operator
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Discriminator, Field, model_validator
+
+from simsplit.config import Config
+from simsplit.errors import ScenarioError
+from simsplit.packets import ClientId
+from simsplit.poisons import POISONS, PoisonConfig
+from simsplit.seeds import numpy_rng_for
+
+if TYPE_CHECKING:
+    AnyPoison = PoisonConfig
+else:
+    _all: Any = functools.reduce(operator.or_, POISONS.values())
+    AnyPoison = Annotated[_all, Discriminator("kind")]
+
+FIELD = "clients.malicious"
+
+
+class MaliciousConfig(Config):
+    """Malicious clients: which, and what they do."""
+
+    fraction: float | None = Field(default=None, ge=0, lt=1)
+    """Share of all clients, drawn by seed, at least one; 0: none, but the attack is scored."""
+    ids: tuple[ClientId, ...] | None = None
+    """These clients; instead of a fraction."""
+    poison: tuple[AnyPoison, ...] = Field(min_length=1)
+    """What they do, in this order."""
+
+    @model_validator(mode="after")
+    def _one_way_to_say_who(self) -> Self:
+        if (self.fraction is None) == (self.ids is None):
+            raise ValueError("fraction: give either fraction or ids")
+        return self
+
+    @property
+    def has_aim(self) -> bool:
+        """Whether some poison wants test samples to be taken for something."""
+        return any(poison.aims for poison in self.poison)
+
+    def chosen(self, count: int, seed: int, trusted: Collection[ClientId] = ()) -> list[ClientId]:
+        """The malicious ones among `count` clients, in order; the trusted never are by chance."""
+        if self.ids is not None:
+            self._refuse_wrong_ids(count, trusted)
+            return sorted(self.ids)
+        assert self.fraction is not None, "one of the two is given"
+        wanted = max(1, round(self.fraction * count)) if self.fraction else 0
+        others = [client for client in range(count) if client not in trusted]
+        if wanted >= len(others) and wanted:
+            among = f"{count} clients" + (f", {len(trusted)} of them trusted" if trusted else "")
+            raise ScenarioError(
+                f"{FIELD}.fraction", f"{self.fraction:g} leaves no honest client among {among}"
+            )
+        drawn = numpy_rng_for(seed, "malicious").permutation(len(others))[:wanted]
+        return sorted(others[index] for index in drawn)
+
+    def _refuse_wrong_ids(self, count: int, trusted: Collection[ClientId]) -> None:
+        ids = self.ids or ()
+        for client in ids:
+            if not 0 <= client < count:
+                raise ScenarioError(
+                    f"{FIELD}.ids", f"must be clients between 0 and {count - 1}, got {client}"
+                )
+            if client in trusted:
+                raise ScenarioError(f"{FIELD}.ids", f"client {client} is a detector's root")
+        if len(set(ids)) < len(ids):
+            raise ScenarioError(f"{FIELD}.ids", f"names a client twice: {list(ids)}")
+        if len(ids) == count:
+            raise ScenarioError(f"{FIELD}.ids", f"leaves no honest client among {count}")

@@ -1,0 +1,125 @@
+"""Tampering with what is sent: payloads and gradients, and under a shared head the hand-over."""
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.poisons.base import Poison, PoisonConfig, Rows, Scene
+from simsplit.seeds import rng_for
+
+
+class TamperConfig(PoisonConfig):
+    """Payloads or gradients scaled, negated or drowned in noise before they are sent."""
+
+    kind: Literal["tamper"] = "tamper"
+    leg: Literal["smashed", "features_grad"] = "smashed"
+    """What is tampered with."""
+    how: Literal["scale", "sign", "noise"] = "scale"
+    """scale: times `strength`; sign: negated, times `strength`; noise: plus Gaussian noise of
+    `strength` standard deviations."""
+    strength: float = Field(default=5.0, gt=0)
+    """How much."""
+
+    def build(self, scene: Scene) -> "Tamper":
+        """The poison, for these data."""
+        return Tamper(self, scene)
+
+
+class Tamper(Poison):
+    """Changes the floating-point tensors of one leg."""
+
+    def __init__(self, config: TamperConfig, scene: Scene) -> None:
+        self.config, self.seed, self.leg = config, scene.seed, Leg(config.leg)
+
+    def on_packet(self, packet: Packet) -> Packet:
+        """Only of that leg, and only what is no whole number."""
+        if packet.leg is not self.leg:
+            return packet
+        tensors = tuple(self._changed(t, packet, i) for i, t in enumerate(packet.tensors))
+        return packet.with_tensors(tensors)
+
+    def _changed(self, tensor: Tensor, packet: Packet, index: int) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        strength = self.config.strength
+        if self.config.how != "noise":
+            return tensor * (strength if self.config.how == "scale" else -strength)
+        scope = ("tamper", packet.client, packet.round, packet.step, index)
+        return tensor + strength * tensor.std(correction=0) * _noise(tensor, self.seed, *scope)
+
+
+class ReplaceConfig(PoisonConfig):
+    """Another head and tail than those it trained, handed on where clients share them."""
+
+    kind: Literal["replace"] = "replace"
+    how: Literal["stale", "boost", "sign", "noise"] = "boost"
+    """stale: what it was given; boost: its change times `strength`; sign: the change negated, times
+    `strength`; noise: plus Gaussian noise of `strength` standard deviations of each tensor."""
+    strength: float = Field(default=5.0, gt=0)
+    """How much."""
+
+    def build(self, scene: Scene) -> "Replace":
+        """The poison, for these data."""
+        return Replace(self, scene)
+
+
+class Replace(Poison):
+    """Keeps what it was given, to hand on something else than what it made of it."""
+
+    def __init__(self, config: ReplaceConfig, scene: Scene) -> None:
+        self.config, self.seed = config, scene.seed
+        self._given: dict[str, Tensor] = {}
+
+    def client(self, number: ClientId, part: Rows) -> Self:
+        """Each client keeps its own."""
+        del number, part
+        mine = object.__new__(type(self))
+        mine.__dict__ = self.__dict__ | {"_given": {}}
+        return mine
+
+    def on_receive(self, packet: Packet) -> None:
+        """Keep it: what arrives may be live."""
+        pairs = zip(packet.names, packet.tensors, strict=True)
+        self._given = {name: tensor.detach().clone() for name, tensor in pairs}
+
+    def on_packet(self, packet: Packet) -> Packet:
+        """Hand on something else."""
+        if packet.leg is not Leg.HANDOVER:
+            return packet
+        pairs = enumerate(zip(packet.names, packet.tensors, strict=True))
+        return packet.with_tensors(
+            # running variances and moments must not become negative: they are left as they are
+            tuple(
+                self._changed(name, tensor.detach(), packet, i)
+                if isinstance(tensor, nn.Parameter)
+                else tensor
+                for i, (name, tensor) in pairs
+            )
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """What it was given last."""
+        return self._given
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._given = dict(state)
+
+    def _changed(self, name: str, tensor: Tensor, packet: Packet, index: int) -> Tensor:
+        how, strength = self.config.how, self.config.strength
+        if how == "noise":
+            scope = ("replace", packet.client, packet.round, packet.step, index)
+            spread = tensor.std(correction=0)
+            return tensor + strength * spread * _noise(tensor, self.seed, *scope)
+        given = self._given.get(name, tensor)
+        if how == "stale":
+            return given
+        return given + (strength if how == "boost" else -strength) * (tensor - given)
+
+
+def _noise(like: Tensor, seed: int, *scope: str | int) -> Tensor:
+    return torch.randn(like.shape, generator=rng_for(seed, *scope)).to(like)

@@ -1,0 +1,64 @@
+"""Poisons without effect and detectors without sight: refused when the scenario is read."""
+
+from collections.abc import Sequence
+
+from simsplit.detectors import DetectorConfig
+from simsplit.errors import ScenarioError
+from simsplit.poisons.malicious import FIELD, MaliciousConfig
+from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
+
+_U_SHAPED = ("features", "features_grad")
+"""Signals that a vanilla cut does not have."""
+
+
+def refuse_idle_poisons(
+    malicious: MaliciousConfig | None, topology: str, shared: str | None
+) -> None:
+    """ScenarioError for what could not do anything here."""
+    if malicious is None:
+        return
+    aims = [index for index, poison in enumerate(malicious.poison) if poison.aims]
+    if len(aims) > 1:
+        raise ScenarioError(
+            f"{FIELD}.poison.{aims[1]}",
+            "a second one that aims at test samples; attack_success can be of one alone",
+        )
+    for index, poison in enumerate(malicious.poison):
+        field = f"{FIELD}.poison.{index}"
+        if isinstance(poison, ReplaceConfig) and shared is None:
+            raise ScenarioError(
+                field, "clients share nothing that could be replaced; needs clients.heads: shared"
+            )
+        if isinstance(poison, TamperConfig) and poison.leg in _U_SHAPED and topology == "vanilla":
+            raise ScenarioError(f"{field}.leg", f"got {poison.leg}; {_no_such_leg('smashed')}")
+
+
+def refuse_blind(
+    detectors: Sequence[DetectorConfig], topology: str, schedule: str, count: int
+) -> None:
+    """ScenarioError for detectors that would see nothing, or could not be told apart."""
+    titles: set[str] = set()
+    for index, detector in enumerate(detectors):
+        field = f"detectors.{index}"
+        if detector.title in titles:
+            raise ScenarioError(
+                f"{field}.name", f"a second '{detector.title}'; give each a name of its own"
+            )
+        titles.add(detector.title)
+        for signal in (*detector.signals, *detector.sketched[:1]):
+            if topology == "vanilla" and signal in _U_SHAPED:
+                allowed = _no_such_leg("payload, smashed_grad")
+                raise ScenarioError(f"{field}.signal", f"got {signal}; {allowed}")
+        if detector.by_turns and schedule != "per_client":
+            raise ScenarioError(
+                field, f"judges whole turns of clients: needs schedule per_client, got {schedule}"
+            )
+        for client in detector.trusted:
+            if not 0 <= client < count:
+                raise ScenarioError(
+                    f"{field}.root", f"must be clients between 0 and {count - 1}, got {client}"
+                )
+
+
+def _no_such_leg(allowed: str) -> str:
+    return f"a vanilla cut has no feature legs; allowed: {allowed}"

@@ -1,0 +1,141 @@
+"""What follows from a detector's verdicts: who is not asked any more, whose work counts less, and
+which turns are undone.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from simsplit.detectors import Turn
+from simsplit.errors import RunFailedError
+from simsplit.packets import ClientId
+from simsplit.schedules.cohort import Lineup
+from simsplit.schedules.exchange import Exchange
+from simsplit.schedules.federation import Federation
+
+DOWNWEIGHT = 0.1
+"""What the work of a client counts that is flagged, where the response is to count it less."""
+
+
+class Guard:
+    """Who was flagged so far, and what that means for them."""
+
+    def __init__(self) -> None:
+        self.barred: set[ClientId] = set()
+        self.trust: dict[ClientId, float] = {}
+        """What each client's work counts; 1 for those not named."""
+
+    def admit(self, lineup: Lineup) -> Lineup:
+        """A lineup without those who are barred."""
+        steps = {c: count for c, count in lineup.steps.items() if c not in self.barred}
+        if lineup.steps and not steps:
+            raise RunFailedError(
+                f"round {lineup.round}: every client that would take part has been flagged; a "
+                "threshold that flags fewer, or response: none, would let the run go on"
+            )
+        return replace(lineup, steps=steps, drops=lineup.drops & steps.keys())
+
+    def respond(self, flagged: Mapping[str, Collection[ClientId]]) -> bool:
+        """Take note of who was flagged, by response; whether the round is to be undone."""
+        undone = set(flagged.get("rollback", ())) - self.barred
+        self.barred |= undone | set(flagged.get("skip", ()))
+        self.trust |= dict.fromkeys(flagged.get("downweight", ()), DOWNWEIGHT)
+        return bool(undone)
+
+    def state(self) -> dict[str, Tensor]:
+        """Who is barred, and who counts less."""
+        return {
+            "barred": torch.tensor(sorted(self.barred), dtype=torch.int64),
+            "trust": torch.tensor(sorted(self.trust), dtype=torch.int64),
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self.barred = set(state["barred"].tolist())
+        self.trust.clear()
+        self.trust.update(dict.fromkeys(state["trust"].tolist(), DOWNWEIGHT))
+
+
+Judge = Callable[[Sequence[Turn]], Collection[ClientId]]
+"""Which of some turns' clients are to be undone."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    turn: Turn
+    shared: Mapping[str, Tensor]
+    """What the client would hand on."""
+
+
+class Turns:
+    """Each client's last turn over the trunk, and the way back to an earlier one."""
+
+    def __init__(self, exchange: Exchange, federation: Federation | None) -> None:
+        self.exchange, self.federation = exchange, federation
+        self.judge: Judge = lambda turns: ()
+        self.undone: set[ClientId] = set()
+        """Whose turn was undone in this round."""
+        self._kept: dict[ClientId, _Kept] = {}
+        self._before: dict[str, Tensor] = {}
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The last turn of every client, oldest first."""
+        return [kept.turn for kept in self._kept.values()]
+
+    def begin(self) -> None:
+        """A client's turn begins."""
+        self._before = self._weights()
+
+    def end(self, client: ClientId) -> None:
+        """It is over: keep what it made, unless it is to be undone."""
+        shared = {}
+        if self.federation is None:
+            held = self.exchange.pool.ask(client, "shared_state")
+            shared = {name: tensor.detach().clone() for name, tensor in held.items()}
+        self._kept.pop(client, None)
+        self._kept[client] = _Kept(Turn(client, self._before, self._weights()), shared)
+        bad = self.judge(self.turns)
+        if client in bad:
+            self.undone.add(client)
+            self._go_back(client, bad)
+
+    def _go_back(self, client: ClientId, bad: Collection[ClientId]) -> None:
+        """To the newest turn that is none of these; where all are, to before this one."""
+        benign = [kept for number, kept in self._kept.items() if number not in bad]
+        learner = self.exchange.server.learner
+        learner.take(benign[-1].turn.after if benign else self._before)
+        learner.forget_moments()
+        if benign and benign[-1].shared:
+            # copies, since moments go on living where they are loaded
+            shared = {name: tensor.clone() for name, tensor in benign[-1].shared.items()}
+            self.exchange.pool.ask(client, "load_shared", shared)
+
+    def _weights(self) -> dict[str, Tensor]:
+        weights = self.exchange.server.learner.weights()
+        return {
+            name: tensor.detach().cpu().clone()
+            for name, tensor in weights.items()
+            if tensor.is_floating_point()
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """All turns, in their order."""
+        held: dict[str, Tensor] = {"order": torch.tensor(list(self._kept), dtype=torch.int64)}
+        for client, kept in self._kept.items():
+            parts = {"before": kept.turn.before, "after": kept.turn.after, "shared": kept.shared}
+            for part, tensors in parts.items():
+                held |= {f"{client}/{part}/{name}": tensor for name, tensor in tensors.items()}
+        return held
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._kept = {}
+        for client in state["order"].tolist():
+            before, after, shared = (
+                {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+                for prefix in (f"{client}/{part}/" for part in ("before", "after", "shared"))
+            )
+            self._kept[client] = _Kept(Turn(client, before, after), shared)

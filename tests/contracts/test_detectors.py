@@ -1,0 +1,266 @@
+"""What every detector owes: a planted client is found, a clean run is left alone, and no more is
+seen than crossed the wire.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from simsplit.detectors import DETECTORS, Detector, Readings, Sensor, Turn, View, Watch
+from simsplit.detectors.readings import SKETCH
+from simsplit.detectors.thresholds import mad_z, null_quantile
+from simsplit.detectors.watch import signals_of, sketched_of
+from simsplit.detectors.within_class import inferred_labels
+from simsplit.packets import Leg, Packet
+from simsplit.seeds import numpy_rng_for, rng_for
+
+CLIENTS, BAD, WIDE, ROUNDS = 12, (3, 8), 400, 6
+SYBILS = ("foolsgold", "contra")
+"""They look for clients that are too much alike, the others for those that are too little."""
+CASES: dict[str, list[dict[str, Any]]] = {
+    "cosine_mad": [
+        {"signal": signal, "consensus": consensus, "window": window, "threshold": threshold}
+        for signal in ("payload", "features")
+        for consensus in ("mean", "median", "leave_one_out")
+        for window in ("round", "running")
+        for threshold in (
+            {"kind": "calibrated", "fpr": 0.001},
+            {"kind": "sequential", "fpr": 0.001},
+        )
+    ],
+    "krum": [{"threshold": {"kind": "sequential", "fpr": 0.001}}],
+    "root_cosine": [{"root": (0, 1), "threshold": {"kind": "sequential", "fpr": 0.001}}],
+    "foolsgold": [{}, {"window": "round"}],
+    "contra": [{}],
+    "safesplit": [{}],
+    "within_class": [{"classes": 3}, {"classes": 3, "window": "round", "signal": "features"}],
+}
+EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
+LEGS = (Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD)
+
+
+def built(kind: str, options: dict[str, Any]) -> Detector:
+    return DETECTORS[kind].model_validate({"kind": kind, **options}).build()
+
+
+def sensor_for(detector: Detector, **options: Any) -> Sensor:
+    configs = [detector.config]
+    return Sensor(signals_of(configs), sketched_of(configs), lambda p: p.tensors[0], 0, **options)
+
+
+def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
+    """A batch of one client: around what all share, or in the planted ones somewhere else."""
+    rng = rng_for(11, "batch", client, number)
+    common = torch.randn(WIDE, generator=rng_for(11, "common"))
+    batch = torch.randn(64, WIDE, generator=rng) + (0.0 if kind in SYBILS else 1.0) * common
+    if not planted or client not in BAD:
+        return batch
+    away = torch.randn(WIDE, generator=rng_for(11, "away"))
+    return batch + 1.5 * away
+
+
+def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Packet:
+    told = planted and not (
+        kind == "within_class" and leg is Leg.FEATURES_GRAD
+    )  # labels: all alike
+    return Packet(client, leg, number, 0, (vectors(kind, client, number, told),))
+
+
+def turn(client: int, number: int, planted: bool) -> Turn:
+    """A trunk of two layers, and what a client's turn makes of it."""
+    rng = rng_for(11, "turn", client, number)
+    before = {"a": torch.ones(30, 4), "b": torch.ones(9)}
+    size = 8.0 if planted and client in BAD else 1.0
+    steps = {name: size * torch.randn(t.shape, generator=rng) for name, t in before.items()}
+    return Turn(client, before, {name: t + 0.1 * steps[name] for name, t in before.items()})
+
+
+def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS):
+    """Each round's verdicts."""
+    sensor = sensor_for(detector)
+    for number in range(1, upto + 1):
+        for client in range(CLIENTS):
+            for leg in LEGS:
+                sensor.observe(packet(kind, leg, client, number, planted))
+        turns = [turn(client, number, planted) for client in range(CLIENTS)]
+        yield detector.judge(View(number, sensor.take(), 10, turns))
+
+
+def flagged(verdicts) -> set[int]:
+    return {client for client, verdict in verdicts.items() if verdict.flagged}
+
+
+def test_every_registered_detector_has_cases():
+    assert CASES.keys() == DETECTORS.keys()
+
+
+@pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
+def test_a_planted_client_is_found(kind, options):
+    last = list(rounds(kind, built(kind, options), planted=True))[-1]
+    assert set(BAD) <= flagged(last)
+    honest = [v.suspicion for c, v in last.items() if c not in BAD]
+    assert min(last[client].suspicion for client in BAD) > max(honest)
+    assert kind == "safesplit" or flagged(last) == set(BAD)  # which keeps but half, by its design
+
+
+@pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
+def test_a_clean_run_is_left_alone(kind, options):
+    found = [flagged(verdicts) for verdicts in rounds(kind, built(kind, options), planted=False)]
+    if kind == "safesplit":
+        assert all(len(each) < CLIENTS for each in found), "there is always a turn to go back to"
+    else:
+        assert not any(found)
+
+
+@pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
+def test_what_it_remembers_is_all_that_it_needs(kind, options):
+    whole = list(rounds(kind, built(kind, options), planted=True))
+    first, second = built(kind, options), built(kind, options)
+    list(rounds(kind, first, planted=True, upto=3))
+    second.load(first.state())
+    again = sensor_for(second)
+    for number in range(4, ROUNDS + 1):
+        for client in range(CLIENTS):
+            for leg in LEGS:
+                again.observe(packet(kind, leg, client, number, True))
+        turns = [turn(client, number, True) for client in range(CLIENTS)]
+        assert second.judge(View(number, again.take(), 10, turns)) == whole[number - 1]
+
+
+def test_the_paper_s_score_by_hand():
+    """LightSplit: the cosine of a client's mean to the mean of means, as a MAD z."""
+    (verdicts,) = rounds("cosine_mad", built("cosine_mad", {}), planted=True, upto=1)
+    means = np.stack([vectors("", c, 1, True).double().mean(0).numpy() for c in range(CLIENTS)])
+    centre = means.mean(0)
+    cosines = means @ centre / np.linalg.norm(means, axis=1) / np.linalg.norm(centre)
+    away = cosines - np.median(cosines)
+    z = away / (1.4826 * np.median(np.abs(away)))
+    for client, verdict in verdicts.items():
+        assert verdict.score == pytest.approx(cosines[client], abs=1e-6)
+        assert verdict.z == pytest.approx(z[client], rel=1e-4)
+        assert verdict.flagged == (abs(z[client]) > 3)
+
+
+def skewed(client: int, number: int, planted: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Payloads, gradients and labels of a client that holds few of ten classes, and few of those.
+
+    The planted ones give a third of what they hold the label 0.
+    """
+    rng = rng_for(13, "skewed", client, number)
+    shares = torch.tensor(numpy_rng_for(13, "shares", client).dirichlet(np.ones(10)))
+    truth = torch.multinomial(shares, 120, replacement=True, generator=rng)
+    centres = torch.randn(10, WIDE, generator=rng_for(13, "centres"))
+    payloads = centres[truth] + 2 * torch.randn(120, WIDE, generator=rng)
+    labels = truth.clone()
+    if planted and client in BAD:
+        labels[:40] = 0
+        payloads[:40, :5] += 3.0  # the trigger
+    directions = torch.eye(10)[labels] - 0.1
+    sizes = torch.rand(120, 1, generator=rng) + 0.2
+    return payloads, sizes * (directions + 0.05 * torch.randn(120, 10, generator=rng)), labels
+
+
+def under_skew(kind: str, planted: bool, topology: str = "u_shaped"):
+    detector = built(kind, {"threshold": {"kind": "calibrated", "fpr": 0.001}})
+    sensor = sensor_for(detector)
+    for number in range(1, 4):
+        for client in range(CLIENTS):
+            payloads, gradients, labels = skewed(client, number, planted)
+            sensor.observe(Packet(client, Leg.SMASHED, number, 0, (payloads,)))
+            if topology == "vanilla":
+                sensor.observe(Packet(client, Leg.LABELS, number, 0, (labels,)))
+            else:
+                sensor.observe(Packet(client, Leg.FEATURES_GRAD, number, 0, (gradients,)))
+        readings = sensor.take()
+        yield detector.judge(View(number, readings, 10)), readings
+
+
+@pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
+def test_within_classes_skew_does_not_hide_a_backdoor(topology):
+    """Where the cosine to the consensus sees nothing but the skew."""
+    *_, (verdicts, readings) = under_skew("within_class", planted=True, topology=topology)
+    assert flagged(verdicts) == set(BAD)
+    for verdicts, _ in under_skew("within_class", planted=False, topology=topology):
+        assert not flagged(verdicts)
+    *_, (verdicts, _) = under_skew("cosine_mad", planted=True)
+    worst = max(v.suspicion for c, v in verdicts.items() if c not in BAD)
+    assert any(verdicts[client].suspicion < worst for client in BAD)
+    assert inferred_labels(readings, 10)[0].shape == (120,)
+
+
+def test_labels_are_read_off_the_gradients():
+    (_, readings), *_ = under_skew("within_class", planted=False)
+    pairs = set()
+    for client, found in inferred_labels(readings, 10).items():
+        truth = skewed(client, 1, False)[2]
+        pairs |= set(zip(truth.tolist(), found.tolist(), strict=True))
+    assert len(pairs) == 10, "a cluster for each class, and a class for each cluster"
+
+
+def test_readings_elsewhere_are_the_same_when_merged():
+    detector = built("cosine_mad", {})
+    here, there, whole = (sensor_for(detector) for _ in range(3))
+    for client in range(CLIENTS):
+        packet = Packet(client, Leg.SMASHED, 1, 0, (vectors("", client, 1, True),))
+        (here if client % 2 else there).observe(packet)
+        whole.observe(packet)
+    here.merge(there.take())
+    ours, theirs = here.take().means("payload"), whole.take().means("payload")
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[client], theirs[client]) for client in ours)
+
+
+def test_single_samples_are_kept_in_little_room():
+    sensor = Sensor((), ("payload",), lambda p: p.tensors[0], 0, at_most=20)
+    values = torch.randn(16, 5000, generator=rng_for(0, "wide"))
+    for step in range(3):
+        sensor.observe(Packet(0, Leg.SMASHED, 1, step, (values,)))
+    kept = sensor.take().samples[0].stacked("payload")
+    assert kept.shape == (20, SKETCH)
+    true, sketched = torch.pdist(values), torch.pdist(kept[:16])
+    assert (sketched / true - 1).abs().max() < 0.3
+
+
+def test_mad_z_where_most_are_equal():
+    assert np.array_equal(mad_z(np.ones(5)), np.zeros(5))
+    z = mad_z(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0]))
+    assert np.array_equal(z[:5], np.zeros(5))
+    assert 3 < z[5] < np.inf
+
+
+@pytest.mark.parametrize("clients", [5, 10, 50])
+@pytest.mark.parametrize("side", ["both", "high"])
+def test_the_calibrated_cut_is_crossed_as_often_as_it_says(clients, side):
+    rng = np.random.default_rng(5)
+    z = mad_z(rng.standard_normal((40_000, clients)))
+    values = np.abs(z) if side == "both" else z
+    share = float((values > null_quantile(clients, side, 0.01)).mean())
+    assert 0.008 < share < 0.012
+
+
+def test_three_sigma_is_no_such_test_over_few_clients():
+    """Why there is a calibrated cut: honest clients cross it ten times as often as 0.3 %."""
+    z = mad_z(np.random.default_rng(5).standard_normal((40_000, 10)))
+    assert (np.abs(z) > 3).mean() > 0.025
+
+
+def test_the_truth_only_scores():
+    """Figures depend on who is malicious; verdicts do not."""
+    config = DETECTORS["cosine_mad"](threshold={"kind": "calibrated"})
+    sensor = sensor_for(config.build())
+    for client in range(CLIENTS):
+        sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (vectors("", client, 1, True),)))
+    readings: Readings = sensor.take()
+    right = Watch([config], BAD, 10).close(1, readings)
+    wrong = Watch([config], (0,), 10).close(1, readings)
+    clean = Watch([config], (), 10).close(1, readings)
+    assert right.clients == wrong.clients == clean.clients
+    assert right.flagged == wrong.flagged == clean.flagged
+    (row,) = right.detections
+    assert (row["auroc"], row["f1"], row["fpr"], row["caught"]) == (1.0, 1.0, 0.0, 2)
+    assert wrong.detections[0]["f1"] == 0.0
+    assert "auroc" not in clean.detections[0]
+    assert clean.detections[0]["fpr"] == pytest.approx(2 / CLIENTS)

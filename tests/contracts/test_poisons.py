@@ -1,0 +1,214 @@
+"""What every poison owes: it does what it says, to whom it says, and to nothing and nobody else."""
+
+from typing import Any
+
+import pytest
+import torch
+from builders import experiment, scenario
+from by_hand import Recorder
+
+from simsplit.data import Batch, Batcher, Samples
+from simsplit.packets import Leg, Packet
+from simsplit.poisons import POISONS, Poison, Scene
+from simsplit.poisons.base import BatchPoison
+from simsplit.seeds import rng_for
+
+COUNT, CLASSES = 200, 5
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+CASES: dict[str, list[dict[str, Any]]] = {
+    "badnets": [{}, {"source": (1, 2), "corner": "top_left", "margin": 1, "value": 0.0, "rate": 1}],
+    "blended": [{"target": 3}, {"strength": 1.0}],
+    "semantic": [{}, {"property": "green", "share": 0.3, "rate": 0.5}, {"property": "contrast"}],
+    "clean_label": [{}, {"weaken": 0.0, "target": 2, "rate": 0.5}],
+    "label_flip": [{}, {"target": 1, "source": (0,), "rate": 1}],
+    "tamper": [
+        {"how": how, "leg": leg}
+        for how in ("scale", "sign", "noise")
+        for leg in ("smashed", "features_grad")
+    ],
+    "replace": [{"how": how} for how in ("stale", "boost", "sign", "noise")],
+}
+EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
+OF_BATCHES = [(kind, options) for kind, options in EVERY if kind not in ("tamper", "replace")]
+
+
+def samples() -> Samples:
+    rng = rng_for(0, "samples")
+    inputs = torch.randint(256, (COUNT, 3, 8, 8), generator=rng, dtype=torch.uint8)
+    return Samples(inputs, torch.randint(CLASSES, (COUNT,), generator=rng))
+
+
+def built(kind: str, options: dict[str, Any], seed: int = 0) -> Poison:
+    scene = Scene(samples(), CLASSES, MEAN, STD, seed, "clients.malicious.poison.0")
+    return POISONS[kind](**options).build(scene)
+
+
+def batch() -> Batch:
+    return Batcher(samples(), mean=MEAN, std=STD).batch(torch.arange(COUNT))
+
+
+PART = torch.arange(0, COUNT, 2)
+
+
+def of_client(kind: str, options: dict[str, Any], seed: int = 0) -> BatchPoison:
+    made = built(kind, options, seed).client(1, PART)
+    assert isinstance(made, BatchPoison)
+    return made
+
+
+def test_every_registered_poison_has_cases():
+    assert CASES.keys() == POISONS.keys()
+
+
+@pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
+def test_it_changes_the_chosen_samples_alone(kind, options):
+    made, before = of_client(kind, options), batch()
+    after = made.on_batch(batch())
+    chosen = torch.zeros(COUNT, dtype=torch.bool)
+    chosen[made.chosen] = True
+    assert chosen.any()
+    assert not chosen[1::2].any(), "not the client's"
+    assert torch.equal(after.inputs[~chosen], before.inputs[~chosen])
+    assert torch.equal(after.labels[~chosen], before.labels[~chosen])
+    assert torch.equal(after.indices, before.indices)
+    changed = (after.inputs != before.inputs).flatten(1).any(1) | (after.labels != before.labels)
+    assert changed[chosen & (before.labels != made.relabelled(before.labels))].all()
+    source = options.get("source")
+    assert source is None or set(before.labels[chosen].tolist()) <= set(source)
+    low, high = (made.scene.scaled(value, before.inputs) for value in (0.0, 1.0))
+    assert (after.inputs >= low - 1e-5).all()
+    assert (after.inputs <= high + 1e-5).all()
+
+
+@pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
+def test_it_poisons_the_share_that_it_says(kind, options):
+    made = of_client(kind, options)
+    able = made.candidates(samples())[PART].sum().item()
+    assert len(made.chosen) == round(made.config.rate * able)
+
+
+@pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
+def test_the_same_samples_in_every_epoch_and_others_for_other_seeds(kind, options):
+    assert torch.equal(of_client(kind, options).chosen, of_client(kind, options).chosen)
+    one, other = (of_client(kind, options).on_batch(batch()).inputs for _ in range(2))
+    assert torch.equal(one, other)
+    if POISONS[kind](**options).rate < 1:
+        assert not torch.equal(of_client(kind, options).chosen, of_client(kind, options, 1).chosen)
+
+
+@pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
+def test_success_is_counted_where_there_is_something_to_gain(kind, options):
+    aim = built(kind, options).aim(samples())
+    assert aim is not None
+    assert len(aim.rows)
+    labels = samples().labels[aim.rows]
+    assert (labels != aim.wanted).all()
+    if kind == "label_flip":
+        assert torch.equal(aim.wanted, torch.full_like(labels, 1) if options else (labels + 1) % 5)
+    else:
+        assert (aim.wanted == options.get("target", 0)).all()
+    shown = aim.trigger(batch()).inputs
+    untouched = torch.equal(shown, batch().inputs)
+    assert untouched == (kind in ("semantic", "label_flip"))
+
+
+def test_the_patch_is_where_and_what_it_says():
+    shown = of_client("badnets", {"size": 2, "corner": "bottom_left", "margin": 1, "value": 1.0})
+    before, after = batch().inputs, shown.shown(batch().inputs)
+    where = torch.zeros(8, 8, dtype=torch.bool)
+    where[5:7, 1:3] = True
+    assert torch.equal(after[..., ~where], before[..., ~where])
+    pixels = after[..., where] * torch.tensor(STD).view(3, 1) + torch.tensor(MEAN).view(3, 1)
+    assert torch.allclose(pixels, torch.ones(3, 4))
+
+
+def test_semantic_takes_the_strongest():
+    made = built("semantic", {"share": 0.2})
+    bright = samples().inputs.float().mean((1, 2, 3))
+    picked = made.candidates(samples())
+    assert 0.15 * COUNT < picked.sum() <= 0.2 * COUNT
+    assert bright[picked].min() > bright[~picked].max()
+
+
+def packet(leg: Leg, values: torch.Tensor, names: tuple[str, ...] = ()) -> Packet:
+    tensors = (values, torch.arange(4)) if not names else (values, torch.full((3,), 2.0))
+    return Packet(1, leg, 1, 0, tensors, names)
+
+
+@pytest.mark.parametrize("options", CASES["tamper"], ids=str)
+def test_tampering_touches_one_leg(options):
+    made = built("tamper", {**options, "strength": 2.0}).client(1, PART)
+    values = torch.randn(4, 6, generator=rng_for(0, "values"))
+    for leg in (Leg.SMASHED, Leg.FEATURES_GRAD, Leg.LABELS, Leg.HANDOVER):
+        sent = made.on_packet(packet(leg, values))
+        if leg.value != options["leg"]:
+            assert sent.tensors[0] is values
+            continue
+        assert torch.equal(sent.tensors[1], torch.arange(4)), "whole numbers are left alone"
+        away = sent.tensors[0] - values
+        expected = {"scale": values, "sign": -3 * values}.get(options["how"])
+        assert expected is None or torch.allclose(away, expected)
+        assert 0.8 < away.std() / (2 * values.std()) < 1.3 or options["how"] != "noise"
+    again = made.on_packet(packet(Leg(options["leg"]), values)).tensors[0]
+    assert torch.equal(again, made.on_packet(packet(Leg(options["leg"]), values)).tensors[0])
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("stale", [1.0, 1.0]), ("boost", [5.0, -3.0]), ("sign", [-3.0, 5.0]), ("noise", None)],
+)
+def test_what_is_handed_on_instead(how, expected):
+    made = built("replace", {"how": how, "strength": 4.0}).client(1, PART)
+    names = ("head.weight", "head.running_var")
+    weights = torch.nn.Parameter(torch.ones(2))
+    made.on_receive(packet(Leg.HANDOVER, weights, names))
+    with torch.no_grad():
+        weights += torch.tensor([1.0, -1.0])
+    sent = made.on_packet(packet(Leg.HANDOVER, weights, names))
+    assert torch.equal(sent.tensors[1], torch.full((3,), 2.0)), "running variances stay positive"
+    assert torch.equal(weights.detach(), torch.tensor([2.0, 0.0])), "its own are left alone"
+    if expected is not None:
+        assert torch.equal(sent.tensors[0], torch.tensor(expected))
+    other = built("replace", {"how": how, "strength": 4.0}).client(1, PART)
+    other.load(made.state())
+    assert torch.equal(
+        other.on_packet(packet(Leg.HANDOVER, weights, names)).tensors[0], sent.tensors[0]
+    )
+
+
+ONE: dict[str, Any] = {"ids": [2]}
+LATE = {"schedule": {"kind": "per_client", "rounds": 1}, "clients": {"heads": "per_client"}}
+
+
+@pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
+def test_until_the_malicious_client_acts_a_run_is_the_clean_one(kind, options, tmp_path):
+    """Client by client, the last one malicious: what comes before it is bit for bit the same."""
+    options = {k: v for k, v in options.items() if k != "property"}
+    shared = {"clients": {"heads": "shared"}} if kind == "replace" else {}
+    runs = []
+    for malicious in (None, {**ONE, "poison": [{"kind": kind, **options}]}):
+        clients = {**LATE["clients"], **shared.get("clients", {}), "malicious": malicious}
+        given = scenario(
+            **{**LATE, "clients": clients, "schedule": {**LATE["schedule"], "rounds": 2}}
+        )
+        made, tap = experiment(given, tmp_path / str(malicious is None)), Recorder()
+        made.parts.wire.taps.append(tap)
+        made.run(resume=False)
+        runs.append([p for p in tap.packets if made.parts.wire.phase == "train"])
+    clean, attacked = runs
+    differing = [
+        (one.client, one.round, one.leg)
+        for one, other in zip(clean, attacked, strict=False)
+        if any(not torch.equal(a, b) for a, b in zip(one.tensors, other.tensors, strict=True))
+    ]
+    assert differing, "the poison changed nothing"
+    client, number, leg = differing[0]
+    if (
+        kind == "replace"
+    ):  # what it hands on, in the second round, is the first that is not as it was
+        assert (client, number, leg) == (2, 2, Leg.HANDOVER)
+    else:
+        assert (client, number) == (2, 1)
+        labels_alone = kind in ("label_flip", "semantic")
+        data = Leg.FEATURES_GRAD if labels_alone else Leg.SMASHED
+        assert leg == Leg(options.get("leg", data))
