@@ -39,6 +39,7 @@ class SafeSplitConfig(DetectorConfig):
     low: float = Field(default=0.25, gt=0, le=1)
     """The share of each layer's frequencies that counts as low."""
     threshold: FixedConfig = FixedConfig(above=1 + 1e-9)
+    """From which score on a turn is outside of the majority."""
     response: Response = "rollback"
     """rollback: go back to the newest benign trunk after a turn that is flagged. none: only say so.
     skip, downweight: as for other detectors."""

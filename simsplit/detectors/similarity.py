@@ -23,8 +23,11 @@ class FoolsGoldConfig(SignalDetectorConfig):
 
     kind: Literal["foolsgold"] = "foolsgold"
     signal: Signal = "features_grad"
+    """What counts as a client's update: the gradient that it returns, or another signal."""
     window: Literal["round", "running"] = "running"
+    """The mean update over all rounds so far, or each round's by itself."""
     threshold: Threshold = FixedConfig(above=0.5)
+    """From which score on a client is flagged."""
     confidence: float = Field(default=1.0, gt=0)
     """FoolsGold's kappa, the steepness of its logit."""
     side: ClassVar[Side] = "high"
@@ -60,8 +63,11 @@ class ContraConfig(SignalDetectorConfig):
 
     kind: Literal["contra"] = "contra"
     signal: Signal = "features_grad"
+    """What counts as a client's update: the gradient that it returns, or another signal."""
     window: Literal["round", "running"] = "running"
+    """The mean update over all rounds so far, or each round's by itself."""
     threshold: Threshold = FixedConfig(above=0.5)
+    """From which score on a client is flagged."""
     nearest: int = Field(default=3, ge=1)
     """How many of the others are near: k."""
     alike: float = Field(default=0.1, ge=0)

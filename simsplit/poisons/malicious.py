@@ -20,22 +20,24 @@ else:
     AnyPoison = Annotated[_all, Discriminator("kind")]
 
 FIELD = "clients.malicious"
+TENTH = 0.1
 
 
 class MaliciousConfig(Config):
     """Malicious clients: which, and what they do."""
 
     fraction: float | None = Field(default=None, ge=0, lt=1)
-    """Share of all clients, drawn by seed, at least one; 0: none, but the attack is scored."""
+    """Share of all clients, drawn by seed, at least one; 0: none, but the attack is scored; null:
+    a tenth, where no ids are given."""
     ids: tuple[ClientId, ...] | None = None
-    """These clients; instead of a fraction."""
+    """These clients; in place of a fraction."""
     poison: tuple[AnyPoison, ...] = Field(min_length=1)
     """What they do, in this order."""
 
     @model_validator(mode="after")
     def _one_way_to_say_who(self) -> Self:
-        if (self.fraction is None) == (self.ids is None):
-            raise ValueError("fraction: give either fraction or ids")
+        if self.fraction is not None and self.ids is not None:
+            raise ValueError("fraction: give either fraction or ids, not both")
         return self
 
     @property
@@ -48,13 +50,13 @@ class MaliciousConfig(Config):
         if self.ids is not None:
             self._refuse_wrong_ids(count, trusted)
             return sorted(self.ids)
-        assert self.fraction is not None, "one of the two is given"
-        wanted = max(1, round(self.fraction * count)) if self.fraction else 0
+        fraction = TENTH if self.fraction is None else self.fraction
+        wanted = max(1, round(fraction * count)) if fraction else 0
         others = [client for client in range(count) if client not in trusted]
         if wanted >= len(others) and wanted:
             among = f"{count} clients" + (f", {len(trusted)} of them trusted" if trusted else "")
             raise ScenarioError(
-                f"{FIELD}.fraction", f"{self.fraction:g} leaves no honest client among {among}"
+                f"{FIELD}.fraction", f"{fraction:g} leaves no honest client among {among}"
             )
         drawn = numpy_rng_for(seed, "malicious").permutation(len(others))[:wanted]
         return sorted(others[index] for index in drawn)

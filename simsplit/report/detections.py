@@ -39,10 +39,11 @@ def detected(run: Run) -> Table:
     return Table(f"malicious clients, and those flagged{number}", columns, rows)
 
 
-def detections_of(entries: Sequence[Entry]) -> Table:
+def detections_of(entries: Sequence[Entry]) -> Table | None:
     """A row per cell and detector, over seeds; false alarms beside those of the clean twin.
 
-    A run's clean twin is the one that differs in nothing but that nobody is malicious.
+    None where no detector looked. A run's clean twin differs from it in nothing but that nobody is
+    malicious.
     """
     entries = [entry for entry in entries if len(entry.run.detections)]
     clean = {_key(entry, seed=True): entry for entry in entries if not malicious_of(entry.run)}
@@ -50,11 +51,11 @@ def detections_of(entries: Sequence[Entry]) -> Table:
     for entry in entries:
         if malicious_of(entry.run):
             groups.setdefault(_key(entry, seed=False, malicious=True), []).append(entry)
-    rows = [
-        row
-        for group in (groups or {"": list(clean.values())}).values()
-        for row in _rows(group, clean)
-    ]
+    if not entries:
+        return None
+    if not groups:
+        groups = {"": list(clean.values())}
+    rows = [row for group in groups.values() for row in _rows(group, clean)]
     swept = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     columns = (*swept, *_COLUMNS)
     kept = [name for name in columns if any(row.get(name) for row in rows)]

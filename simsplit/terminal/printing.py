@@ -34,7 +34,7 @@ def print_comparison(
     for line in left_out:
         say(line)
     print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
-    if (found := detections_of(entries)).rows:
+    if (found := detections_of(entries)) is not None:
         print_table(found, form)
 
 

@@ -28,6 +28,7 @@ ADAM = {"kind": "adam", "lr": 2e-3}
 OWN = {"heads": "per_client"}
 PARALLEL = {"kind": "parallel", "rounds": 2}
 AWAY = {"auxiliary": 0.2}
+MALICIOUS = {"malicious": {"ids": [1], "poison": [{"kind": "badnets"}, {"kind": "tamper"}]}}
 CASES: dict[str, dict[str, Any]] = {
     "shared head, momentum": {},
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
@@ -95,6 +96,23 @@ CASES: dict[str, dict[str, Any]] = {
         "method": [{"kind": "warmup"}],
     },
     "augmented, validated": {"data": {"augment": ["crop"], "validation": 0.2}, "clients": OWN},
+    "malicious, watched": {
+        "clients": MALICIOUS,
+        "detectors": [{"kind": "cosine_mad", "response": "downweight"}, {"kind": "within_class"}],
+    },
+    "malicious, watched on hosts, splitfed_v1": {
+        "clients": MALICIOUS,
+        "aggregation": "splitfed_v1",
+        "detectors": [
+            {"kind": "cosine_mad", "signal": "features", "threshold": {"kind": "calibrated"}},
+            {"kind": "within_class", "response": "skip"},
+        ],
+    },
+    "malicious hand-over, turns undone": {
+        "clients": {"malicious": {"ids": [2], "poison": [{"kind": "replace"}]}},
+        "schedule": {"kind": "per_client", "rounds": 2},
+        "detectors": [{"kind": "safesplit"}],
+    },
     "evaluated in part": {"clients": OWN, "evaluate": {"clients": 2, "batch_size": 16}},
 }
 

@@ -324,6 +324,8 @@ def fitting(below):
     """What else a scenario must say for one of its parts to be possible."""
     if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
         return {"clients": {"heads": "per_client"}, "network": {}}
+    if below.__name__ == "SafeSplitConfig":
+        return {"schedule": {"kind": "per_client"}}
     return {"schedule": {"kind": "parallel"}} if below.__name__ == "Fused" else {}
 
 
@@ -334,7 +336,8 @@ def starting(config):
         needed["metric"] = "test_loss"  # the default figure needs validation data
     for name, field in config.model_fields.items():
         if field.is_required() and name != "kind":
-            needed[name] = "nowhere"
+            listed = is_list(field.annotation)  # of poisons
+            needed[name] = [{"kind": "badnets"}] if listed else "nowhere"
         elif name == "kind":
             needed[name] = get_args(field.annotation)[0]
     return needed
