@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine")
-_TITLES = {"auroc": "AUROC", "tpr_at_1pct_fpr": "TPR at 1%", "f1": "F1"}
+_TITLES = {"auroc": "AUROC", "tpr_at_1pct_fpr": "TPR 1%", "f1": "F1"}
 
 
 def detected(run: Run) -> Table:
@@ -58,14 +58,16 @@ def detections_of(entries: Sequence[Entry]) -> Table | None:
     rows = [row for group in groups.values() for row in _rows(group, clean)]
     swept = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     columns = (*swept, *_COLUMNS)
-    kept = [name for name in columns if any(row.get(name) for row in rows)]
+    idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}
+    kept = [name for name in columns if any(row.get(name) for row in rows) and name not in idle]
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     align = "".join("l" if name in swept or name == "detector" else "r" for name in kept)
-    return Table("malicious clients, and those flagged at the end", tuple(kept), cells, align)
+    title = "malicious clients, and those flagged at the end (false alarms: in all rounds)"
+    return Table(title, tuple(kept), cells, align)
 
 
 _COLUMNS = (
-    "attack success",
+    "attack",
     "detector",
     "malicious",
     "flagged",
@@ -110,7 +112,7 @@ def _rows(group: Sequence[Entry], clean: dict[str, Entry]) -> list[dict[str, str
     for name in map(str, first.run.detections["detector"].unique()):
         ends = [_last(entry.run, name) for entry in group if _knows(entry.run, name)]
         row = {**settings, "detector": name}
-        row["attack success"] = _percent(success)
+        row["attack"] = _percent(success)
         row["malicious"] = " | ".join(listed(malicious_of(entry.run)) for entry in group)
         row["flagged"] = " | ".join(listed(flagged_of(entry.run, name)) for entry in group)
         for figure, title in _TITLES.items():

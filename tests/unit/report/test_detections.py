@@ -61,7 +61,7 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
     assert rows[0]["malicious"] == " | ".join(bad)
     clean = [e.run.clients["cosine_payload_flagged"].mean() * 100 for e in runs[:2]]
     assert rows[0]["clean run's"] == f"{sum(clean) / 2:.1f}%"
-    assert rows[0]["attack success"].endswith("%")
+    assert rows[0]["attack"].endswith("%")
 
 
 def test_a_sweep_without_clean_runs_or_without_attacks(runs: list[Entry]) -> None:
