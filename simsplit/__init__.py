@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from simsplit.experiment import run
     from simsplit.methods.base import CodecConfig, Method, MethodConfig
     from simsplit.results import Run
-    from simsplit.scenario import Scenario, load_scenario
+    from simsplit.scenario import Scenario, load_scenario, load_sweep
+    from simsplit.sweep import run_sweep
 
 __version__ = "0.1.0"
 
@@ -28,7 +29,9 @@ _HOMES = {
     "ScenarioError": "simsplit.errors",
     "SimsplitError": "simsplit.errors",
     "load_scenario": "simsplit.scenario",
+    "load_sweep": "simsplit.scenario",
     "run": "simsplit.experiment",
+    "run_sweep": "simsplit.sweep",
 }
 
 __all__ = [
@@ -43,7 +46,9 @@ __all__ = [
     "ScenarioError",
     "SimsplitError",
     "load_scenario",
+    "load_sweep",
     "run",
+    "run_sweep",
 ]
 
 

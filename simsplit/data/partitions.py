@@ -12,6 +12,7 @@ exponential one) and exp overflows at 710 clients; pathological leaves classes w
 shards the remainder of the division, so that samples would be lost.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
@@ -207,7 +208,10 @@ def _drawn_by_flower(
 ) -> list[np.ndarray]:
     """Flower's own draw, with its minimum off: it would retry ten times and then raise."""
     import datasets
-    from flwr_datasets.partitioner import DirichletPartitioner
+
+    with warnings.catch_warnings():  # in a notebook, of a progress bar that nobody asked for
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from flwr_datasets.partitioner import DirichletPartitioner
 
     partitioner = DirichletPartitioner(
         num_partitions=num_clients,

@@ -134,6 +134,8 @@ class Detector(ABC):
         self._looks = 0
         self._sums: dict[ClientId, float] = {}
         self._flagged: set[ClientId] = set()
+        self.floor = 0.0
+        """The least standard deviation of honest clients' scores."""
 
     @abstractmethod
     def scores(self, view: View) -> Scores:
@@ -147,7 +149,7 @@ class Detector(ABC):
         clients, values = list(scores), np.array(list(scores.values()))
         judged = [index for index, c in enumerate(clients) if c not in self.config.trusted]
         z = np.zeros_like(values)
-        z[judged] = mad_z(values[judged])
+        z[judged] = mad_z(values[judged], self.floor)
         if isinstance(self.config.threshold, FixedConfig):
             suspicious = suspicion(values, self.config.side)
         else:
@@ -167,7 +169,7 @@ class Detector(ABC):
             return z
         for client, value in zip(clients, z, strict=True):
             self._sums[client] = self._sums.get(client, 0.0) + float(value)
-        return mad_z(np.array([self._sums[client] for client in clients]))
+        return mad_z(np.array([self._sums[client] for client in clients]), self.floor)
 
     def state(self) -> dict[str, Tensor]:
         """What it remembers from round to round."""

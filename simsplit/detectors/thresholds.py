@@ -89,16 +89,18 @@ THRESHOLDS: dict[str, type[Config]] = {
 }
 
 
-def mad_z(scores: np.ndarray) -> np.ndarray:
+def mad_z(scores: np.ndarray, floor: float = 0.0) -> np.ndarray:
     """How many robust standard deviations each score is from their median.
 
     Where more than half are equal there is no deviation to measure by: the mean one then stands in
-    for it, and where all are equal nobody is away from anybody.
+    for it, and where all are equal nobody is away from anybody. `floor` is the least that counts as
+    a standard deviation.
     """
     away = scores - np.median(scores, axis=-1, keepdims=True)
     size = _MAD * np.median(np.abs(away), axis=-1, keepdims=True)
     mean = 1.2533 * np.abs(away).mean(axis=-1, keepdims=True)  # a normal's, likewise
     size = np.where(size > 1e-12 * np.abs(scores).max(initial=1e-300), size, mean)
+    size = np.maximum(size, floor)
     z: np.ndarray = np.divide(away, size, out=np.zeros_like(away), where=size > 0)
     return z
 

@@ -39,6 +39,9 @@ class WithinClassConfig(DetectorConfig):
     """How many classes to look for; null: as many as the task has."""
     fewest: int = Field(default=4, ge=2)
     """A client with fewer samples in a class is not judged by it."""
+    floor: float = Field(default=0.2, ge=0)
+    """The least standard deviation of honest clients' scores to reckon with: where they happen to
+    be closer to each other than that, a small difference is no reason to flag one."""
     threshold: Threshold = CalibratedConfig()
     """From which score on a client is flagged."""
     side: ClassVar[Side] = "high"
@@ -64,6 +67,7 @@ class WithinClass(Detector):
     def __init__(self, config: WithinClassConfig) -> None:
         super().__init__(config)
         self.options = config
+        self.floor = config.floor
         self._held: dict[ClientId, tuple[float, int]] = {}
 
     def scores(self, view: View) -> Scores:

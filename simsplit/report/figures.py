@@ -1,0 +1,181 @@
+"""Figures of runs: small functions that draw into axes, for notebooks and for whoever writes a
+paper.
+
+Each takes runs (`Run.load`, or what `run` gave back) and optionally the axes to draw into, and
+gives the axes back. matplotlib is imported when the first one is drawn.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simsplit.report.detections import flagged_of, malicious_of
+from simsplit.results import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HONEST, MALICIOUS = "0.6", "crimson"
+_LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
+
+
+def accuracy(
+    runs: Mapping[str, Run],
+    x: str = "round",
+    figure: str = "test_accuracy",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """A figure of the `rounds` table over rounds, bytes (`bytes_total`) or simulated seconds."""
+    ax = _axes(ax)
+    for name, run in runs.items():
+        known = run.rounds.dropna(subset=[figure])
+        ax.plot(known[x], known[figure], marker=".", label=name)
+    ax.set(xlabel=x.replace("_", " "), ylabel=figure.replace("_", " "))
+    if x.startswith("bytes"):
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value / 2**20:,.0f} MiB")
+    ax.legend()
+    return ax
+
+
+def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
+    """What each run sent while training, stacked by leg, in MiB."""
+    ax = _axes(ax)
+    bottom = np.zeros(len(runs))
+    for leg in _LEGS:
+        sent = np.array([run.summary["bytes"].get(leg, 0) / 2**20 for run in runs.values()])
+        if sent.any():
+            ax.bar(list(runs), sent, bottom=bottom, label=leg)
+        bottom += sent
+    ax.set(ylabel="MiB sent")
+    ax.legend()
+    return ax
+
+
+def signal(run: Run, detector: str, *, z: bool = True, ax: "Axes | None" = None) -> "Axes":
+    """A detector's score, or its robust z, of every client over rounds; malicious ones in red."""
+    ax = _axes(ax)
+    column = f"{detector}_z" if z else detector
+    bad = malicious_of(run)
+    for client, table in run.clients.groupby("client"):
+        known = table.dropna(subset=[column])
+        is_bad = client in bad
+        colour, front = (MALICIOUS, 3) if is_bad else (HONEST, 2)
+        label = f"client {client}, malicious" if is_bad else None
+        ax.plot(known["round"], known[column], color=colour, zorder=front, marker=".", label=label)
+    if z:
+        for cut in (-3, 3):
+            ax.axhline(cut, color="black", linewidth=0.8, linestyle=":")
+        _spread_out(ax)
+    ax.set(xlabel="round", ylabel=f"{detector}, z" if z else detector)
+    if bad:
+        ax.legend()
+    return ax
+
+
+def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
+    """Attack success (solid) beside test accuracy (dashed) over rounds."""
+    ax = _axes(ax)
+    for name, run in runs.items():
+        known = run.rounds.dropna(subset=["attack_success"])
+        (line,) = ax.plot(known["round"], known["attack_success"], marker=".", label=name)
+        ax.plot(known["round"], known["test_accuracy"], color=line.get_color(), linestyle="--")
+    ax.set(xlabel="round", ylabel="attack success (dashed: accuracy)", ylim=(-0.02, 1.02))
+    ax.legend()
+    return ax
+
+
+def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
+    """Each detector's ROC over the clients of all runs, by how far they are from the others at the
+    last round.
+    """
+    from sklearn.metrics import auc, roc_curve
+
+    ax = _axes(ax)
+    for detector in detectors:
+        bad, away = _pooled(runs, detector)
+        fpr, tpr, _ = roc_curve(bad, away)
+        ax.step(fpr, tpr, where="post", label=f"{detector} ({auc(fpr, tpr):.2f})")
+    ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="honest clients flagged", ylabel="malicious clients caught")
+    ax.legend()
+    return ax
+
+
+def caught(runs: Mapping[str, Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
+    """Which detector catches what: F1 at the end, a row per run; a clean run shows its alarms."""
+    ax = _axes(ax)
+    values = np.array([[_f1(run, name) for name in detectors] for run in runs.values()])
+    ax.imshow(values, cmap="RdYlGn", vmin=0, vmax=1, aspect="auto")
+    ax.set_xticks(range(len(detectors)), detectors, rotation=20, ha="right")
+    ax.set_yticks(range(len(runs)), list(runs))
+    for row, run in enumerate(runs.values()):
+        for column, name in enumerate(detectors):
+            alarms = len(set(flagged_of(run, name)) - set(malicious_of(run)))
+            told = f"{values[row, column]:.2f}" if malicious_of(run) else f"{alarms} flagged"
+            dark = abs(values[row, column] - 0.5) > 0.35
+            colour = "white" if dark else "black"
+            ax.text(column, row, told, ha="center", va="center", color=colour)
+    return ax
+
+
+def against(
+    runs: Mapping[float, Run],
+    detectors: Sequence[str],
+    ax: "Axes | None" = None,
+    xlabel: str = "",
+) -> "Axes":
+    """How far malicious clients and the worst honest one are from the others, over a setting."""
+    ax = _axes(ax)
+    settings = sorted(runs)
+    for detector in detectors:
+        bad, honest = zip(*(_extremes(runs[value], detector) for value in settings), strict=True)
+        (line,) = ax.plot(settings, bad, marker="o", label=f"{detector}, malicious")
+        ax.plot(settings, honest, marker="x", linestyle=":", color=line.get_color())
+    ax.set(xlabel=xlabel, ylabel="|z| (dotted: the worst honest client)")
+    _spread_out(ax)
+    ax.legend()
+    return ax
+
+
+def _spread_out(ax: "Axes") -> None:
+    """Linear up to five sigma and logarithmic beyond, in plain numbers."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    ax.set_yscale("symlog", linthresh=5)
+    ax.yaxis.set_major_locator(FixedLocator([-100, -30, -10, -5, -3, 0, 3, 5, 10, 30, 100]))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter("{x:g}")
+
+
+def _axes(ax: "Axes | None") -> "Axes":
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(6, 4))[1]
+
+
+def _last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of the last round in which a detector judged: who is malicious, and how far each is away."""
+    known = run.clients.dropna(subset=[f"{detector}_z"])
+    last = known[known["round"] == known["round"].max()]
+    return last["malicious"].to_numpy(), last[f"{detector}_z"].abs().to_numpy()
+
+
+def _pooled(runs: Sequence[Run], detector: str) -> tuple[np.ndarray, np.ndarray]:
+    bad, away = zip(*(_last(run, detector) for run in runs), strict=True)
+    return np.concatenate(bad), np.concatenate(away)
+
+
+def _extremes(run: Run, detector: str) -> tuple[float, float]:
+    bad, away = _last(run, detector)
+    return (float(away[bad == 1].min()) if bad.any() else np.nan), float(away[bad == 0].max())
+
+
+def _f1(run: Run, detector: str) -> float:
+    """Of a clean run: 1 where nobody is flagged."""
+    bad, flagged = set(malicious_of(run)), set(flagged_of(run, detector))
+    if not bad:
+        return 1 - len(flagged) / run.clients["client"].nunique()
+    return 2 * len(bad & flagged) / (len(bad) + len(flagged))

@@ -1,0 +1,87 @@
+"""Figures show what the tables say."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from builders import finished, scenario
+
+from simsplit.report import figures
+from simsplit.results import Run
+
+mpl.use("agg")
+SIGN = {"kind": "tamper", "how": "sign", "strength": 1.0}
+DETECTORS = ["cosine_payload", "krum_payload"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    path: Path = tmp_path_factory.mktemp("figures")
+    made = {}
+    for name, fraction in (("attacked", 0.2), ("clean", 0.0)):
+        malicious = {"fraction": fraction, "poison": [SIGN, {"kind": "badnets"}]}
+        given = scenario(
+            clients={"count": 5, "malicious": malicious},
+            detectors=[{"kind": "cosine_mad"}, {"kind": "krum"}],
+        )
+        finished(given, path / name)
+        made[name] = Run.load(path / name)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def test_a_signal_has_a_line_a_client_and_the_malicious_one_is_red(runs: dict[str, Run]):
+    run = runs["attacked"]
+    lines = {line.get_color(): line for line in figures.signal(run, "cosine_payload").lines}
+    table = run.clients
+    bad = table[table["malicious"] == 1]
+    red = lines[figures.MALICIOUS]
+    assert np.allclose(red.get_ydata(), bad["cosine_payload_z"])
+    assert len(figures.signal(run, "cosine_payload", z=False).lines) == 5
+    reds = [line.get_color() for line in figures.signal(runs["clean"], "cosine_payload").lines]
+    assert figures.MALICIOUS not in reds
+
+
+def test_roc_says_how_well_each_ranks(runs: dict[str, Run]):
+    ax = figures.roc([runs["attacked"]], DETECTORS)
+    told = [text.get_text() for text in ax.get_legend().get_texts()]
+    auroc = runs["attacked"].detections.set_index(["round", "detector"])["auroc"]
+    assert told == [f"{name} ({auroc[2, name]:.2f})" for name in DETECTORS]
+
+
+def test_caught_says_f1_and_false_alarms(runs: dict[str, Run]):
+    ax = figures.caught(runs, DETECTORS)
+    f1 = runs["attacked"].detections.set_index(["round", "detector"])["f1"]
+    flagged = runs["clean"].detections.set_index(["round", "detector"])["flagged"]
+    expected = [f"{f1[2, name]:.2f}" for name in DETECTORS]
+    expected += [f"{flagged[2, name]} flagged" for name in DETECTORS]
+    assert [text.get_text() for text in ax.texts] == expected
+
+
+def test_bytes_add_up(runs: dict[str, Run]):
+    ax = figures.bytes_by_leg(runs)
+    tops = max(patch.get_y() + patch.get_height() for patch in ax.patches)
+    assert tops == pytest.approx(runs["attacked"].summary["bytes"]["total"] / 2**20)
+
+
+def test_curves_are_the_tables(runs: dict[str, Run]):
+    lines = figures.accuracy(runs, x="bytes_total").lines
+    assert np.allclose(lines[0].get_ydata(), runs["attacked"].rounds["test_accuracy"])
+    solid, dashed, *_ = figures.attack(runs).lines
+    assert np.allclose(solid.get_ydata(), runs["attacked"].rounds["attack_success"])
+    assert np.allclose(dashed.get_ydata(), runs["attacked"].rounds["test_accuracy"])
+
+
+def test_over_a_setting(runs: dict[str, Run]):
+    bad, honest = figures.against({1.0: runs["attacked"]}, DETECTORS[:1], xlabel="alpha").lines
+    last = runs["attacked"].clients.query("round == 2")
+    away = last["cosine_payload_z"].abs()
+    assert bad.get_ydata() == pytest.approx(away[last["malicious"] == 1].min())
+    assert honest.get_ydata() == pytest.approx(away[last["malicious"] == 0].max())
