@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from PIL import Image
 
 from simsplit.experiment import Experiment
 from simsplit.progress import Silent
 from simsplit.scenario import Scenario, load_scenario, load_sweep, parse
-from simsplit.scenario.files import merge
+from simsplit.scenario.files import merge, read
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -31,7 +30,7 @@ def scenario(**changes: Any) -> Scenario:
 
 def shipped(path: Path) -> list[Scenario]:
     """What a scenario file stands for: one scenario, or a sweep's cells."""
-    if "sweep" in yaml.safe_load(path.read_text(encoding="utf-8")):
+    if "sweep" in read(path, {}):
         return [cell.scenario for cell in load_sweep(path).cells]
     return [load_scenario(path)]
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from simsplit.bench.overhead import overhead
 from simsplit.bench.scale import scale
+from simsplit.bench.watching import watching
 from simsplit.errors import ScenarioError, near
 from simsplit.report.tables import Table
 
 Bench = Callable[[str, bool, Callable[[str], None]], Iterator[tuple[Table, dict[str, object]]]]
 
-BENCHES: Mapping[str, Bench] = {"overhead": overhead, "scale": scale}
+BENCHES: Mapping[str, Bench] = {"overhead": overhead, "scale": scale, "detectors": watching}
 
 
 def benches(

@@ -60,4 +60,8 @@ class Rounds:
         lineup = Lineup(self.number, PHASE, 1.0, self.steps)
         started = time.perf_counter()
         self.parts.course.run(lineup, lambda done, total: None)
+        self.after()
         return time.perf_counter() - started
+
+    def after(self) -> None:
+        """What a side does at the end of each of its rounds."""

@@ -149,6 +149,34 @@ class Shards(Dealing):
             )
 
 
+class MainLabel(Dealing):
+    """Every client has as many samples, most of them of one class (as SafeSplit deals them)."""
+
+    kind: Literal["main_label"] = "main_label"
+    rate: float = Field(default=0.8, ge=0, le=1)
+    """The share of a client's samples that is of its main class, where there are enough of it; the
+    rest is drawn alike from what is left."""
+
+    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        del seed  # rows come shuffled
+        sizes = np.full(num_clients, len(labels) // num_clients)
+        sizes[: len(labels) % num_clients] += 1
+        classes = np.unique(labels)
+        parts: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * num_clients
+        left = np.ones(len(labels), dtype=bool)
+        for number, label in enumerate(classes):
+            mains = np.arange(number, num_clients, len(classes))
+            rows = np.flatnonzero(labels == label)
+            most = len(rows) // max(1, len(mains))
+            for place, client in enumerate(mains):
+                taken = min(round(self.rate * sizes[client]), most)
+                parts[client] = rows[place * most : place * most + taken]
+                left[parts[client]] = False
+        bounds = np.cumsum(sizes - [len(part) for part in parts])[:-1]
+        rests = np.split(np.flatnonzero(left), bounds)
+        return [np.concatenate(pair) for pair in zip(parts, rests, strict=True)]
+
+
 class Linear(Dealing):
     """Samples are drawn alike, but client i gets i + 1 times as many as client 0."""
 
@@ -169,7 +197,8 @@ class Exponential(Dealing):
 
 
 Partition = Annotated[
-    Iid | Dirichlet | Pathological | Shards | Linear | Exponential, Field(discriminator="kind")
+    Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential,
+    Field(discriminator="kind"),
 ]
 
 PARTITIONS: dict[str, type[Dealing]] = {
@@ -177,6 +206,7 @@ PARTITIONS: dict[str, type[Dealing]] = {
     "dirichlet": Dirichlet,
     "pathological": Pathological,
     "shards": Shards,
+    "main_label": MainLabel,
     "linear": Linear,
     "exponential": Exponential,
 }
@@ -207,10 +237,9 @@ def _drawn_by_flower(
     labels: np.ndarray, num_clients: int, alpha: float, seed: int
 ) -> list[np.ndarray]:
     """Flower's own draw, with its minimum off: it would retry ten times and then raise."""
-    import datasets
-
     with warnings.catch_warnings():  # in a notebook, of a progress bar that nobody asked for
         warnings.filterwarnings("ignore", message="IProgress not found")
+        import datasets
         from flwr_datasets.partitioner import DirichletPartitioner
 
     partitioner = DirichletPartitioner(

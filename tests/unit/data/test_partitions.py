@@ -10,6 +10,7 @@ from simsplit.data.partitions import (
     Exponential,
     Iid,
     Linear,
+    MainLabel,
     Partition,
     Pathological,
     Shards,
@@ -194,6 +195,26 @@ def test_shards_hold_few_classes_and_lose_no_remainder():
     assert ((counts > 0).sum(axis=1) <= 4).all()
     assert (counts > 0).sum(axis=1).mean() < 4
     assert set(sizes(parts)) <= {142, 143, 144}
+
+
+@pytest.mark.parametrize(("clients", "rate"), [(10, 0.8), (5, 0.5), (20, 0.8), (10, 1.0)])
+def test_main_labels_have_their_rate(clients, rate):
+    labels = balanced(6000)
+    parts = MainLabel(rate=rate).deal(labels, clients, seed=0)
+    counts = histograms(parts, labels)
+    assert set(sizes(parts)) == {6000 // clients}
+    mains = counts[np.arange(clients), np.arange(clients) % 10] / counts.sum(1)
+    # and whatever of it is among the rest, which is drawn alike
+    assert (mains >= rate).all()
+    assert mains.mean() < rate + 1.5 * (1 - rate) / 10 + 0.02
+    assert (counts[np.arange(clients), (np.arange(clients) + 1) % 10] < rate * 6000 / clients).all()
+
+
+def test_main_labels_of_which_there_are_too_few_give_what_there_is():
+    labels = np.array([0] * 20 + [1] * 380)
+    counts = histograms(MainLabel(rate=0.9).deal(labels, 4, seed=0), labels)
+    assert counts.sum(1).tolist() == [100] * 4
+    assert counts[[0, 2], 0].tolist() == [10, 10]
 
 
 @pytest.mark.parametrize(
