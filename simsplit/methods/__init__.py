@@ -9,10 +9,17 @@ from simsplit.methods.base import (
     Site,
     Step,
 )
+from simsplit.methods.bottlenet import BottlenetConfig
+from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
+from simsplit.methods.noise import NoiseConfig
+from simsplit.methods.nopeek import NopeekConfig
+from simsplit.methods.quantise import QuantiseConfig
 from simsplit.methods.raw import RawConfig
+from simsplit.methods.shredder import ShredderConfig
+from simsplit.methods.topk import RandTopkConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
 
 METHODS: dict[str, type[MethodConfig]] = {
@@ -21,6 +28,14 @@ METHODS: dict[str, type[MethodConfig]] = {
     "wcc": WccConfig,
     "learned1x1": Learned1x1Config,
     "cast": CastConfig,
+    "bottlenet": BottlenetConfig,
+    "topk": TopkConfig,
+    "randtopk": RandTopkConfig,
+    "c3sl": C3slConfig,
+    "quantise": QuantiseConfig,
+    "noise": NoiseConfig,
+    "nopeek": NopeekConfig,
+    "shredder": ShredderConfig,
 }
 
 __all__ = [

@@ -104,6 +104,8 @@ class Method:
     """Learned parts on this side, stepped by this side's optimizer."""
     num_side: int = 0
     """How many tensors `pack` adds beside the payload (scales, indices)."""
+    num_side_back: int | None = None
+    """The same of gradients on their way back, where these are others."""
 
     def announce(self) -> tuple[Tensor, ...]:
         """Server: what every client is told before training (counted as BROADCAST)."""

@@ -22,6 +22,7 @@ from simsplit.packets import Leg
 from simsplit.seeds import seed_for
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
+_BACK = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
 
 
 class Stack:
@@ -99,10 +100,10 @@ class Stack:
         beside: list[Tensor] = []
         for method in self._chain(leg):
             x, *side = method.pack(x, step)
-            if len(side) != method.num_side:
+            if len(side) != (declared := _num_side(method, leg)):
                 name = type(method).__name__
                 raise ProtocolError(
-                    f"{name}.pack gave {len(side)} side tensors; num_side is {method.num_side}"
+                    f"{name}.pack gave {len(side)} side tensors; num_side is {declared}"
                 )
             beside += side
         return tuple(_dense(tensor) for tensor in (x, *beside))
@@ -111,14 +112,14 @@ class Stack:
         """The inverse of `pack`, last method first."""
         x, *beside = tensors
         for method in reversed(self._chain(leg)):
-            start = len(beside) - method.num_side
+            start = len(beside) - _num_side(method, leg)
             x = method.unpack((x, *beside[start:]), step)
             del beside[start:]
         return x
 
     def messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         """Cut a packet's tensors into its messages (one, unless `outgoing` made several)."""
-        width = 1 + sum(method.num_side for method in self._chain(leg))
+        width = 1 + sum(_num_side(method, leg) for method in self._chain(leg))
         return [tensors[start : start + width] for start in range(0, len(tensors), width)]
 
     def plan(self, rounds: int) -> list[Phase]:
@@ -127,6 +128,12 @@ class Stack:
 
     def _chain(self, leg: Leg) -> tuple[Method, ...]:
         return self.features if leg in _FEATURE_LEGS else self.smashed
+
+
+def _num_side(method: Method, leg: Leg) -> int:
+    """How many tensors the method adds to a payload on this leg."""
+    back = method.num_side_back if leg in _BACK else None
+    return method.num_side if back is None else back
 
 
 def _dense(tensor: Tensor) -> Tensor:

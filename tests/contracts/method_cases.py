@@ -27,10 +27,14 @@ class Case:
     features: tuple[int, ...] = FEATURES
     nbytes: tuple[int, int] = RAW
     """Of a batch, one way, on the smashed and on the feature leg."""
+    back: tuple[int, int] | None = None
+    """The same of its gradients, where these are other."""
     num_messages: int = 1
     """Of a gradient."""
     rows: Callable[[int], int] = lambda n: n
     """How many rows cross for a batch of n."""
+    superposed: bool = False
+    """Whether rows are several samples, and as many samples come out as went in."""
     seeded: bool = False
     """Whether the seed that the sides are built from moves what crosses."""
     noisy: bool = False
@@ -65,6 +69,31 @@ def cast(to: str, nbytes: tuple[int, int], error: float, **fields) -> Case:
     return Case((of("cast", to=to, **fields),), nbytes=nbytes, error=error, noisy=to == "int8")
 
 
+def sparse(kind: str, forth: tuple[int, int], back: tuple[int, int], **fields) -> Case:
+    config = of(kind, **fields)
+    noisy = kind == "randtopk" and config.ratio > 1
+    return Case((config,), nbytes=forth, back=back, noisy=noisy, error=1)
+
+
+def superposed(ratio: int) -> Case:
+    rows = -(-BATCH // ratio)
+    return Case(
+        (of("c3sl", ratio=ratio),),
+        (128,),
+        nbytes=(rows * 128 * 4 + 4, RAW[1]),
+        back=(rows * 128 * 4, RAW[1]),
+        rows=lambda n: -(-n // ratio),
+        superposed=True,
+        seeded=True,
+    )
+
+
+def quantised(bits: int, nbytes: tuple[int, int], **fields) -> Case:
+    noisy = fields.get("rounding") != "nearest"
+    error = 2 / (2**bits - 1)  # a level, of a range of at most twice the largest
+    return Case((of("quantise", bits=bits, **fields),), nbytes=nbytes, noisy=noisy, error=error)
+
+
 CASES: dict[str, list[Case]] = {
     "raw": [Case((of("raw"),)), Case(())],
     "lightsplit": [
@@ -90,6 +119,47 @@ CASES: dict[str, list[Case]] = {
         cast("int8", (6 * 128 + 6 * 4, RAW[1]), 1 / 127),
         cast("int8", (6 * 128 + 6 * 4, 6 * 32 + 6 * 4), 1 / 127, legs=BOTH),
         cast("fp16", (RAW[0], 6 * 32 * 2), 2**-11, legs=("features",)),
+    ],
+    "bottlenet": [
+        Case((of("bottlenet"),), (1, 4, 4), nbytes=(6 * 16 * 4, RAW[1]), seeded=True),
+        Case((of("bottlenet", ratio=2),), (4, 4, 4), nbytes=(6 * 64 * 4, RAW[1]), seeded=True),
+    ],
+    "topk": [
+        # int(128 / 8 * 32 / 39) = 13 values, and 13 indices of 7 bits in 12 bytes
+        sparse("topk", (6 * (13 * 4 + 12), RAW[1]), (6 * 13 * 4, RAW[1])),
+        sparse("topk", (6 * (16 * 4 + 14), RAW[1]), (6 * 16 * 4, RAW[1]), match="values"),
+        # 32 of 128 and 8 of 32: indices of 7 and of 5 bits
+        sparse(
+            "topk",
+            (6 * (32 * 4 + 28), 6 * (8 * 4 + 5)),
+            (6 * 32 * 4, 6 * 8 * 4),
+            ratio=4,
+            match="values",
+            legs=BOTH,
+        ),
+    ],
+    "randtopk": [
+        sparse("randtopk", (6 * (13 * 4 + 12), RAW[1]), (6 * 13 * 4, RAW[1])),
+        sparse("randtopk", (6 * (128 * 4 + 112), RAW[1]), RAW, ratio=1, match="values"),
+    ],
+    "c3sl": [superposed(1), superposed(2), superposed(3)],
+    "quantise": [
+        # codes, two fp32 a sample, three int32
+        quantised(8, (6 * (128 + 8) + 12, RAW[1])),
+        quantised(3, (6 * (48 + 8) + 12, RAW[1])),
+        quantised(1, (6 * (16 + 8) + 12, RAW[1])),
+        quantised(12, (6 * (192 + 8) + 12, 6 * (48 + 8) + 4), legs=BOTH),
+        quantised(4, (6 * (64 + 8) + 12, RAW[1]), rounding="nearest"),
+    ],
+    "noise": [
+        Case((of("noise"),), noisy=True),
+        Case((of("noise", distribution="laplace", unit="batch_std"),), noisy=True),
+        Case((of("noise", sigma=0),)),
+    ],
+    "nopeek": [Case((of("nopeek"),)), Case((of("nopeek", alpha=0),))],
+    "shredder": [
+        Case((of("shredder"),), noisy=True, seeded=True),
+        Case((of("shredder", tensors=1, weight=0),), seeded=True),
     ],
     "wcc": [
         Case((of("wcc"),)),
@@ -130,6 +200,25 @@ COMPOSITIONS = [
     ),
     Case((of("learned1x1", ratio=2), of("lightsplit")), (8,), nbytes=(192, RAW[1]), seeded=True),
     Case((of("blur"), of("blur"), of("penalty")), num_messages=4, noisy=True),
+    # 4 of 16 projected values: codes of 4 bits, a range, indices of 4 bits, a shape
+    Case(
+        (of("lightsplit"), of("topk", ratio=4, match="values"), of("quantise", bits=4)),
+        (16,),
+        nbytes=(6 * (2 + 8 + 2) + 4, RAW[1]),
+        back=(6 * (2 + 8) + 4, RAW[1]),
+        seeded=True,
+        noisy=True,
+        error=1,
+    ),
+    Case(
+        (of("c3sl", ratio=3), of("lightsplit")),
+        (16,),
+        nbytes=(2 * 16 * 4 + 4, RAW[1]),
+        back=(2 * 16 * 4, RAW[1]),
+        rows=lambda n: -(-n // 3),
+        superposed=True,
+        seeded=True,
+    ),
     # int8 values of the 8 that are kept, their places in int32, a scale
     Case(
         (of("lightsplit"), of("top_half"), of("cast", to="int8")),

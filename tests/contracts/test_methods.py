@@ -53,7 +53,8 @@ def test_every_registered_method_has_cases():
 
 
 def test_the_probes_and_methods_exercise_every_hook():
-    hooks = {name for name, hook in vars(Method).items() if callable(hook)} | {"num_side"}
+    hooks = {name for name, hook in vars(Method).items() if callable(hook)}
+    hooks |= {"num_side", "num_side_back"}
     built = [pair(case.configs).client.smashed for case in EVERY_CASE]
     classes = {type(method) for methods in built for method in methods}
     assert set(PROBES.values()) <= classes
@@ -66,8 +67,9 @@ def test_shapes_on_every_leg(case):
     rows = case.rows(BATCH)
     assert sent_shapes(case.configs, (CUT, FEATURES)) == (case.smashed, case.features)
     assert seen.sent.shape == seen.arrived.shape == (rows, *case.smashed)
-    assert seen.lifted.shape == (rows, *CUT)
-    assert seen.returned.shape == (rows, *case.features)
+    restored = BATCH if case.superposed else rows
+    assert seen.lifted.shape == (restored, *CUT)
+    assert seen.returned.shape == (restored, *case.features)
     assert seen.decoded.shape[1:] == FEATURES
     assert len(seen.replies) == case.num_messages
     assert all(reply.shape == seen.sent.shape for reply in seen.replies)
@@ -81,9 +83,8 @@ def test_bytes_are_the_values_own(case, layout):
     for index, (forward, back) in enumerate(zip(FORWARD, BACK, strict=True)):
         for leg, messages in ((forward, 1), (back, case.num_messages)):
             tensors = seen.packed[leg]
-            assert sum(t.element_size() * t.numel() for t in tensors) == (
-                messages * case.nbytes[index]
-            )
+            nbytes = case.nbytes if leg is forward or case.back is None else case.back
+            assert sum(t.element_size() * t.numel() for t in tensors) == messages * nbytes[index]
             assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors)
             assert not any(t.requires_grad for t in tensors)
 

@@ -1,0 +1,68 @@
+"""BottleNet++ (Shao and Zhang, ICC Workshops 2020): a trained codec around the cut.
+
+The client narrows C channels to C / ratio by a 3x3 convolution, batch normalisation and a sigmoid;
+the server widens them by a 3x3 convolution, batch normalisation and ReLU. Without the paper's noisy
+channel, and at full resolution.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.errors import ScenarioError
+from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step
+from simsplit.models.layers import BatchNorm2d
+from simsplit.seeds import isolated
+
+
+class BottlenetConfig(MethodConfig):
+    """A convolutional codec, trained with the task."""
+
+    kind: Literal["bottlenet"] = "bottlenet"
+    ratio: float = Field(default=8, ge=1)
+    """Channels are divided by this, rounded down, at least one kept."""
+
+    def sent_shape(self, shape: Shape, where: str) -> Shape:
+        """Fewer channels, the same positions."""
+        if len(shape) != 3:
+            raise ScenarioError(
+                where, f"bottlenet convolves, so it needs channels x height x width, got {shape}"
+            )
+        return (max(1, int(shape[0] / self.ratio)), *shape[1:])
+
+    def build(self, site: Site) -> Method:
+        """The encoder on the client, the decoder on the server."""
+        wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
+        with isolated(site.seed, "bottlenet"):
+            return (
+                Bottlenet(_layers(wide, narrow, nn.Sigmoid()), None)
+                if site.sends
+                else (Bottlenet(None, _layers(narrow, wide, nn.ReLU())))
+            )
+
+
+def _layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm2d(outputs), activation
+    )
+
+
+class Bottlenet(Method):
+    """One side's layers."""
+
+    def __init__(self, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
+        self.encoder, self.decoder = encoder, decoder
+        self.module = encoder or decoder
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """C channels to fewer, between 0 and 1."""
+        assert self.encoder is not None, "the server has none"
+        out: Tensor = self.encoder(z)
+        return out
+
+    def lift(self, z: Tensor, step: Step) -> Tensor:
+        """Back to C channels."""
+        assert self.decoder is not None, "the client has none"
+        out: Tensor = self.decoder(z)
+        return out

@@ -1,0 +1,54 @@
+"""Noise on what is sent: the plainest of defences, and the yardstick for all others.
+
+Drawn anew for every step, in evaluation too. Gradients pass straight through.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.methods.base import Method, MethodConfig, Site, Step
+
+
+class NoiseConfig(MethodConfig):
+    """Adds random noise to every value that is sent."""
+
+    kind: Literal["noise"] = "noise"
+    sigma: float = Field(default=0.1, ge=0)
+    """Standard deviation of the noise."""
+    distribution: Literal["gaussian", "laplace"] = "gaussian"
+    """How it is drawn."""
+    unit: Literal["value", "batch_std"] = "value"
+    """What `sigma` counts in: values, or standard deviations of the batch that is sent."""
+
+    def build(self, site: Site) -> Method:
+        """Noise on the client, nothing on the server."""
+        return Noise(self)
+
+
+class Noise(Method):
+    """Adds."""
+
+    def __init__(self, config: NoiseConfig) -> None:
+        self.sigma, self.config = config.sigma, config
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """z and noise."""
+        drawn = self._drawn(z, step.rng("noise")).to(z)
+        spread = z.detach().std(correction=0) if self.config.unit == "batch_std" else 1.0
+        return z + self.sigma * spread * drawn
+
+    def _drawn(self, z: Tensor, rng: torch.Generator) -> Tensor:
+        if self.config.distribution == "gaussian":
+            return torch.randn(z.shape, generator=rng)
+        drawn: Tensor = laplace(z.shape, rng) * 0.5**0.5  # of unit variance
+        return drawn
+
+
+def laplace(shape: torch.Size, rng: torch.Generator | None = None) -> Tensor:
+    """A draw of scale 1."""
+    uniform = torch.rand(shape, generator=rng) - 0.5
+    drawn: Tensor = -uniform.sign() * torch.log1p(-2 * uniform.abs() + 1e-7)
+    return drawn

@@ -1,0 +1,66 @@
+"""Uniform quantisation: each sample's values on 2**bits evenly spaced levels over its own range.
+
+A wire format, as `cast` is, and on gradients too. Values are rounded up with the probability of
+their fraction, so the expectation is the value itself, or to the nearest. A packet carries the
+codes packed to the bit, two fp32 for each sample's range, and the payload's shape, since packed
+codes no longer show it.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.methods.base import CodecConfig, Method, Site, Step
+from simsplit.methods.bits import pack_bits, unpack_bits
+
+
+class QuantiseConfig(CodecConfig):
+    """Fewer bits a value, on evenly spaced levels."""
+
+    kind: Literal["quantise"] = "quantise"
+    bits: int = Field(default=8, ge=1, le=16)
+    """Bits a value."""
+    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    """Whether rounding is right on average, or right to half a level."""
+
+    def build(self, site: Site) -> Method:
+        """The same on both sides."""
+        return Quantise(self)
+
+
+class Quantise(Method):
+    """Codes, ranges, shape."""
+
+    num_side = 2
+
+    def __init__(self, config: QuantiseConfig) -> None:
+        self.bits = config.bits
+        self.stochastic = config.rounding == "stochastic"
+
+    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        """(uint8 codes, fp32 lowest and step, int32 shape)."""
+        x_BD = x.float().flatten(1)
+        low_B1, high_B1 = x_BD.amin(1, keepdim=True), x_BD.amax(1, keepdim=True)
+        top = 2**self.bits - 1
+        # halves first: a range over all of float's would overflow
+        step_B1 = ((high_B1 / 2 - low_B1 / 2) / top * 2).clamp_min(torch.finfo(torch.float32).tiny)
+        codes_BD = (x_BD - low_B1) / step_B1
+        if self.stochastic:
+            step.memo["quantise"] = step.memo.get("quantise", -1) + 1  # payload and gradient differ
+            rng = step.rng("quantise", step.memo["quantise"])
+            codes_BD += torch.rand(x_BD.shape, generator=rng).to(x.device)
+        else:
+            codes_BD += 0.5
+        codes_BD = codes_BD.floor_().clamp_(0, top)
+        shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
+        return pack_bits(codes_BD, self.bits), torch.cat([low_B1, step_B1], 1), shape
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        """Codes times step, above the lowest."""
+        packed, range_B2, told = tensors
+        shape = told.tolist()
+        codes_BD = unpack_bits(packed, self.bits, math.prod(shape)).float()
+        return (range_B2[:, :1] + codes_BD * range_B2[:, 1:]).view(-1, *shape)

@@ -1,0 +1,69 @@
+"""After Shredder (Mireshghallah et al., ASPLOS 2020): noise that has learned where it does no harm.
+
+A bank of noise tensors, one of which, at random, is added to every sample. They start from a
+Laplace draw and learn with the task, while a term rewards their mean magnitude until their power,
+over the signal's, reaches `privacy`. Unlike the paper's, which come after training and leave the
+network as it is, they learn along with the head.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step
+from simsplit.methods.noise import laplace
+from simsplit.seeds import isolated
+
+
+class ShredderConfig(MethodConfig):
+    """Adds one of several learned noise tensors to every sample."""
+
+    kind: Literal["shredder"] = "shredder"
+    tensors: int = Field(default=20, ge=1)
+    """How many to learn."""
+    scale: float = Field(default=1.0, gt=0)
+    """Of the Laplace distribution that they start from."""
+    weight: float = Field(default=0.01, ge=0)
+    """What their mean magnitude counts in the client's loss."""
+    privacy: float = Field(default=2.0, gt=0)
+    """Noise power over signal power, from which on more is not rewarded."""
+
+    def build(self, site: Site) -> Method:
+        """The noise on the client, nothing on the server."""
+        return Shredder(self, site) if site.side == "client" else Method()
+
+
+class Bank(nn.Module):
+    """The noise tensors."""
+
+    def __init__(self, tensors: int, shape: Shape, scale: float) -> None:
+        super().__init__()
+        self.noise = nn.Parameter(scale * laplace(torch.Size((tensors, *shape))))
+
+
+class Shredder(Method):
+    """The client's."""
+
+    def __init__(self, config: ShredderConfig, site: Site) -> None:
+        self.config = config
+        with isolated(site.seed, "shredder"):
+            self.bank = Bank(config.tensors, site.shape, config.scale)
+        self.module = self.bank
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """z and, for every sample, one of the tensors."""
+        which = torch.randint(self.config.tensors, (len(z),), generator=step.rng("shredder"))
+        if step.training and self.config.weight > 0:
+            step.memo[self] = z.detach().square().mean()
+        return z + self.bank.noise[which.to(z.device)]
+
+    def loss(self, step: Step) -> Tensor | None:
+        """Less for more noise, as long as there is too little."""
+        if self not in step.memo:
+            return None
+        noise, power = self.bank.noise, step.memo.pop(self)
+        wanting = noise.detach().square().mean() < self.config.privacy * power
+        term: Tensor = -self.config.weight * noise.abs().mean() * wanting
+        return term

@@ -1,0 +1,113 @@
+"""Send only the k values of largest magnitude and where they stand; or at random some others.
+
+RandTopk (Zheng et al., IJCAI 2023) draws the k kept ones without replacement, a probability mass of
+1 - alpha spread over the k largest and alpha over all others, so that in training no value is
+silent for ever; an evaluation keeps the k largest. Gradients cross for the kept values alone,
+without indices: who sent them knows where they stood.
+
+An index takes ceil(log2 d) bits on the wire, so at equal bytes k is less than d / ratio (at d =
+4096 a value costs 1.375 as much); `match: values` counts values as some papers do.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.errors import ScenarioError
+from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step
+from simsplit.methods.bits import pack_bits, unpack_bits, width_of
+
+
+class _SparseConfig(CodecConfig):
+    ratio: float = Field(default=8, ge=1)
+    """How many times less is sent."""
+    match: Literal["bits", "values"] = "bits"
+    """Whether `ratio` is of bits, indices included, or of values, indices forgotten."""
+
+    def kept(self, d: int) -> int:
+        """k for d values."""
+        share = 32 / (32 + width_of(d)) if self.match == "bits" else 1.0
+        return int(d / self.ratio * share)
+
+    def sent_shape(self, shape: Shape, where: str) -> Shape:
+        """Unchanged: what is not sent arrives as zeros."""
+        d = int(torch.Size(shape).numel())
+        if not self.kept(d):
+            raise ScenarioError(f"{where}.ratio", f"leaves none of {d} values, got {self.ratio:g}")
+        return shape
+
+
+class TopkConfig(_SparseConfig):
+    """Send each sample's values of largest magnitude, and their indices."""
+
+    kind: Literal["topk"] = "topk"
+
+    def build(self, site: Site) -> Method:
+        """The same on both sides."""
+        return Topk(site, self.kept(site.size), 0.0)
+
+
+class RandTopkConfig(_SparseConfig):
+    """Topk that in training now and then keeps others than the largest."""
+
+    kind: Literal["randtopk"] = "randtopk"
+    alpha: float = Field(default=0.2, ge=0, lt=1)
+    """How much of the probability falls on values that are not among the largest."""
+
+    def build(self, site: Site) -> Method:
+        """The same on both sides."""
+        return Topk(site, self.kept(site.size), self.alpha)
+
+
+class Topk(Method):
+    """One side: the sender masks and gathers, the receiver scatters; back, the other way round."""
+
+    num_side = 1
+    num_side_back = 0
+
+    def __init__(self, site: Site, k: int, alpha: float) -> None:
+        self.sends, self.shape = site.sends, site.shape
+        self.d, self.k, self.alpha = site.size, k, alpha
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Zeros in place of what will not be sent, so that no gradient comes back for it."""
+        kept_BK = self._chosen(z.detach().flatten(1), step)
+        mask = torch.zeros_like(z.flatten(1)).scatter_(1, kept_BK, 1.0)
+        step.memo[self] = kept_BK
+        return z * mask.view_as(z)
+
+    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        """Values and indices; of gradients the values alone."""
+        kept_BK = step.memo[self]
+        values_BK = x.flatten(1).gather(1, kept_BK)
+        if not self.sends:
+            return (values_BK,)
+        if not step.training:
+            del step.memo[self]
+        return values_BK, pack_bits(kept_BK, width_of(self.d))
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        """Values where they stood, zeros elsewhere."""
+        values_BK = tensors[0]
+        if self.sends:
+            kept_BK = step.memo[self]
+        else:
+            kept_BK = unpack_bits(tensors[1], width_of(self.d), self.k)
+            if step.training:
+                step.memo[self] = kept_BK
+        dense_BD = values_BK.new_zeros(len(values_BK), self.d)
+        return dense_BD.scatter_(1, kept_BK, values_BK).view(-1, *self.shape)
+
+    def _chosen(self, z_BD: Tensor, step: Step) -> Tensor:
+        largest_BK = z_BD.abs().topk(self.k, dim=1).indices
+        if not (self.alpha and step.training and self.k < self.d):
+            return largest_BK
+        # the k highest of log-weights with Gumbel noise are a draw without replacement
+        noise_BD = torch.rand(z_BD.shape, generator=step.rng("randtopk")).clamp_min_(1e-30)
+        key_BD = -torch.log(-torch.log(noise_BD)).to(z_BD.device)
+        odds = (1 - self.alpha) / self.alpha * (self.d - self.k) / self.k
+        bonus = torch.tensor(odds).log().to(key_BD)
+        key_BD.scatter_add_(1, largest_BK, bonus.expand_as(largest_BK))
+        return key_BD.topk(self.k, dim=1).indices

@@ -1,0 +1,204 @@
+"""The codecs and noises that papers compare with, against their definitions written as loops."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from simsplit.methods import METHODS, Method, Site, Step
+from simsplit.methods.bits import pack_bits, unpack_bits, width_of
+from simsplit.methods.nopeek import distance_correlation
+from simsplit.packets import Leg
+
+CPU = torch.device("cpu")
+
+
+def built(kind: str, shape: tuple[int, ...], side: str = "client", **fields) -> Method:
+    site = Site(side, Leg.SMASHED, shape, 4, CPU)
+    config = METHODS[kind](**fields)
+    config.sent_shape(shape, "method.0")
+    return config.build(site)
+
+
+def both(kind: str, shape: tuple[int, ...], **fields) -> tuple[Method, Method]:
+    client, server = (built(kind, shape, side, **fields) for side in ("client", "server"))
+    client.hear(server.announce())
+    return client, server
+
+
+def step(*, training: bool = True, number: int = 0) -> Step:
+    return Step(0, 0, number, 0, training)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("bits", range(1, 17))
+def test_bits_come_back_in_as_few_bytes_as_hold_them(bits):
+    numbers = torch.from_numpy(np.random.default_rng(bits).integers(0, 2**bits, (5, 7)))
+    packed = pack_bits(numbers, bits)
+    assert packed.shape == (5, -(-7 * bits // 8))
+    assert torch.equal(unpack_bits(packed, bits, 7), numbers)
+
+
+@pytest.mark.parametrize(("values", "bits"), [(1, 1), (2, 1), (3, 2), (4096, 12), (4097, 13)])
+def test_an_index_takes_the_logarithm(values, bits):
+    assert width_of(values) == bits
+
+
+def sent_bytes(method: Method, z: Tensor) -> int:
+    here = step()
+    return sum(tensor.nbytes for tensor in method.pack(method.encode(z, here), here))
+
+
+@pytest.mark.parametrize(("match", "expected"), [("values", 512 * 5.5), ("bits", 372 * 5.5)])
+def test_topk_pays_for_its_indices(match, expected):
+    """At 4096 values one costs 1.375 times as much, so an eighth of the bits is fewer of them."""
+    topk = built("topk", (4096,), ratio=8, match=match)
+    assert sent_bytes(topk, normal(1, 4096)) == expected
+    if match == "bits":
+        assert expected <= 4096 * 4 / 8 < expected + 5.5
+
+
+@pytest.mark.parametrize("kind", ["topk", "randtopk"])
+def test_the_largest_are_kept_in_evaluation(kind):
+    client, server = both(kind, (8,), ratio=4, match="values")
+    z = torch.tensor([[0.1, -5.0, 0.2, 3.0, 0.0, 1.0, -1.0, 2.0]])
+    there, here = step(training=False), step(training=False)
+    arrived = server.unpack(client.pack(client.encode(z, here), here), there)
+    assert arrived.tolist() == [[0.0, -5.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0]]
+
+
+def test_no_gradient_comes_back_for_what_was_not_sent():
+    topk = built("topk", (8,), ratio=4, match="values")
+    z = normal(3, 8).requires_grad_()
+    topk.encode(z, step()).sum().backward()
+    assert z.grad.count_nonzero(1).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("k", "d"), [(1, 10), (3, 12)])
+def test_randtopk_draws_as_numpy_does(k, d):
+    alpha, rows = 0.3, 4000
+    z = torch.arange(d).float().expand(rows, d)
+    method = built("randtopk", (d,), ratio=d / k, match="values", alpha=alpha)
+    kept = method.encode(z + 1, step()).count_nonzero(0).numpy() / rows
+    odds = np.array([alpha / (d - k)] * (d - k) + [(1 - alpha) / k] * k)
+    rng = np.random.default_rng(0)
+    drawn = np.zeros(d)
+    for _ in range(rows):
+        drawn[rng.choice(d, k, replace=False, p=odds)] += 1 / rows
+    assert np.abs(kept - drawn).max() < 0.04
+    assert kept[0] > 0.01  # even the smallest gets its turn
+
+
+def test_c3sl_is_circular_convolution_and_correlation():
+    d, ratio = 6, 2
+    client, server = both("c3sl", (d,), ratio=ratio)
+    keys = torch.fft.irfft(client.keys_RF, n=d)
+    torch.testing.assert_close(keys.norm(dim=1), torch.ones(ratio))
+    z = normal(5, d)  # the last of three groups has one sample
+    sent = client.encode(z, here := step())
+    for group in range(3):
+        members = range(2 * group, min(2 * group + 2, 5))
+        expected = sum(convolved(z[m], keys[m % ratio], 1) for m in members)
+        torch.testing.assert_close(sent[group], expected)
+    arrived = server.unpack(client.pack(sent, here), there := step())
+    lifted = server.lift(arrived, there)
+    assert lifted.shape == (5, d)
+    for row in range(5):
+        expected = convolved(sent[row // ratio], keys[row % ratio], -1)
+        torch.testing.assert_close(lifted[row], expected)
+
+
+def convolved(x: Tensor, key: Tensor, sign: int) -> Tensor:
+    """Circular convolution, or with sign -1 correlation, index by index."""
+    d = len(x)
+    if sign == 1:
+        rows = [sum(x[j] * key[(i - j) % d] for j in range(d)) for i in range(d)]
+    else:
+        rows = [sum(x[j] * key[(j - i) % d] for j in range(d)) for i in range(d)]
+    return torch.stack(rows)
+
+
+def test_quantisation_is_right_on_average_and_to_half_a_level():
+    z = normal(1, 50)
+    method = built("quantise", (50,), bits=3)
+    draws = [method.unpack(method.pack(z, here), here) for here in map(numbered, range(2000))]
+    level = (z.max() - z.min()) / 7
+    assert (torch.stack(draws).mean(0) - z).abs().max() < level / 10
+    nearest = built("quantise", (50,), bits=3, rounding="nearest")
+    back = nearest.unpack(nearest.pack(z, step()), step())
+    assert (back - z).abs().max() <= level / 2 * (1 + 1e-5)
+    assert len(back.unique()) <= 8
+
+
+def numbered(number: int) -> Step:
+    return step(number=number)
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "laplace"])
+@pytest.mark.parametrize("training", [True, False])
+def test_noise_has_the_spread_that_it_is_asked_for(distribution, training):
+    z = torch.zeros(100, 1000)
+    noise = built("noise", (1000,), sigma=0.3, distribution=distribution)
+    drawn = noise.encode(z, step(training=training))
+    assert drawn.std() == pytest.approx(0.3, rel=0.02)
+    fourth = (drawn / 0.3).pow(4).mean().item()  # 3 of a normal, 6 of a Laplace distribution
+    assert fourth == pytest.approx({"gaussian": 3, "laplace": 6}[distribution], rel=0.1)
+
+
+def test_noise_in_standard_deviations_of_the_batch():
+    z = 7 * normal(100, 1000)
+    noise = built("noise", (1000,), sigma=0.5, unit="batch_std")
+    assert (noise.encode(z, step()) - z).std() == pytest.approx(3.5, rel=0.02)
+
+
+def test_distance_correlation_is_the_textbooks():
+    x, z = normal(9, 4).double(), normal(9, 3, seed=1).double()
+    z[:, 0] += x[:, 0]
+    n = len(x)
+
+    def centred(v: Tensor) -> np.ndarray:
+        a = np.array([[float((v[i] - v[j]).norm()) for j in range(n)] for i in range(n)])
+        return a - a.mean(0) - a.mean(1)[:, None] + a.mean()
+
+    a, b = centred(x), centred(z)
+    expected = ((a * b).mean() / ((a * a).mean() * (b * b).mean()) ** 0.5) ** 0.5
+    assert float(distance_correlation(x, z)) == pytest.approx(expected, rel=1e-4)
+    assert float(distance_correlation(x, 3 * x)) == pytest.approx(1, rel=1e-4)
+
+
+def test_nopeek_lowers_the_correlation_and_not_without_weight():
+    from simsplit.data.batches import Batch
+
+    x = normal(32, 6)
+    for alpha, falls in ((0.8, True), (0.0, False)):
+        method = built("nopeek", (6,), alpha=alpha)
+        weights = torch.eye(6).requires_grad_()
+        for number in range(60):
+            here = numbered(number)
+            batch = method.transform(Batch(x, torch.zeros(32), torch.arange(32)), here)
+            method.encode(torch.tanh(batch.inputs @ weights), here)
+            if (term := method.loss(here)) is not None:
+                (grad,) = torch.autograd.grad(term, weights)
+                weights.data -= 0.3 * grad
+        after = float(distance_correlation(x, torch.tanh(x @ weights.detach())))
+        assert (after < 0.9) == falls
+
+
+def test_shredders_reward_ends_at_the_privacy_asked_for():
+    z = torch.ones(4, 5)
+    for privacy, rewarded in ((1e6, True), (1e-6, False)):
+        method = built("shredder", (5,), tensors=3, weight=1.0, privacy=privacy)
+        here = step()
+        method.encode(z, here)
+        expected = -method.bank.noise.abs().mean() if rewarded else torch.tensor(0.0)
+        assert method.loss(here).item() == pytest.approx(expected.item())
+
+
+def test_a_bottleneck_needs_positions():
+    from simsplit.errors import ScenarioError
+
+    with pytest.raises(ScenarioError, match="bottlenet convolves"):
+        built("bottlenet", (32,))
