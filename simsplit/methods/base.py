@@ -18,7 +18,7 @@ index list): they act on detached tensors, so gradients pass them straight throu
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -157,6 +157,9 @@ class Method:
 
 class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
+
+    superposes: ClassVar[bool] = False
+    """Whether a row on the smashed legs is more than one sample's."""
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:

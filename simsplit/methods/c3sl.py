@@ -6,7 +6,7 @@ Both by FFT. Keys stand for a seed, which is broadcast. A last group may be smal
 samples there are crosses beside the payload, in four bytes.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -24,6 +24,7 @@ class C3slConfig(MethodConfig):
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)
     """Samples in one."""
+    superposes: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """As wide as a sample, but fewer."""

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
+from simsplit.methods import MethodConfig
 from simsplit.poisons.malicious import FIELD, MaliciousConfig
 from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
 
 _U_SHAPED = ("features", "features_grad")
 """Signals that a vanilla cut does not have."""
+_SMASHED = frozenset({"payload", "smashed_grad"})
 
 
 def refuse_idle_poisons(
@@ -34,7 +36,11 @@ def refuse_idle_poisons(
 
 
 def refuse_blind(
-    detectors: Sequence[DetectorConfig], topology: str, schedule: str, count: int
+    detectors: Sequence[DetectorConfig],
+    topology: str,
+    schedule: str,
+    count: int,
+    methods: Sequence[MethodConfig] = (),
 ) -> None:
     """ScenarioError for detectors that would see nothing, or could not be told apart."""
     titles: set[str] = set()
@@ -45,10 +51,8 @@ def refuse_blind(
                 f"{field}.name", f"a second '{detector.title}'; give each a name of its own"
             )
         titles.add(detector.title)
-        for signal in (*detector.signals, *detector.sketched[:1]):
-            if topology == "vanilla" and signal in _U_SHAPED:
-                allowed = _no_such_leg("payload, smashed_grad")
-                raise ScenarioError(f"{field}.signal", f"got {signal}; {allowed}")
+        if (wrong := _unseen(detector, topology, methods)) is not None:
+            raise ScenarioError(f"{field}.signal", wrong)
         if detector.by_turns and schedule != "per_client":
             raise ScenarioError(
                 field, f"judges whole turns of clients: needs schedule per_client, got {schedule}"
@@ -58,6 +62,22 @@ def refuse_blind(
                 raise ScenarioError(
                     f"{field}.root", f"must be clients between 0 and {count - 1}, got {client}"
                 )
+
+
+def _unseen(detector: DetectorConfig, topology: str, methods: Sequence[MethodConfig]) -> str | None:
+    """What is wrong with the signals that a detector reads."""
+    compared = detector.sketched[:1]
+    for signal in (*detector.signals, *compared):
+        if topology == "vanilla" and signal in _U_SHAPED:
+            return f"got {signal}; {_no_such_leg('payload, smashed_grad')}"
+    for method in methods:
+        if method.superposes and set(compared) & _SMASHED:
+            return f"got {compared[0]}, but {_kind(method)} sends no single samples; use features"
+    return None
+
+
+def _kind(method: MethodConfig) -> str:
+    return str(method.model_dump()["kind"])
 
 
 def _no_such_leg(allowed: str) -> str:

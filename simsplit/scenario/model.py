@@ -154,7 +154,13 @@ class Scenario(Config):
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
         refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)
-        refuse_blind(self.detectors, self.topology, self.schedule.kind, self.clients.count)
+        refuse_blind(
+            self.detectors,
+            self.topology,
+            self.schedule.kind,
+            self.clients.count,
+            self.method,
+        )
         self.malicious  # noqa: B018 - raises where there is no such choice
         self._refuse_missing_network()
         for side in ("client", "server"):

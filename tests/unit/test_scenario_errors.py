@@ -255,6 +255,10 @@ def test_several_problems_are_a_line_each():
             "method.1.legs: got features, but a vanilla cut has no feature legs; allowed: smashed",
         ),
         (
+            {"method": [{"kind": "c3sl"}], "detectors": [{"kind": "within_class"}]},
+            "detectors.0.signal: got payload, but c3sl sends no single samples; use features",
+        ),
+        (
             {"evaluate": {"on": ["validation"]}},
             'evaluate.on: got ["validation"]; validation needs data.',
         ),
