@@ -25,6 +25,10 @@ Shape = tuple[int, ...]
 Owner = Literal["head", "trunk", "tail"]
 
 
+Start = Literal["torch", "kaiming", "glorot"]
+"""As torch's layers do by themselves; convolutions as in torchvision's ResNets; as in Keras."""
+
+
 class Segments(NamedTuple):
     """A network cut in three; joined in this order they are the whole network."""
 
@@ -36,8 +40,8 @@ class Segments(NamedTuple):
 class SplitConfig(Config):
     """Base of the models: says how the segments are laid out, and gets fresh ones from that."""
 
-    kaiming: ClassVar[bool] = False
-    """Whether convolutions start as torchvision's ResNets do; otherwise as torch's default."""
+    start: ClassVar[Start] = "torch"
+    """How weights start."""
 
     @abstractmethod
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
@@ -63,7 +67,7 @@ class SplitConfig(Config):
         trunk = _layout(self, input_shape, num_classes).trunk
         return SplitModel(
             head=self.build_head(input_shape, num_classes, seed, scope),
-            trunk=fresh(trunk, "trunk", seed, kaiming=self.kaiming),
+            trunk=fresh(trunk, "trunk", seed, start=self.start),
             tail=self.build_tail(input_shape, num_classes, seed, scope),
             cut_shape=cut_shape,
             feature_shape=feature_shape,
@@ -78,7 +82,7 @@ class SplitConfig(Config):
     ) -> nn.Module:
         """The head that `build` would give, at the cost of the head alone."""
         head = _layout(self, input_shape, num_classes).head
-        return fresh(head, "head", seed, scope, kaiming=self.kaiming)
+        return fresh(head, "head", seed, scope, start=self.start)
 
     def build_tail(
         self,
@@ -89,7 +93,7 @@ class SplitConfig(Config):
     ) -> nn.Module:
         """The tail that `build` would give, at the cost of the tail alone."""
         tail = _layout(self, input_shape, num_classes).tail
-        return fresh(tail, "tail", seed, scope, kaiming=self.kaiming)
+        return fresh(tail, "tail", seed, scope, start=self.start)
 
 
 def shapes(config: SplitConfig, input_shape: InputShape, num_classes: int) -> tuple[Shape, Shape]:
@@ -104,21 +108,25 @@ def fresh(
     seed: int,
     scope: tuple[Scope, ...] = (),
     *,
-    kaiming: bool = False,
+    start: Start = "torch",
 ) -> nn.Module:
     """A copy of `layout` on the CPU with weights from the stream ("model", owner, *scope)."""
     segment = copy.deepcopy(layout).to_empty(device="cpu")
     with isolated(seed, "model", owner, *scope):
         for module in segment.modules():
-            _reset(module, kaiming=kaiming)
+            _reset(module, start)
     return segment
 
 
-def _reset(module: nn.Module, *, kaiming: bool) -> None:
+def _reset(module: nn.Module, start: Start) -> None:
     """Initialise what `module` itself owns, its children excepted."""
-    if kaiming and isinstance(module, nn.Conv2d):
+    if start == "kaiming" and isinstance(module, nn.Conv2d):
         assert module.bias is None, "a kaiming convolution's bias would stay unset memory"
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    elif start == "glorot" and isinstance(module, nn.Conv2d | nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
     elif any(True for _ in module.parameters(recurse=False)):
         reset = getattr(module, "reset_parameters", None)
         assert reset is not None, f"{type(module).__name__} cannot be initialised"

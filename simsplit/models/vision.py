@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig
+from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig, Start
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Cut = Literal["l1h", "l2h"]
 class ResNet18(SplitConfig):
     """torchvision's ResNet-18; its segments keep torchvision's names for their weights."""
 
-    kaiming: ClassVar[bool] = True
+    start: ClassVar[Start] = "kaiming"
 
     kind: Literal["resnet18"] = "resnet18"
     cut: Cut = "l2h"
@@ -42,7 +42,7 @@ class ResNet18(SplitConfig):
         smallest = stem_stride * 4 + 1  # so that there is still something for layer4 to halve
         if min(input_shape[1:]) < smallest:
             takes = f"{self.kind} with the {self.stem} stem takes {smallest}x{smallest} or larger"
-            raise _misfit(takes, input_shape, f"{smallest} or more")
+            raise misfit(takes, input_shape, f"{smallest} or more")
         height, width = (-(-side // stem_stride) for side in input_shape[1:])
         return (64, height, width), (512,)
 
@@ -85,7 +85,7 @@ class SimpleCNN(SplitConfig):
         size_fits = input_shape[1:] in ((28, 28), (32, 32))
         if not size_fits or input_shape[0] not in (1, 3):
             takes = f"{self.kind} takes 28x28 or 32x32 in 1 or 3 channels"
-            raise _misfit(takes, input_shape, "" if size_fits else "28 or 32")
+            raise misfit(takes, input_shape, "" if size_fits else "28 or 32")
         side = (input_shape[1] - 4) // 2
         return (20, side, side), (512,)
 
@@ -124,7 +124,7 @@ class MicronNet(SplitConfig):
         """29x14x14 at the cut; all but 32x32 colour images are refused."""
         if input_shape != (3, 32, 32):
             size = "" if input_shape[1:] == (32, 32) else "32"
-            raise _misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
+            raise misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
         return (29, 14, 14), (300,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
@@ -149,7 +149,7 @@ def _pool() -> nn.MaxPool2d:
     return nn.MaxPool2d(3, stride=2, ceil_mode=True)
 
 
-def _misfit(takes: str, input_shape: InputShape, size: str) -> ScenarioError:
+def misfit(takes: str, input_shape: InputShape, size: str) -> ScenarioError:
     """The error for images that do not fit; `size` is what would, empty if it is not the size."""
     got = "x".join(str(extent) for extent in input_shape)
     resize = f"set data.source.size to {size}, or " if size else ""

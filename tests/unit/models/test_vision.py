@@ -6,7 +6,18 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models import MODELS, MicronNet, Model, ResNet18, SimpleCNN, SplitModel, shapes
+from simsplit.models import (
+    MODELS,
+    MicronNet,
+    MnistNet,
+    MobileNet,
+    Model,
+    ResNet18,
+    ResNet20,
+    SimpleCNN,
+    SplitModel,
+    shapes,
+)
 
 TABLE_II = [
     (ResNet18(cut="l1h"), (3, 32, 32), 10, (9_536, 11_166_976, 5_130)),
@@ -21,6 +32,14 @@ TABLE_II = [
     (SimpleCNN(cut="l1h"), (3, 32, 32), 10, (1_520, 665_562, 5_130)),
     # 3*64*9 + 2*64
     (ResNet18(cut="l1h", stem="cifar"), (3, 32, 32), 10, (1_856, 11_166_976, 5_130)),
+    # SDAR's levels 4 and 7, its tail on the client
+    (ResNet20(), (3, 32, 32), 10, (29_008, 242_816, 650)),
+    (ResNet20(cut=7), (3, 32, 32), 10, (123_856, 147_968, 650)),
+    # FORA's level 2: 3,213,770 behind the cut, Linear(1024, 10) among them
+    (MobileNet(), (3, 32, 32), 10, (3_456, 3_203_520, 10_250)),
+    # UnSplit's: conv 1*8*25+8 and 8*16*25+16, fc 256*120+120, 120*84+84, 84*10+10
+    (MnistNet(), (1, 28, 28), 10, (208, 3_216 + 30_840 + 10_164, 850)),
+    (MnistNet(cut=4), (1, 28, 28), 10, (208 + 3_216, 30_840 + 10_164, 850)),
     # one channel: 64*49 + 2*64
     (ResNet18(cut="l1h"), (1, 28, 28), 10, (3_264, 11_166_976, 5_130)),
 ]
@@ -40,6 +59,16 @@ SHAPES = [
     (SimpleCNN(), (1, 32, 32), (20, 14, 14), (512,)),
     (SimpleCNN(), (3, 28, 28), (20, 12, 12), (512,)),
     (SimpleCNN(), (3, 32, 32), (20, 14, 14), (512,)),
+    (ResNet20(cut=3), (3, 32, 32), (16, 32, 32), (64, 8, 8)),
+    (ResNet20(), (3, 32, 32), (32, 16, 16), (64, 8, 8)),
+    (ResNet20(cut=7), (3, 32, 32), (64, 8, 8), (64, 8, 8)),
+    (ResNet20(width=8), (3, 32, 32), (16, 16, 16), (32, 8, 8)),
+    (ResNet20(cut=8), (1, 17, 30), (64, 5, 8), (64, 5, 8)),
+    (MobileNet(), (3, 32, 32), (64, 16, 16), (1024,)),
+    (MobileNet(cut=13), (3, 33, 20), (1024, 2, 1), (1024,)),
+    (MobileNet(cut=1), (1, 7, 7), (32, 4, 4), (1024,)),
+    (MnistNet(), (1, 28, 28), (8, 12, 12), (84,)),
+    (MnistNet(cut=4), (1, 28, 28), (16, 8, 8), (84,)),
 ]
 
 

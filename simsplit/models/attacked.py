@@ -1,0 +1,143 @@
+"""The networks that reconstruction attacks are published on, cut where those papers cut them.
+
+ResNet-20 as SDAR's Keras code has it (Glorot-uniform weights, 1x1 convolutions on its shortcuts),
+MobileNet as FORA's, the small LeNet-like network of UnSplit. No segment modifies its input in
+place.
+"""
+
+import itertools
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig, Start
+from simsplit.models.layers import BatchNorm2d
+from simsplit.models.vision import misfit
+
+
+class ResNet20(SplitConfig):
+    """ResNet-20 for small images: nine residual blocks; the tail pools and classifies."""
+
+    start: ClassVar[Start] = "glorot"
+
+    kind: Literal["resnet20"] = "resnet20"
+    cut: int = Field(default=4, ge=1, le=8)
+    """How many of the nine residual blocks the head has; SDAR's levels are 4 and 7."""
+    width: int = Field(default=16, ge=1)
+    """Channels of the first three blocks; the others have two and four times as many."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """Blocks four and seven halve an image, rounding up."""
+        halved = (self.cut > 3) + (self.cut > 6)
+        return self._shape(input_shape, halved), self._shape(input_shape, 2)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Stem and blocks, cut after `cut` blocks."""
+        w = self.width
+        stem = nn.Sequential(
+            nn.Conv2d(input_shape[0], w, 3, padding=1, bias=False), BatchNorm2d(w), nn.ReLU()
+        )
+        wide = [w] * 4 + [2 * w] * 3 + [4 * w] * 3
+        blocks = [Residual(*pair) for pair in itertools.pairwise(wide)]
+        tail = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * w, num_classes))
+        return Segments(
+            nn.Sequential(stem, *blocks[: self.cut]), nn.Sequential(*blocks[self.cut :]), tail
+        )
+
+    def _shape(self, input_shape: InputShape, halved: int) -> Shape:
+        height, width = (-(-side // 2**halved) for side in input_shape[1:])
+        return (self.width * 2**halved, height, width)
+
+
+class Residual(nn.Module):
+    """Two 3x3 convolutions around a shortcut; more channels come with half the size."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        stride = 1 if inputs == outputs else 2
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = BatchNorm2d(outputs)
+        self.relu = nn.ReLU()
+        self.shortcut: nn.Module = nn.Identity()
+        if stride == 2:
+            narrow = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(narrow, BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve and add."""
+        inner = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out: Tensor = self.relu(inner + self.shortcut(x))
+        return out
+
+
+_MOBILE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2))
+"""Channels and stride of MobileNet's separable convolutions; one more of 1024 follows."""
+
+
+class MobileNet(SplitConfig):
+    """MobileNet for small images: a convolution and thirteen separable ones."""
+
+    kind: Literal["mobilenet"] = "mobilenet"
+    cut: int = Field(default=2, ge=1, le=13)
+    """How many convolutions the head has, the first included; FORA's level is 2."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """The first convolution halves images, and so do four of the others, rounding up."""
+        layers = ((32, 2), *_MOBILE)[: self.cut]
+        height, width = input_shape[1:]
+        for _, stride in layers:
+            height, width = -(-height // stride), -(-width // stride)
+        return (layers[-1][0], height, width), (1024,)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Convolutions, cut after `cut` of them; pooling ends the trunk."""
+        layers = [_convolved(input_shape[0], 32, 2)]
+        inputs = 32
+        for outputs, stride in (*_MOBILE, (1024, 1)):
+            layers.append(_separable(inputs, outputs, stride))
+            inputs = outputs
+        trunk = [*layers[self.cut :], nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return Segments(
+            nn.Sequential(*layers[: self.cut]), nn.Sequential(*trunk), nn.Linear(1024, num_classes)
+        )
+
+
+def _convolved(inputs: int, outputs: int, stride: int, size: int = 3, groups: int = 1) -> nn.Module:
+    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, BatchNorm2d(outputs), nn.ReLU())
+
+
+def _separable(inputs: int, outputs: int, stride: int) -> nn.Module:
+    return nn.Sequential(
+        _convolved(inputs, inputs, stride, groups=inputs), _convolved(inputs, outputs, 1, size=1)
+    )
+
+
+class MnistNet(SplitConfig):
+    """Two convolutions and three linear layers, for grey images of 28 pixels."""
+
+    kind: Literal["mnistnet"] = "mnistnet"
+    cut: Literal[2, 4] = 2
+    """Where UnSplit cuts: after the first pooling (2), or after the second ReLU (4)."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """8x12x12 or 16x8x8; all but 28x28 grey images are refused."""
+        if input_shape != (1, 28, 28):
+            size = "" if input_shape[1:] == (28, 28) else "28"
+            raise misfit(f"{self.kind} takes 28x28 in 1 channel", input_shape, size)
+        return ((8, 12, 12) if self.cut == 2 else (16, 8, 8)), (84,)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """UnSplit's layers."""
+        layers = [nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        layers += [nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]
+        depth = 3 if self.cut == 2 else 5
+        return Segments(
+            nn.Sequential(*layers[:depth]),
+            nn.Sequential(*layers[depth:]),
+            nn.Linear(84, num_classes),
+        )
