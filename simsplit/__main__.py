@@ -82,6 +82,11 @@ def run(
         from simsplit.terminal.printing import print_run
 
         print_run(result)
+        if len(result.recovered):
+            from simsplit.report.figures import recovered, saved
+
+            file = saved(recovered(result.path), result.path / "figures" / "recovered.png")
+            typer.echo(f"originals above what was recovered: {file}")
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
@@ -217,6 +222,48 @@ def compare(
     from simsplit.terminal.printing import print_comparison
 
     print_comparison(run_dirs, format_, figure, baseline, _say)
+
+
+@app.command()
+def attack(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    kind: Annotated[str, typer.Option(help="unsplit, whitebox, ...: simsplit list attacks.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="A field of the attack, or of its targets."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where it was interrupted.")
+    ] = False,
+    quiet: Quiet = False,
+    format_: Format = "table",
+) -> None:
+    """Attack a finished run by what its clients send."""
+    from rich.console import Console
+
+    from simsplit import afterwards
+    from simsplit.report.figures import recovered as picture
+    from simsplit.report.figures import saved
+    from simsplit.report.recoveries import recovered
+    from simsplit.terminal.printing import print_table
+    from simsplit.terminal.runs import counting
+
+    changes = _pairs(set_ or [])
+    name = changes.get("name", kind)
+    try:
+        with counting(Console(stderr=True), name, quiet=quiet) as progress:
+            run = afterwards.attack(run_dir, kind, changes, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
+        _say(f"\ninterrupted; go on with: {shlex.join([*again, *_flags('--set', set_ or [])])}")
+        raise typer.Exit(130) from None
+    if not quiet:
+        print_table(recovered(run), format_)
+        file = saved(picture(run.path / "attacks" / name), run.path / "figures" / f"{name}.png")
+        typer.echo(f"originals above what was recovered: {file}")
 
 
 @app.command()

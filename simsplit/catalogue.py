@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from simsplit.attacks import ATTACKS
 from simsplit.data import PARTITIONS, SOURCES
 from simsplit.detectors import DETECTORS
 from simsplit.detectors.thresholds import THRESHOLDS
@@ -49,6 +50,7 @@ def groups(plugins: Configs | None = None) -> dict[str, Configs]:
         "poisons": {"malicious": MaliciousConfig, **POISONS},
         "detectors": DETECTORS,
         "thresholds": THRESHOLDS,
+        "attacks": ATTACKS,
         "schedules": SCHEDULES,
         "aggregations": AGGREGATIONS,
         "strategies": STRATEGIES,

@@ -9,6 +9,8 @@ dealt with the same way, in the running process: back to the last checkpoint, an
 import math
 import time
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ from simsplit.packets import ClientId
 from simsplit.preflight import refuse_if_too_large
 from simsplit.program import Program
 from simsplit.progress import Observer, Plan, Silent
+from simsplit.recovery import Recovery
 from simsplit.results import (
     CHECKPOINTS,
     SCENARIO,
@@ -38,6 +41,7 @@ from simsplit.results import (
 )
 from simsplit.results.checkpoints import Progress
 from simsplit.results.environment import describe_environment
+from simsplit.results.images import save_images
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
@@ -125,6 +129,7 @@ class Experiment:
         refuse_if_too_large(self.estimate, self.device)
         self.parts = self._assemble(assembler)
         self.vigilance = self._vigilance()
+        self.recovery = self._recovery()
         self.progress = Progress()
         self.kept = 0
         """The round after which the last checkpoint was written."""
@@ -147,6 +152,9 @@ class Experiment:
 
     def _vigilance(self) -> Vigilance:
         return Vigilance(self.scenario, self.parts, self.data.info.classes)
+
+    def _recovery(self) -> Recovery:
+        return Recovery(self.scenario, self.parts, self.data, self.device)
 
     def run(self, *, resume: bool) -> None:
         """Train to the end, or until something stops it."""
@@ -221,7 +229,7 @@ class Experiment:
         too = f" (so was host {', '.join(others)})" if others else ""
         self.observer.warn(f"{lost}{too}; going on from the end of round {self.kept}")
         self.parts = self._assemble(Assembler(self.scenario, self.data, self.device))
-        self.vigilance = self._vigilance()
+        self.vigilance, self.recovery = self._vigilance(), self._recovery()
         if not self._resume():
             self.progress = Progress()
             self.writer.rewind(self.writer.empty())
@@ -241,6 +249,7 @@ class Experiment:
         own: dict[ClientId, dict[str, float]] = {}
         if self.scenario.evaluate.due(number, self.rounds):
             figures, own = self._evaluate(number, lineup.phase)
+        recovered = self._recover_images(number, lineup.phase)
         evaluated = time.perf_counter()
         self.progress.elapsed_s += evaluated - started
         round_ = Round(
@@ -254,6 +263,7 @@ class Experiment:
             own,
             found.clients,
             found.detections,
+            recovered,
             frozenset(self.scenario.malicious),
             frozenset(self.vigilance.guard.barred),
         )
@@ -276,18 +286,36 @@ class Experiment:
             parts.pool.call("enter", entering)
         return lineup
 
-    def _evaluate(
-        self, number: int, phase: Phase
-    ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
+    def _recover_images(self, number: int, phase: Phase) -> Sequence[dict[str, object]]:
+        """Have the attacks judged, if it is time."""
+        scenario = self.scenario
+        if not (scenario.attacks and scenario.targets.due(number, self.rounds)):
+            return ()
+        with self._aside(phase, number, [scenario.targets.client]):
+            judged = self.recovery.judge(number, self.observer.step)
+        save_images(self.path, number, judged.images)
+        return judged.rows
+
+    @contextmanager
+    def _aside(self, phase: Phase, number: int, clients: Sequence[ClientId]) -> Iterator[None]:
+        """A block in which what crosses is no training; these clients hold what is shared."""
         parts = self.parts
         parts.wire.phase = "evaluate"
         self.vigilance.pause(paused=True)
+        self.recovery.watching = False
         with parts.exchange.explained(number):
-            (parts.federation or parts.exchange).settle(parts.evaluator.scored)
-            scores = parts.evaluator.evaluate(number)
+            (parts.federation or parts.exchange).settle(clients)
+            yield
+        self.recovery.watching = True
         self.vigilance.pause(paused=False)
         parts.wire.phase = phase.name
-        return scores
+
+    def _evaluate(
+        self, number: int, phase: Phase
+    ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
+        evaluator = self.parts.evaluator
+        with self._aside(phase, number, evaluator.scored):
+            return evaluator.evaluate(number)
 
     def _copied_state(self) -> dict[str, "Tensor"]:
         return {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
@@ -328,6 +356,7 @@ class Experiment:
         folder = self.path / CHECKPOINTS
         held = state_of(self.parts)
         held |= {f"vigilance/{name}": tensor for name, tensor in self.vigilance.state().items()}
+        held |= {f"recovery/{name}": tensor for name, tensor in self.recovery.state().items()}
         checkpoints.save(folder, held, self.progress, self.digest, config.keep)
         self.kept = number
 
@@ -347,6 +376,7 @@ class Experiment:
         parts.exchange.holder = self.progress.holder
         put_back(parts, tensors)
         self.vigilance.load(below(tensors, "vigilance/"))
+        self.recovery.load(below(tensors, "recovery/"))
         return True
 
     def _note(self, status: str, **more: object) -> None:
@@ -369,4 +399,5 @@ def _columns(scenario: Scenario) -> Columns:
         malicious=bool(scenario.detectors or scenario.clients.malicious),
         signals=Watch.columns(scenario.detectors),
         detections=COLUMNS if scenario.detectors else (),
+        recovered=Recovery.columns(scenario),
     )

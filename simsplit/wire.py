@@ -22,11 +22,19 @@ class Tap(Protocol):
         """Look at a packet on its way."""
 
 
+class Forger(Protocol):
+    """A server that changes what it answers."""
+
+    def answer(self, packet: Packet) -> Packet:
+        """What is sent in its place."""
+
+
 class Wire:
     """Carries packets, counts them, shows them to taps."""
 
     def __init__(self, taps: Sequence[Tap] = ()) -> None:
         self.taps = list(taps)
+        self.forger: Forger | None = None
         self.phase = "train"
         self._counts: Counts = {}
         self.up = 0
@@ -36,6 +44,8 @@ class Wire:
 
     def carry(self, packet: Packet) -> Packet:
         """Count one packet, show it, deliver it."""
+        if self.forger is not None:
+            packet = self.forger.answer(packet)
         nbytes = packet.nbytes
         key = (packet.round, packet.client, self.phase, packet.leg)
         count = self._counts.get(key)

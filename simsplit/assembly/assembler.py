@@ -34,6 +34,9 @@ from simsplit.schedules.federation import Federation
 from simsplit.seeds import seed_for
 from simsplit.wire import Wire
 
+TARGETS, QUERIES = "targets", "queries"
+"""What attacks are to recover, and what the greediest have a client encode."""
+
 
 @dataclass
 class Assembly:
@@ -147,6 +150,7 @@ class Assembler:
         exams: dict[str, Exam] = {split: self._exam(split) for split in scenario.splits}
         if self.aim is not None:
             exams[TRIGGERED] = self._triggered(self.aim)
+        exams |= self.exposed(numbers)
         made = {}
         for number in numbers:
             part = torch.as_tensor(data.parts[number])
@@ -266,6 +270,19 @@ class Assembler:
     def _triggered(self, aim: Aim) -> Exam:
         batcher = self._batcher(self.data.test, augment=False)
         return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.trigger)
+
+    def exposed(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
+        """What the client that attacks are after is made to encode, if it is among these."""
+        scenario, data = self.scenario, self.data
+        if not scenario.attacks or scenario.targets.client not in numbers:
+            return {}
+        size = scenario.train.batch_size
+        samples, rows = scenario.targets.chosen(data)
+        exams = {TARGETS: Exam(self._batcher(samples, augment=False), rows, size)}
+        if data.auxiliary is not None:
+            public = self._batcher(data.auxiliary, augment=False)
+            exams[QUERIES] = Exam(public, torch.arange(len(data.auxiliary)), size)
+        return exams
 
     def _samples(self, split: str) -> Samples:
         samples = self.data.test if split == "test" else self.data.validation

@@ -157,6 +157,27 @@ class Client:
         with torch.no_grad():
             return self._smash(self.exams[split].batch(number), step)
 
+    def exposures(self, split: str) -> int:
+        """In how many batches `expose` goes through a split."""
+        return len(self.exams[split].cut)
+
+    def expose(
+        self, split: str, round_number: int, number: int, as_in_training: bool
+    ) -> list[Packet]:
+        """What it would send for batch `number` of a split, for attacks to be judged by: SMASHED,
+        and under a vanilla cut LABELS. It is afterwards as it was before.
+        """
+        step = Step(self.number, round_number, number, self.seed, training=as_in_training)
+        batch = self.exams[split].batch(number)
+        with ExitStack() as untouched, torch.no_grad():
+            for learner in self.learners:
+                untouched.enter_context(learner.untouched())
+            sent = [self._smash(batch, step)]
+        if self.tail is None:
+            sent.append(self._packet(Leg.LABELS, step, (batch.labels,)))
+        self._pending = None
+        return sent
+
     def predict(self, packet: Packet) -> Tensor:
         """Evaluation: the outputs for the features that came back."""
         step = self._waiting().step

@@ -6,15 +6,18 @@ gives the axes back. matplotlib is imported when the first one is drawn.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simsplit.report.detections import flagged_of, malicious_of
 from simsplit.results import Run
+from simsplit.results.images import load_images
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 HONEST, MALICIOUS = "0.6", "crimson"
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
@@ -136,6 +139,50 @@ def against(
     _spread_out(ax)
     ax.legend()
     return ax
+
+
+def recovered(
+    runs: "Path | Mapping[str, Path]",
+    attacks: Sequence[str] | None = None,
+    *,
+    count: int = 10,
+    number: int | None = None,
+) -> "Figure":
+    """Originals above reconstructions, a row per attack; of several run directories (or folders of
+    attacks), a block of rows each. `number` is the round; the last judged one if none is given.
+    """
+    from matplotlib import pyplot as plt
+
+    several = runs if isinstance(runs, Mapping) else {"": runs}
+    rows: list[tuple[str, np.ndarray]] = []
+    for title, path in several.items():
+        images = load_images(path, number)
+        rows += [] if rows else [("originals", images["originals"])]
+        own = [name for name in images if name not in ("originals", "black", "mean_image")]
+        for name in attacks or [*own, "mean_image"]:
+            label = f"{title} {name}".strip().replace("_", " ")
+            rows.append((label, images[name]))
+    columns = min(count, *(len(row) for _, row in rows))
+    shape = (len(rows), columns)
+    figure, grid = plt.subplots(*shape, figsize=(columns, len(rows) * 1.02), squeeze=False)
+    for axes, (label, row) in zip(grid, rows, strict=True):
+        for ax, image in zip(axes, row, strict=False):
+            ax.imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=255)
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+        axes[0].set_ylabel(label, rotation=0, ha="right", va="center")
+    figure.subplots_adjust(wspace=0.04, hspace=0.04)
+    return figure
+
+
+def saved(figure: "Figure", file: Path) -> Path:
+    """Write a figure into a file, and let go of it."""
+    from matplotlib import pyplot as plt
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return file
 
 
 def _spread_out(ax: "Axes") -> None:

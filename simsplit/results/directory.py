@@ -28,6 +28,8 @@ SUMMARY = "summary.json"
 ENVIRONMENT = "environment.json"
 CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
+AFTERWARDS = "attacks/*/recovered.csv"
+"""Of attacks on a run that was over."""
 
 
 class RunWriter:
@@ -175,6 +177,26 @@ class Run:
         return self._table("detections")
 
     @cached_property
+    def recovered(self) -> "pd.DataFrame":
+        """One row per judged round, attack and image: how near the attack came; may be empty."""
+        import pandas as pd
+
+        files = [*self.path.glob("recovered.csv"), *sorted(self.path.glob(AFTERWARDS))]
+        tables = [_read_table(file) for file in files]
+        if not tables:
+            return pd.DataFrame()
+        # each table has the guesses that need no attack, of the same images
+        return pd.concat(tables).drop_duplicates(["round", "attack", "image"], ignore_index=True)
+
+    @cached_property
+    def attacks(self) -> "pd.DataFrame":
+        """One row per judged round and attack: means over images; may be empty."""
+        if self.recovered.empty:
+            return self.recovered
+        figures = self.recovered.drop(columns=["image", "label"])
+        return figures.groupby(["round", "attack"], sort=False, as_index=False).mean()
+
+    @cached_property
     def timing(self) -> "pd.DataFrame":
         """One row per round: wall-clock seconds."""
         return self._table("timing")
@@ -190,20 +212,7 @@ class Run:
         return self._json(ENVIRONMENT)
 
     def _table(self, name: str) -> "pd.DataFrame":
-        import pandas as pd
-
-        file = self.path / f"{name}.csv"
-        try:
-            text = file.read_text(encoding="utf-8")
-        except OSError as error:
-            raise RunError(f"cannot read {file}: {error.strerror}") from None
-        whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
-        if not whole:
-            raise RunError(f"cannot read {file}: it has no header")
-        # pandas 3 reads floats back exactly by itself, and warns at being told to
-        precision: Literal["round_trip"] | None
-        precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
-        return pd.read_csv(io.StringIO(whole), float_precision=precision)
+        return _read_table(self.path / f"{name}.csv")
 
     def _json(self, name: str) -> dict[str, Any]:
         file = self.path / name
@@ -212,3 +221,19 @@ class Run:
         except (OSError, json.JSONDecodeError) as error:
             raise RunError(f"cannot read {file}: {error}") from None
         return values
+
+
+def _read_table(file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot read {file}: {error.strerror}") from None
+    whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
+    if not whole:
+        raise RunError(f"cannot read {file}: it has no header")
+    # pandas 3 reads floats back exactly by itself, and warns at being told to
+    precision: Literal["round_trip"] | None
+    precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
+    return pd.read_csv(io.StringIO(whole), float_precision=precision)

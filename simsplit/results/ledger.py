@@ -46,6 +46,8 @@ class Columns:
     """What detectors say of each client."""
     detections: Sequence[str] = ()
     """The `detections` table's, if there is one."""
+    recovered: Sequence[str] = ()
+    """The `recovered` table's, likewise."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Round:
     """What detectors made of each client."""
     detections: Sequence[Row] = ()
     """What each detector came to."""
+    recovered: Sequence[Row] = ()
+    """What each attack made of each image."""
     malicious: frozenset[ClientId] = frozenset()
     barred: frozenset[ClientId] = frozenset()
 
@@ -96,6 +100,7 @@ class Ledger:
                     *columns.signals,
                 ),
                 **({"detections": columns.detections} if columns.detections else {}),
+                **({"recovered": columns.recovered} if columns.recovered else {}),
                 "wire": (*WIRE_COLUMNS, *(("transfer_s",) if timed else ())),
                 "timing": TIMING_COLUMNS,
             },
@@ -122,6 +127,8 @@ class Ledger:
         self.writer.append("clients", rows)
         if "detections" in self.writer.columns:
             self.writer.append("detections", done.detections)
+        if "recovered" in self.writer.columns:
+            self.writer.append("recovered", done.recovered)
         return row
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:

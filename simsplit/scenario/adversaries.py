@@ -1,7 +1,8 @@
-"""Poisons without effect and detectors without sight: refused when the scenario is read."""
+"""Poisons without effect, detectors and attacks without sight: refused as a scenario is read."""
 
 from collections.abc import Sequence
 
+from simsplit.attacks import AttackConfig
 from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
 from simsplit.methods import MethodConfig
@@ -10,6 +11,8 @@ from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
 
 _U_SHAPED = ("features", "features_grad")
 """Signals that a vanilla cut does not have."""
+TAKEN = ("black", "mean_image", "originals")
+"""Names in the tables that no attack may have."""
 _SMASHED = frozenset({"payload", "smashed_grad"})
 
 
@@ -62,6 +65,41 @@ def refuse_blind(
                 raise ScenarioError(
                     f"{field}.root", f"must be clients between 0 and {count - 1}, got {client}"
                 )
+
+
+def refuse_unfit_attacks(
+    attacks: Sequence[AttackConfig], client: int, count: int, *, auxiliary: bool, on_hosts: bool
+) -> None:
+    """ScenarioError for attacks that lack what they live on, or could not be told apart."""
+    if not attacks:
+        return
+    if client >= count:
+        raise ScenarioError("targets.client", f"must be one of {count} clients, got {client}")
+    taken = set(TAKEN)
+    for index, attack in enumerate(attacks):
+        field = f"attacks.{index}"
+        if attack.title in taken:
+            raise ScenarioError(
+                f"{field}.name", f"'{attack.title}' is taken; give each a name of its own"
+            )
+        taken.add(attack.title)
+        if attack.public and not auxiliary:
+            raise ScenarioError(
+                field,
+                f"{attack.title} needs auxiliary data: set data.auxiliary to the part of the "
+                "training samples that is public, such as 0.5",
+            )
+        if attack.online and on_hosts:
+            raise ScenarioError(
+                field,
+                f"{attack.title} follows training by the server's wire, which splitfed_v1's "
+                "steps do not pass; choose another aggregation",
+            )
+    forging = [index for index, attack in enumerate(attacks) if attack.active]
+    if len(forging) > 1:
+        raise ScenarioError(
+            f"attacks.{forging[1]}", "a second one that changes what the server answers"
+        )
 
 
 def _unseen(detector: DetectorConfig, topology: str, methods: Sequence[MethodConfig]) -> str | None:

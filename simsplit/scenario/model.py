@@ -22,6 +22,7 @@ from pydantic import (
 )
 from torch import nn
 
+from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
 from simsplit.config import Config
 from simsplit.data import DataConfig, DataInfo
 from simsplit.detectors import DETECTORS, DetectorConfig
@@ -35,7 +36,11 @@ from simsplit.models.fresh import Shape
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
-from simsplit.scenario.adversaries import refuse_blind, refuse_idle_poisons
+from simsplit.scenario.adversaries import (
+    refuse_blind,
+    refuse_idle_poisons,
+    refuse_unfit_attacks,
+)
 from simsplit.scenario.axes import refuse_misfits, refuse_too_few
 from simsplit.scenario.cells import SCHEMA, refuse
 from simsplit.scenario.files import dump, read
@@ -56,9 +61,11 @@ if TYPE_CHECKING:
 
     AnyMethod = MethodConfig
     AnyDetector = DetectorConfig
+    AnyAttack = AttackConfig
 else:
     AnyMethod = _union(METHODS)
     AnyDetector = _union(DETECTORS)
+    AnyAttack = _union(ATTACKS)
 
 
 _NO_VALIDATION = "validation needs data.validation above 0"
@@ -123,6 +130,10 @@ class Scenario(Config):
     """Who takes part in a round; by default everybody."""
     detectors: tuple[AnyDetector, ...] = ()
     """How the server looks for malicious clients, and what it does about them."""
+    attacks: tuple[AnyAttack, ...] = ()
+    """How the server tries to recover clients' images from what they send."""
+    targets: TargetsConfig = TargetsConfig()
+    """The images that attacks are judged on."""
     network: NetworkConfig | None = None
     """Devices and links, for simulated time in the tables; null: no such columns."""
     engine: Engine = InlineEngine()
@@ -160,6 +171,13 @@ class Scenario(Config):
             self.schedule.kind,
             self.clients.count,
             self.method,
+        )
+        refuse_unfit_attacks(
+            self.attacks,
+            self.targets.client,
+            self.clients.count,
+            auxiliary=self.data.auxiliary > 0,
+            on_hosts=self.aggregation.kind == "splitfed_v1",
         )
         self.malicious  # noqa: B018 - raises where there is no such choice
         self._refuse_missing_network()

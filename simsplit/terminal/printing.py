@@ -8,6 +8,7 @@ import typer
 
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
+from simsplit.report.recoveries import recoveries_of
 from simsplit.report.runs import heading, show
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
@@ -34,8 +35,9 @@ def print_comparison(
     for line in left_out:
         say(line)
     print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
-    if (found := detections_of(entries)) is not None:
-        print_table(found, form)
+    for found in (detections_of(entries), recoveries_of(entries)):
+        if found is not None:
+            print_table(found, form)
 
 
 def print_table(table: Table, form: Format) -> None:

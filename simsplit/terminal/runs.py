@@ -1,7 +1,7 @@
 """How a run shows itself in a terminal: a live line where there is one, plain lines where not."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -163,3 +163,26 @@ class Live(Lines):
         """Take the bar away, also when a run stops early."""
         if getattr(self, "bar", None) is not None:
             self.bar.stop()
+
+
+@contextmanager
+def counting(console: Console, what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """What to tell of so many of so many: a bar, or a line for every tenth."""
+    if quiet or not console.is_terminal or console.no_color:
+        yield _Tenths(console, what, quiet=quiet)
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _Tenths:
+    def __init__(self, console: Console, what: str, *, quiet: bool) -> None:
+        self.console, self.what, self.quiet = console, what, quiet
+        self.said = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = 10 * done // total
+        if tenth > self.said and not self.quiet:
+            self.console.print(f"{self.what}: {done} of {total}", highlight=False, markup=False)
+        self.said = tenth

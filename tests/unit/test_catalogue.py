@@ -33,7 +33,7 @@ def test_without_a_name_every_group_is_listed():
     assert list(listed) == [*groups(), "profiles", "metrics"]
     assert listed["methods"].startswith("raw, lightsplit, wcc, learned1x1, cast, bottlenet, topk")
     assert listed["scenario"].split(", ") == [
-        "scenario", "data", "clients", "cohort", "network", "train", "evaluate", "stop",
+        "scenario", "data", "clients", "cohort", "targets", "network", "train", "evaluate", "stop",
         "checkpoint", "output",
     ]  # fmt: skip
 

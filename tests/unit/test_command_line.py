@@ -59,7 +59,17 @@ def test_help_answers_without_loading_what_is_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     help_text, _, modules = done.stdout.partition("|")
-    for command in ("run", "sweep", "validate", "schema", "list", "show", "compare", "bench"):
+    for command in (
+        "run",
+        "sweep",
+        "validate",
+        "schema",
+        "list",
+        "show",
+        "compare",
+        "attack",
+        "bench",
+    ):
         assert re.search(rf"^  {command} +[A-Z].*\.$", help_text, re.MULTILINE), command
     assert "..." not in help_text.split("Commands:")[1]
     heavy = {"torch", "numpy", "pandas", "pydantic", "rich.progress", "rich.console", "yaml"}

@@ -7,6 +7,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from simsplit.attacks import AttackConfig
 from simsplit.errors import ScenarioError
 from simsplit.methods.base import MethodConfig
 from simsplit.scenario import Scenario, parse
@@ -328,6 +329,8 @@ def fitting(below):
     """What else a scenario must say for one of its parts to be possible."""
     if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
         return {"clients": {"heads": "per_client"}, "network": {}}
+    if issubclass(below, AttackConfig) and below.public:
+        return {"data": {"auxiliary": 0.5}}
     if below.__name__ == "SafeSplitConfig":
         return {"schedule": {"kind": "per_client"}}
     return {"schedule": {"kind": "parallel"}} if below.__name__ == "Fused" else {}

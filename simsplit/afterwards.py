@@ -1,0 +1,136 @@
+"""An attack on a run that is over: its parts put together again as the last checkpoint has them.
+
+What a client would have sent for the targets it sends now, so no transcript need be kept. The
+attack has a folder of its own in the run directory, and in it a state from which it resumes.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from simsplit.assembly import Assembler
+from simsplit.assembly.state import put_back
+from simsplit.attacks import AttackConfig
+from simsplit.data import prepare
+from simsplit.errors import RunError
+from simsplit.machine import device_of, pinned_threads
+from simsplit.recovery import Progress, Recovery
+from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
+from simsplit.results.directory import replace, writing
+from simsplit.results.images import save_images
+from simsplit.scenario import Scenario, load_scenario
+
+KEEP_EVERY_S = 20.0
+_STATE = "state"
+
+
+def _unseen(done: int, total: int) -> None:
+    del done, total
+
+
+def attack(
+    path: str | Path,
+    kind: str,
+    changes: Mapping[str, str] | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress = _unseen,
+) -> Run:
+    """Attack a run that is over.
+
+    Args:
+        path: Its run directory.
+        kind: An attack that starts from the targets alone, such as unsplit.
+        changes: Its fields, and those of `targets` (targets.count), as YAML.
+        resume: Go on where the same attack was interrupted.
+        progress: Told of so many of so many pieces of work.
+
+    >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
+    """
+    run = Run.load(path)
+    fields = {_field(name): value for name, value in (changes or {}).items()}
+    overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
+    original, scenario = (load_scenario(run.path / SCENARIO, each) for each in ({}, overrides))
+    config = scenario.attacks[0]
+    if config.online:
+        raise RunError(
+            f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "
+            "that scenario"
+        )
+    folder = run.path / "attacks" / config.title
+    _claim(folder, resume=resume)
+    with pinned_threads(scenario.threads):
+        _Afterwards(run.path, original, scenario, folder, progress).work()
+    return Run.load(path)
+
+
+def _field(name: str) -> str:
+    """An attack's own field, unless it is the scenario's."""
+    elsewhere = ("targets.", "data.source.", "device", "threads")
+    return name if name.startswith(elsewhere) else f"attacks.0.{name}"
+
+
+def _claim(folder: Path, *, resume: bool) -> None:
+    """Make the attack's folder; RunError rather than writing over another's."""
+    if folder.exists() and not resume:
+        raise RunError(
+            f"{folder} already holds an attack; give it another name with --set name=..., or "
+            "--resume to go on with it"
+        )
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+class _Afterwards:
+    """One attack in progress."""
+
+    def __init__(
+        self, path: Path, original: Scenario, scenario: Scenario, folder: Path, progress: Progress
+    ) -> None:
+        self.folder, self.progress = folder, progress
+        self.config: AttackConfig = scenario.attacks[0]
+        self.settings = json.dumps(
+            {
+                "attack": self.config.model_dump(mode="json"),
+                "targets": scenario.targets.model_dump(mode="json"),
+            },
+            indent=2,
+        )
+        device = device_of(scenario.device)
+        data = prepare(scenario.data, scenario.clients.count, scenario.seed)
+        found = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
+        if found is None:
+            raise RunError(f"{path} has no checkpoint to attack; did the run come to one?")
+        tensors, self.done, _ = found
+        parts = Assembler(scenario, data, device).assemble()
+        parts.exchange.holder = self.done.holder
+        put_back(parts, tensors)
+        parts.exchange.announce(parts.clients, counted=False)
+        (parts.federation or parts.exchange).settle([scenario.targets.client])
+        self.recovery = Recovery(scenario, parts, data, device)
+        self._kept_at = time.monotonic()
+
+    def work(self) -> None:
+        """Recover, keeping the state now and then; then score."""
+        kept = checkpoints.load(self.folder / _STATE, checkpoints.digest_of(self.settings))
+        replace(self.folder / "attack.json", self.settings.encode())
+        number = self.done.round
+        judged = self.recovery.judge(number, self._tell, None if kept is None else kept[0])
+        import pandas as pd
+
+        table = pd.DataFrame(judged.rows, columns=list(Recovery.columns(self.recovery.scenario)))
+        save_images(self.folder, number, judged.images)
+        replace(self.folder / "recovered.csv", table.to_csv(index=False).encode())
+        shutil.rmtree(self.folder / _STATE, ignore_errors=True)
+
+    def _tell(self, done: int, total: int) -> None:
+        self.progress(done, total)
+        if done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
+            state = self.recovery.attacks[self.config.title].state()
+            digest = checkpoints.digest_of(self.settings)
+            checkpoints.save(
+                self.folder / _STATE, state, checkpoints.Progress(round=done), digest, keep=1
+            )
+            self._kept_at = time.monotonic()

@@ -1,0 +1,16 @@
+"""What the server can recover of private data: one attack a file, and the literal table of them."""
+
+from simsplit.attacks.base import Attack, AttackConfig, Knowledge
+from simsplit.attacks.sdar import PcatConfig, SdarConfig
+from simsplit.attacks.targets import TargetsConfig
+from simsplit.attacks.unsplit import UnsplitConfig
+from simsplit.attacks.whitebox import WhiteboxConfig
+
+ATTACKS: dict[str, type[AttackConfig]] = {
+    "sdar": SdarConfig,
+    "pcat": PcatConfig,
+    "unsplit": UnsplitConfig,
+    "whitebox": WhiteboxConfig,
+}
+
+__all__ = ["ATTACKS", "Attack", "AttackConfig", "Knowledge", "TargetsConfig"]

@@ -1,0 +1,107 @@
+"""Decoders and discriminators of the published attacks, for cuts of any shape.
+
+On the cuts that the papers name they are the papers' layers, to the parameter (tests count them);
+on others as many upsampling stages as it takes, and at last a crop to the image's size.
+"""
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from simsplit.models.fresh import InputShape, Shape
+from simsplit.models.layers import BatchNorm2d
+
+
+def glorot(module: nn.Module) -> nn.Module:
+    """Keras's start: Glorot-uniform weights, zero biases."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module
+
+
+def doublings(cut: Shape, image: InputShape) -> int:
+    """How often a cut's sides double until they are the image's."""
+    return max(0, math.ceil(math.log2(max(image[1] / cut[1], image[2] / cut[2]))))
+
+
+class Sized(nn.Module):
+    """Layers, and an image of the right size at their end."""
+
+    def __init__(self, layers: nn.Module, image: InputShape) -> None:
+        super().__init__()
+        self.layers, self.size = layers, image[1:]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Resized only where stages of two do not lead to the size."""
+        out: Tensor = self.layers(x)
+        return out if out.shape[2:] == self.size else interpolate(out, self.size, mode="bilinear")
+
+
+def sdar_decoder(channels: int, cut: Shape, image: InputShape) -> nn.Module:
+    """SDAR's: at levels 4 and 7 of ResNet-20 its own, with 19,107 and 84,003 parameters.
+
+    `channels` are the decoder's inputs: the cut's, and one more where labels are known.
+    """
+    layers: list[nn.Module] = []
+    times, wide = doublings(cut, image), cut[0]
+    for time in range(times):
+        layers += [nn.Upsample(scale_factor=2), *_block(nn.Conv2d, channels, wide)]
+        narrow = max(1, wide // 2)
+        inner = [wide] + [narrow] * (3 if time == times - 1 else 2)
+        for inputs, outputs in pairwise(inner):
+            layers += _block(nn.ConvTranspose2d, inputs, outputs)
+        channels = wide = narrow
+    layers += [nn.Conv2d(channels, image[0], 3, padding=1), nn.Sigmoid()]
+    return Sized(nn.Sequential(*layers), image)
+
+
+def _block(
+    layer: type[nn.Conv2d | nn.ConvTranspose2d], inputs: int, outputs: int
+) -> list[nn.Module]:
+    return [layer(inputs, outputs, 3, padding=1), BatchNorm2d(outputs), nn.ReLU()]
+
+
+def feature_discriminator(channels: int, cut: Shape) -> nn.Module:
+    """SDAR's, of what is sent: six convolutions; on cuts of 16 and more the second halves too."""
+    first = [(64, 1), (128, 2)] if cut[1] >= 16 else [(128, 1), (256, 1)]
+    return _discriminator(channels, [*first, (256, 1), (256, 1), (256, 1), (256, 2)], cut[1:])
+
+
+def image_discriminator(channels: int, image: InputShape) -> nn.Module:
+    """SDAR's, of images."""
+    return _discriminator(channels, [(64, 1), (128, 2), (128, 2), (256, 2)], image[1:])
+
+
+def _discriminator(channels: int, plan: list[tuple[int, int]], size: tuple[int, ...]) -> nn.Module:
+    """Convolutions, the inner ones normalised; one logit."""
+    layers: list[nn.Module] = []
+    sides = size
+    for index, (outputs, stride) in enumerate(plan):
+        layers.append(nn.Conv2d(channels, outputs, 3, stride, padding=1))
+        if 0 < index < len(plan) - 1:
+            layers.append(BatchNorm2d(outputs))
+        layers.append(nn.LeakyReLU(0.2))
+        channels, sides = outputs, tuple(-(-side // stride) for side in sides)
+    layers += [nn.Flatten(), nn.Dropout(0.4), nn.Linear(channels * math.prod(sides), 1)]
+    return nn.Sequential(*layers)
+
+
+class WithLabels(nn.Module):
+    """A network that is told labels: embedded, and laid beside its input as one more channel."""
+
+    def __init__(self, layers: nn.Module, classes: int, size: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers, self.size = layers, size
+        self.plane = nn.Sequential(nn.Embedding(classes, 50), nn.Linear(50, math.prod(size)))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        """What the layers make of both."""
+        plane = self.plane(labels).view(len(x), 1, *self.size)
+        out: Tensor = self.layers(torch.cat([x, plane], 1))
+        return out

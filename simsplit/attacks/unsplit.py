@@ -1,0 +1,186 @@
+"""UnSplit (Erdogan et al., WPES 2022): find an image and a head that would have sent what was sent.
+
+No auxiliary data: the attacker knows the head's architecture alone. By turns it takes steps on the
+image (matching what was sent, under total variation and an L2 prior) and on a clone of the head. It
+is feature matching, and the prior pulls what cannot be matched to black: hold it against the black
+image. The attacker gets what the trunk gets, and the clone's output is not projected (`upstream`);
+or it matches what crossed, in the projected space (`adaptive`), where `scaled` divides by the
+target's mean square, so that a method that merely makes payloads small protects nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, descend, payloads
+from simsplit.methods import Step
+from simsplit.packets import Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+
+
+class UnsplitConfig(AttackConfig):
+    """An image and a clone of the head, fitted by turns to what was sent."""
+
+    kind: Literal["unsplit"] = "unsplit"
+    objective: Literal["upstream", "adaptive"] = "upstream"
+    """Match what the trunk gets, or what crossed the wire."""
+    scaled: bool = False
+    """Divide the matching loss by the mean square of what is matched."""
+    outer: int = Field(default=1000, ge=1)
+    """Turns."""
+    inner: int = Field(default=100, ge=1)
+    """Steps on the image, then as many on the clone, a turn."""
+    tv: float = Field(default=0.1, ge=0)
+    """Weight of the total variation (mean squared differences, by direction)."""
+    l2: float = Field(default=1.0, ge=0)
+    """Weight of the mean square of the image, which pulls towards black."""
+    lr: float = Field(default=1e-3, gt=0)
+    """Adam's (amsgrad), for both."""
+    clones: Literal["one", "batched"] = "one"
+    """one: image after image, the clone going on from where the last left it, as published.
+    batched: all images at once, each with a clone of its own; several times faster, and not the
+    published attack."""
+    public: ClassVar[bool] = False
+
+    def build(self, known: Knowledge) -> "Unsplit":
+        """The attack."""
+        return Unsplit(self, known)
+
+
+class Canvas(nn.Module):
+    """Images in the making."""
+
+    def __init__(self, count: int, image: tuple[int, ...]) -> None:
+        super().__init__()
+        self.pixels = nn.Parameter(torch.full((count, *image), 0.5))
+
+
+class Clones(nn.Module):
+    """As many copies of a head's weights as there are images in the making, stacked."""
+
+    def __init__(self, head: nn.Module, count: int) -> None:
+        super().__init__()
+        self.names = [name for name, _ in head.named_parameters()]
+        copies = [weight.detach().expand(count, *weight.shape) for weight in head.parameters()]
+        self.stacked = nn.ParameterList(nn.Parameter(copy.clone()) for copy in copies)
+
+    def weights(self) -> dict[str, Tensor]:
+        """By the head's names."""
+        return dict(zip(self.names, self.stacked, strict=True))
+
+
+class Unsplit(Attack):
+    """Images in groups: one by one, or all at once."""
+
+    def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        surrogate = known.surrogate("unsplit")
+        # in inference, where a head of batch normalisation treats every image alike
+        self.head, self.encoder = surrogate.head.eval(), surrogate.stack
+        self.canvas: Canvas | None = None
+        self.clones: Clones | None = None
+        self._found = torch.empty(0)
+        self._resumed: Mapping[str, Tensor] = {}
+
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """Turn by turn."""
+        rows = self._targets(targets)
+        groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
+        self._prepare(len(groups[0]))
+        turns, total = self.config.outer, self.config.outer * len(groups)
+        while self.iteration < total:
+            group, turn = divmod(self.iteration, turns)
+            if turn == 0:
+                self._start_over()
+            self._turn(groups[group])
+            self.iteration += 1
+            if self.iteration % turns == 0:
+                self._found = torch.cat([self._found.to(rows.device), self._pixels().detach()])
+            yield self.iteration, total
+
+    @property
+    def recovered(self) -> Tensor:
+        """The images that are done."""
+        return self._found
+
+    def state(self) -> dict[str, Tensor]:
+        """The images that are done, too."""
+        return {**super().state(), "found": self._found}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave, as soon as it is known for how many images."""
+        self._resumed = state
+        self.iteration, self._found = int(state["iteration"]), state["found"]
+
+    def _prepare(self, count: int) -> None:
+        device = self.known.device
+        self.canvas = Canvas(count, self.known.image).to(device)
+        self.clones = Clones(self.head, count).to(device)
+        adam = AdamConfig(lr=self.config.lr, amsgrad=True)
+        self.learners["image"] = Learner({"canvas": self.canvas}, adam)
+        self.learners["clone"] = Learner({"clones": self.clones}, adam)
+        if self._resumed:
+            super().load(self._resumed)
+
+    def _start_over(self) -> None:
+        """Grey images and fresh moments; the clones stay as they are."""
+        with torch.no_grad():
+            self._pixels().fill_(0.5)
+        for learner in self.learners.values():
+            learner.forget_moments()
+
+    def _targets(self, targets: Sequence[Packet]) -> Tensor:
+        sent = payloads(targets)
+        if self.config.objective == "upstream":
+            return torch.cat([self.known.smashed(packet) for packet in sent])
+        return torch.cat([self.known.sent(p, self.known.step(p)).detach() for p in sent])
+
+    def _turn(self, rows: Tensor) -> None:
+        """Steps on the images, then on the clones; summed, so that each image has its own."""
+        config = self.config
+        scale = rows.flatten(1).square().mean(1) if config.scaled else rows.new_ones(len(rows))
+        for _ in range(config.inner):
+            pixels = self._pixels()
+            missed = (self._missed(pixels, rows) / scale).sum()
+            prior = config.tv * _variation(pixels) + config.l2 * _square(pixels)
+            descend(self.learners["image"], missed + prior)
+        pixels = self._pixels().detach()
+        for _ in range(config.inner):
+            descend(self.learners["clone"], (self._missed(pixels, rows) / scale).sum())
+
+    def _missed(self, pixels: Tensor, rows: Tensor) -> Tensor:
+        """For each image the mean squared difference of what its clone would send."""
+        assert self.clones is not None, "made before the first turn"
+        inputs, weights = self.known.normalised(pixels), self.clones.weights()
+        if len(inputs) == 1:  # without vmap, which is slower
+            sent = self._through(inputs[0], {name: each[0] for name, each in weights.items()})
+        else:
+            sent = vmap(self._through)(inputs, weights).squeeze(1)
+        if self.config.objective == "adaptive":
+            sent = self.encoder.encode(sent, Step(-1, 0, 0, self.known.seed, training=False))
+        return (sent - rows).flatten(1).square().mean(1)
+
+    def _through(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
+        out: Tensor = functional_call(self.head, weights, (image[None],))
+        return out
+
+    def _pixels(self) -> Tensor:
+        assert self.canvas is not None, "made before the first turn"
+        return self.canvas.pixels
+
+
+def _variation(pixels: Tensor) -> Tensor:
+    """Squared differences of neighbours: each image's mean down and mean across, summed."""
+    down = (pixels[:, :, 1:] - pixels[:, :, :-1]).square().flatten(1).mean(1)
+    across = (pixels[..., 1:] - pixels[..., :-1]).square().flatten(1).mean(1)
+    return (down + across).sum()
+
+
+def _square(pixels: Tensor) -> Tensor:
+    return pixels.square().flatten(1).mean(1).sum()

@@ -1,0 +1,93 @@
+"""The ceiling: a decoder trained on true pairs.
+
+The attacker has a client encode auxiliary images, as if it had the client's weights, and fits
+SDAR's decoder to the pairs. No deployed server could; what this cannot recover, no honest attack
+will.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, descend, payloads
+from simsplit.attacks.networks import glorot, sdar_decoder
+from simsplit.data.batches import batch_indices
+from simsplit.packets import Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+from simsplit.seeds import isolated
+
+
+class WhiteboxConfig(AttackConfig):
+    """A decoder on true pairs: not deployable, the most that any decoder could learn."""
+
+    kind: Literal["whitebox"] = "whitebox"
+    pairs: int = Field(default=6000, ge=1)
+    """How many auxiliary images a client is made to encode; fewer if there are not so many."""
+    iterations: int = Field(default=200, ge=1)
+    """Steps of the decoder."""
+    batch_size: int = Field(default=64, ge=2)
+    """Pairs a step."""
+    lr: float = Field(default=1e-3, gt=0)
+    """Adam's."""
+
+    @property
+    def queries(self) -> int:
+        """One a pair."""
+        return self.pairs
+
+    def build(self, known: Knowledge) -> "Whitebox":
+        """The attack."""
+        return Whitebox(self, known)
+
+
+class Whitebox(Attack):
+    """The decoder and its pairs."""
+
+    def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        with isolated(known.seed, "whitebox"):
+            decoder = glorot(sdar_decoder(known.shapes[0][0], known.shapes[0], known.image))
+        self.decoder = decoder.to(known.device)
+        self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
+        self._pairs: tuple[Tensor, Tensor] | None = None
+        self._recovered = torch.empty(0)
+
+    def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
+        """Keep the pairs."""
+        smashed = torch.cat([self.known.smashed(packet) for packet, _ in queries])
+        self._pairs = smashed, torch.cat([pixels for _, pixels in queries])
+
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """Fit the decoder, then decode."""
+        assert self._pairs is not None, "queries come first"
+        smashed, pixels = self._pairs
+        self.decoder.train()
+        total = self.config.iterations
+        while self.iteration < total:
+            rows = self._rows(len(pixels))
+            loss = mse_loss(self.decoder(smashed[rows]), pixels[rows])
+            descend(self.learners["decoder"], loss)
+            self.iteration += 1
+            yield self.iteration, total
+        self.decoder.eval()
+        with torch.no_grad():
+            parts = [self.decoder(self.known.smashed(packet)) for packet in payloads(targets)]
+        self._recovered = torch.cat(parts)
+
+    def _rows(self, count: int) -> Tensor:
+        """This iteration's batch, out of reshuffled passes."""
+        size = min(self.config.batch_size, count)
+        epoch, place = divmod(self.iteration, count // size)
+        cut = batch_indices(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)
+        return cut[place].to(self.known.device)
+
+    @property
+    def recovered(self) -> Tensor:
+        """What `work` came to."""
+        return self._recovered

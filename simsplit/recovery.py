@@ -1,0 +1,195 @@
+"""A run's attacks: what they are fed, when they are judged, and against what.
+
+Attacks see packets of training as they pass the driver's wire. To be judged they are given the
+packets of target images, which a client encodes for the purpose; only then is what they recover
+held against the truth, beside two guesses that need no attack: a black image and the auxiliary
+mean.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembly
+from simsplit.assembly.assembler import QUERIES, TARGETS
+from simsplit.attacks import Attack, Knowledge
+from simsplit.data import Prepared
+from simsplit.data.batches import Batcher
+from simsplit.data.samples import Samples
+from simsplit.metrics.images import FIGURES, LPIPS, Distance, image_figures, lpips_from
+from simsplit.packets import Packet
+from simsplit.parties.feed import Feed
+from simsplit.scenario import Scenario
+from simsplit.scenario.adversaries import TAKEN
+from simsplit.seeds import seed_for
+
+COLUMNS = ("round", "attack", "image", "label", *FIGURES)
+BLACK, MEAN, ORIGINALS = TAKEN
+
+Row = dict[str, object]
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Judgement:
+    """What attacks came to after a round."""
+
+    rows: list[Row] = field(default_factory=list)
+    """One an attack and image."""
+    images: dict[str, Tensor] = field(default_factory=dict)
+    """Pixels by attack, and the originals."""
+
+
+class Recovery:
+    """All attacks of a run."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        parts: Assembly,
+        data: Prepared,
+        device: torch.device,
+    ) -> None:
+        self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
+        self.configs = scenario.attacks
+        self.targets = scenario.targets
+        self.attacks: dict[str, Attack] = {
+            config.title: config.build(self._knowledge(config.title)) for config in self.configs
+        }
+        self.watching = True
+        online = [self.attacks[config.title] for config in self.configs if config.online]
+        self._online = online
+        if online:
+            parts.wire.taps.append(self)
+        self._lpips: Distance | None = None
+        if self.configs and self.targets.lpips is not None:
+            self._lpips = lpips_from(self.targets.lpips, "targets.lpips")
+
+    @staticmethod
+    def columns(scenario: Scenario) -> tuple[str, ...]:
+        """Of the `recovered` table; none without attacks."""
+        if not scenario.attacks:
+            return ()
+        return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
+
+    def observe(self, packet: Packet) -> None:
+        """Show a packet of training to the attacks, of the clients that they are after."""
+        own = self.scenario.clients.heads == "per_client"
+        if not self.watching or (own and packet.client != self.targets.client):
+            return
+        with torch.enable_grad():
+            for attack in self._online:
+                attack.observe(packet)
+
+    def judge(
+        self, number: int, progress: Progress, resumed: Mapping[str, Tensor] | None = None
+    ) -> Judgement:
+        """Let every attack recover the targets, and score it; `resumed` is an attack's state in the
+        middle of its work.
+        """
+        targets = self._exposed(TARGETS, number)
+        for config in self.configs:
+            if not config.online:  # each judgement is an attack of its own
+                self.attacks[config.title] = config.build(self._knowledge(config.title))
+            attack = self.attacks[config.title]
+            if resumed is not None:
+                attack.load(resumed)
+            if config.queries:
+                attack.study(self._queries(config.queries, number))
+            for done, total in attack.work(targets):
+                progress(done, total)
+        return self.score(number)
+
+    def score(self, number: int) -> Judgement:
+        """Hold what is recovered against the truth."""
+        samples, rows = self.targets.chosen(self.data)
+        truth = samples.inputs[rows].float() / 255
+        images = {ORIGINALS: truth}
+        images |= {name: attack.recovered.cpu() for name, attack in self.attacks.items()}
+        images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
+        found = Judgement(images=images)
+        for name, recovered in list(images.items())[1:]:
+            for index, figures in enumerate(image_figures(recovered, truth, self._lpips)):
+                label = int(samples.labels[rows[index]])
+                place = {"round": number, "attack": name, "image": index, "label": label}
+                found.rows.append({**place, **figures})
+        return found
+
+    def state(self) -> dict[str, Tensor]:
+        """What the attacks that follow training have learned."""
+        return {
+            f"{config.title}/{name}": tensor
+            for config in self.configs
+            if config.online
+            for name, tensor in self.attacks[config.title].state().items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        for config in self.configs:
+            prefix = f"{config.title}/"
+            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+            if config.online:
+                self.attacks[config.title].load(own)
+
+    def _knowledge(self, title: str) -> Knowledge:
+        scenario, server, data = self.scenario, self.parts.server, self.data
+        model = scenario.model
+        seed = seed_for(scenario.seed, "attack", title)
+        return Knowledge(
+            trunk=server.trunk,
+            tail=server.tail,
+            stack=server.stack,
+            model=model,
+            methods=scenario.method,
+            shapes=model.shapes(data.info.shape),
+            image=data.info.shape,
+            classes=data.info.classes,
+            auxiliary=self._auxiliary(seed),
+            mean=data.mean,
+            std=data.std,
+            seed=seed,
+            device=self.device,
+        )
+
+    def _auxiliary(self, seed: int) -> Feed | None:
+        if self.data.auxiliary is None:
+            return None
+        return Feed(
+            self._batcher(self.data.auxiliary),
+            torch.arange(len(self.data.auxiliary)),
+            batch_size=self.scenario.train.batch_size,
+            seed=seed,
+            client=0,
+            drop_last=True,
+        )
+
+    def _batcher(self, samples: Samples) -> Batcher:
+        return Batcher(samples, mean=self.data.mean, std=self.data.std, device=self.device)
+
+    def _exposed(self, split: str, number: int) -> list[Packet]:
+        """What the client sends for images that it is made to encode."""
+        return [packet for packets in self._crossing(split, number) for packet in packets]
+
+    def _crossing(self, split: str, number: int, most: int | None = None) -> Iterator[list[Packet]]:
+        client, parts = self.targets.client, self.parts
+        total = parts.pool.ask(client, "exposures", split)
+        by_batch = self.targets.statistics == "batch"
+        for batch in range(total if most is None else min(most, total)):
+            sent = parts.pool.ask(client, "expose", split, number, batch, by_batch)
+            yield [parts.wire.carry(packet) for packet in sent]
+
+    def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
+        assert self.data.auxiliary is not None, "refused without when the scenario is read"
+        pixels = (self.data.auxiliary.inputs.float() / 255).to(self.device)
+        size = self.scenario.train.batch_size
+        parts = pixels.split(size)
+        crossing = self._crossing(QUERIES, number, -(-wanted // size))
+        return [(packets[0], part) for packets, part in zip(crossing, parts, strict=False)]
+
+    def _mean(self) -> Tensor:
+        """Of the auxiliary images; of the clients' own where there are none."""
+        known = self.data.auxiliary or self.data.train
+        return known.inputs.float().mean(0) / 255

@@ -1,0 +1,93 @@
+"""What attacks recovered: of one run, and of several beside each other."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from simsplit.report.comparison import Entry
+from simsplit.report.tables import Table
+from simsplit.results import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TITLES = {
+    "mse": "MSE",
+    "psnr": "PSNR",
+    "ssim": "SSIM",
+    "lpips": "LPIPS",
+    "fg_mse": "foreground MSE",
+    "fg_psnr": "foreground PSNR",
+    "fg_ssim": "foreground SSIM",
+    "fg_lpips": "foreground LPIPS",
+}
+_BLIND = {"black": "(a black image)", "mean_image": "(the mean image)"}
+"""Guesses that need no attack, and what tables call them."""
+
+
+def recovered(run: Run) -> Table:
+    """A row per attack, and per guess that needs none; means over images, at the last judgement."""
+    last = _last(run)
+    shown = [name for name in _TITLES if name in last and last[name].notna().any()]
+    rows = [
+        (_BLIND.get(name, name), *(_figure(group[figure].mean()) for figure in shown))
+        for name, group in _blind_last(last)
+    ]
+    images = int(last.groupby("attack").size().max()) if len(last) else 0
+    title = f"what attacks recovered of {images} images"
+    return Table(title, ("attack", *(_TITLES[name] for name in shown)), rows)
+
+
+def recoveries_of(entries: Sequence[Entry]) -> Table | None:
+    """A row per cell and attack, over seeds; None where nobody attacked."""
+    entries = [entry for entry in entries if len(entry.run.recovered)]
+    if not entries:
+        return None
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        told = {name: value for name, value in entry.settings.items() if name != "seed"}
+        groups.setdefault(", ".join(f"{k} {v}" for k, v in told.items()), []).append(entry)
+    rows: list[dict[str, str]] = []
+    for setting, members in groups.items():
+        lasts = [dict(_blind_last(_last(entry.run))) for entry in members]
+        for attack in lasts[0]:
+            row = {"cell": setting, "attack": _BLIND.get(attack, attack)}
+            found = [last[attack] for last in lasts if attack in last]
+            for figure, title in _TITLES.items():
+                means = [part[figure].mean() for part in found if figure in part]
+                known = [mean for mean in means if not math.isnan(mean)]
+                row |= {title: _spread(known)} if known else {}
+            rows.append(row)
+    columns = [n for n in ("cell", "attack", *_TITLES.values()) if any(row.get(n) for row in rows)]
+    cells = [tuple(row.get(name, "") for name in columns) for row in rows]
+    align = "".join("l" if name in ("cell", "attack") else "r" for name in columns)
+    return Table("what attacks recovered: means over images", tuple(columns), cells, align)
+
+
+def _last(run: Run) -> "pd.DataFrame":
+    """Each attack's last judgement."""
+    table = run.recovered
+    if table.empty:
+        return table
+    latest = table.groupby("attack")["round"].transform("max")
+    return table[table["round"] == latest]
+
+
+def _blind_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
+    """By attack, in their order, the guesses at the end."""
+    if last.empty:
+        return []
+    groups = {str(name): group for name, group in last.groupby("attack", sort=False)}
+    own = [name for name in groups if name not in _BLIND]
+    return [(name, groups[name]) for name in (*own, *_BLIND) if name in groups]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """A mean, with the standard deviation where there are several."""
+    mean = f"{statistics.fmean(values):.4g}"
+    return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
+
+
+def _figure(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}"

@@ -1,0 +1,80 @@
+"""What every attack owes: a planted leak is recovered, noise is not, it goes on where it was."""
+
+import pytest
+import torch
+from contracts.leaks import follow, recovered, setting
+
+from simsplit.attacks import ATTACKS
+
+CASES = {
+    "whitebox": [{"iterations": 300, "pairs": 320, "lr": 0.05}],
+    "sdar": [{"lr_decoder": 0.1}],
+    "pcat": [{"lr_decoder": 0.1}],
+    "unsplit": [
+        {"outer": 12, "inner": 20, "lr": 0.03, "l2": 0.0, "tv": 0.0, "clones": "batched"},
+        {"outer": 4, "inner": 40, "lr": 0.03, "l2": 0.0, "tv": 0.0, "objective": "adaptive"},
+    ],
+}
+STEPS = {"sdar": 25, "pcat": 150}
+"""Of training, for attacks that follow it; discriminators are dear."""
+EVERY = [(kind, fields) for kind, cases in CASES.items() for fields in cases]
+every_attack = pytest.mark.parametrize(("kind", "fields"), EVERY)
+
+
+def config_of(kind, fields):
+    return ATTACKS[kind](**fields)
+
+
+def test_every_registered_attack_has_cases():
+    assert CASES.keys() == ATTACKS.keys(), "write cases for the new attack"
+
+
+@every_attack
+@pytest.mark.parametrize("vanilla", [False, True])
+def test_a_planted_leak_is_recovered(kind, fields, vanilla):
+    config, here = config_of(kind, fields), setting(vanilla=vanilla)
+    steps = STEPS.get(kind, 0)
+    found = recovered(config, here, steps=steps, noise=False)
+    assert found.shape == here.truth.shape
+    assert (found - here.truth).square().mean() < 0.4 * here.mean_error()
+
+
+@every_attack
+def test_noise_gives_nothing_away(kind, fields):
+    config, here = config_of(kind, fields), setting()
+    steps = STEPS.get(kind, 0)
+    found = recovered(config, here, steps=steps, noise=True).clamp(0, 1)
+    assert (found - here.truth).square().mean() > 0.9 * here.mean_error()
+
+
+@every_attack
+def test_the_same_again(kind, fields):
+    config = config_of(kind, fields)
+    steps = 3 if config.online else 0
+    first, again = (recovered(config, setting(), steps=steps, noise=False) for _ in range(2))
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize(("kind", "fields"), [case for case in EVERY if ATTACKS[case[0]].online])
+def test_an_attack_goes_on_where_it_was(kind, fields):
+    config, here = config_of(kind, fields), setting()
+    whole, first, second = (config.build(here.known) for _ in range(3))
+    follow(whole, here, steps=4, noise=False)
+    follow(first, here, steps=2, noise=False)
+    kept = {name: tensor.clone() for name, tensor in first.state().items()}
+    second.load(kept)
+    follow(second, here, steps=2, noise=False, first=2)
+    after, expected = second.state(), whole.state()
+    assert after.keys() == expected.keys()
+    assert all(torch.equal(after[name], expected[name]) for name in expected)
+
+
+@every_attack
+def test_the_trunk_is_looked_at_and_not_touched(kind, fields):
+    config, here = config_of(kind, fields), setting(vanilla=True)
+    weights = {n: t.clone() for n, t in here.known.trunk.state_dict().items()}
+    here.known.trunk.train()
+    recovered(config, here, steps=3 if config.online else 0, noise=False)
+    assert here.known.trunk.training
+    assert all(p.grad is None for p in (*here.known.trunk.parameters(), *here.head.parameters()))
+    assert all(torch.equal(weights[n], t) for n, t in here.known.trunk.state_dict().items())

@@ -1,0 +1,157 @@
+"""Attacks on a run: they change nothing, resume exactly, run on hosts, reach nothing private."""
+
+import types
+
+import pandas as pd
+import pytest
+import torch
+from builders import experiment, finished, scenario
+from comparing import assert_equal
+from torch import Tensor
+
+from simsplit import Run, run
+from simsplit.experiment import Experiment
+
+BASE = {
+    "data": {"auxiliary": 0.4, "normalise": "unit"},
+    "model": {"kind": "resnet20", "width": 2},
+    "schedule": {"rounds": 3},
+    "train": {"batch_size": 10},
+    "targets": {"count": 7, "every": 2},
+}
+ONLINE = [{"kind": "pcat"}]
+OFFLINE = [{"kind": "unsplit", "outer": 2, "inner": 2}, {"kind": "whitebox", "iterations": 3}]
+
+
+def attacked(**changes):
+    return scenario(**{**BASE, "attacks": [*ONLINE, *OFFLINE], **changes})
+
+
+def trained(table: pd.DataFrame) -> pd.DataFrame:
+    if "phase" not in table:
+        return table
+    return table[table["phase"] != "evaluate"].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"topology": "vanilla"},
+        {
+            "clients": {"count": 3, "heads": "per_client"},
+            "schedule": {"kind": "parallel", "rounds": 3},
+        },
+        {"method": [{"kind": "learned1x1", "ratio": 2}, {"kind": "noise"}]},
+    ],
+    ids=["u_shaped", "vanilla", "own heads", "methods"],
+)
+def test_passive_attacks_change_nothing(tmp_path, changes):
+    finished(attacked(**changes), tmp_path / "attacked")
+    finished(attacked(**changes, attacks=[]), tmp_path / "plain")
+    here, plain = (Run.load(tmp_path / name) for name in ("attacked", "plain"))
+    for table in ("rounds", "clients", "wire"):
+        pd.testing.assert_frame_equal(
+            trained(getattr(here, table)), trained(getattr(plain, table)), check_exact=True
+        )
+    assert plain.recovered.empty
+    assert set(here.recovered["round"]) == {2, 3}
+    names = ["pcat", "unsplit", "whitebox", "black", "mean_image"]
+    assert list(here.attacks["attack"].unique()) == names
+    assert (here.recovered.groupby(["round", "attack"]).size() == 7).all()
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop):
+    whole = finished(attacked(), tmp_path / "whole")
+    broken = experiment(attacked(), tmp_path / "broken")
+    original = Experiment._round
+
+    def breaking(self, number):
+        if number > stop:
+            raise KeyboardInterrupt
+        original(self, number)
+
+    monkeypatch.setattr(Experiment, "_round", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        broken.run(resume=False)
+    monkeypatch.undo()
+    experiment(attacked(), tmp_path / "broken").run(resume=True)
+    assert_equal(whole.path, tmp_path / "broken")
+
+
+@pytest.mark.ray
+def test_hosts_make_no_difference(tmp_path):
+    finished(attacked(), tmp_path / "here")
+    elsewhere = attacked(engine={"kind": "ray", "hosts": 2})
+    run(elsewhere, tmp_path / "there")
+    ours, theirs = (tmp_path / name / "recovered.csv" for name in ("here", "there"))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def reached(start: object) -> dict[int, Tensor]:
+    """Every tensor that an object leads to, by its storage; not by way of modules or classes."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+    waiting = [start]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type | types.ModuleType | str | bytes):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            found[thing.untyped_storage().data_ptr()] = thing
+            continue
+        if isinstance(thing, dict):
+            waiting += [*thing.keys(), *thing.values()]
+        elif isinstance(thing, list | tuple | set | frozenset):
+            waiting += list(thing)
+        elif isinstance(thing, types.FunctionType):
+            waiting += [cell.cell_contents for cell in thing.__closure__ or ()]
+        elif isinstance(thing, types.MethodType):
+            waiting += [thing.__self__, thing.__func__]
+        else:
+            waiting += [getattr(thing, "__dict__", {})]
+            names = [s for kind in type(thing).__mro__ for s in getattr(kind, "__slots__", ())]
+            waiting += [getattr(thing, name) for name in names if hasattr(thing, name)]
+    return found
+
+
+@pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
+def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
+    made = experiment(
+        attacked(topology=topology, method=[{"kind": "learned1x1"}]), tmp_path / "run"
+    )
+    made.run(resume=False)
+    reach = reached(list(made.recovery.attacks.values()))
+    clients = [made.parts.pool.crew.clients[number] for number in range(3)]
+    private: list[Tensor] = [made.data.train.inputs, made.data.train.labels]
+    for client in clients:
+        private += [t for learner in client.learners for t in learner.state().values()]
+        private += [client.feeds["private"].batcher._inputs]
+    hidden = {tensor.untyped_storage().data_ptr() for tensor in private}
+    assert not hidden & reach.keys()
+    # the search is not blind: it finds what attacks may see, and from elsewhere what they may not
+    assert made.parts.server.trunk[0].conv1.weight.untyped_storage().data_ptr() in reach
+    assert hidden <= reached(made).keys()
+
+
+def test_auxiliary_images_are_nobodys(tmp_path):
+    made = experiment(attacked(), tmp_path / "run")
+    assert made.data.auxiliary is not None
+    rows = {image.numpy().tobytes() for image in made.data.auxiliary.inputs}
+    assert len(rows) == 36
+    private = {image.numpy().tobytes() for image in made.data.train.inputs}
+    assert not rows & private
+
+
+def test_images_lie_beside_the_originals(tmp_path):
+    from simsplit.results.images import load_images
+
+    made = finished(attacked(targets={"count": 5}), tmp_path / "run")
+    images = load_images(made.path)
+    assert set(images) == {"originals", "pcat", "unsplit", "whitebox", "black", "mean_image"}
+    assert all(each.shape == (5, 1, 28, 28) for each in images.values())
+    part = made.data.parts[0][:5]
+    assert (images["originals"] == made.data.train.inputs[part].numpy()).all()
+    assert torch.tensor(images["black"]).sum() == 0

@@ -1,0 +1,81 @@
+"""Attacks on a run that is over: the same as in the run, from a shell, and if interrupted."""
+
+import json
+import shutil
+
+import pytest
+from builders import finished
+from parity.test_recovery import OFFLINE, attacked
+
+from simsplit import Run, afterwards
+from simsplit.errors import RunError, ScenarioError
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return finished(attacked(attacks=OFFLINE), tmp_path_factory.mktemp("runs") / "run").path
+
+
+def of(run: Run, attack: str, number: int = 3):
+    table = run.recovered
+    rows = table[(table["attack"] == attack) & (table["round"] == number)]
+    return rows.drop(columns="attack").reset_index(drop=True)
+
+
+@pytest.mark.parametrize("fields", OFFLINE, ids=lambda fields: fields["kind"])
+@pytest.mark.parametrize("stops", [False, True])
+def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fields, stops):
+    """Its streams go by its name, so the first of a name is the one in the run."""
+    changes = {name: str(value) for name, value in fields.items() if name != "kind"}
+    folder = run_dir / "attacks" / fields["kind"]
+    if stops:
+        monkeypatch.setattr(afterwards, "KEEP_EVERY_S", 0.0)
+
+        def stopping(done, total):
+            if done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            afterwards.attack(run_dir, fields["kind"], changes, progress=stopping)
+        assert (folder / "state").is_dir()
+    afterwards.attack(run_dir, fields["kind"], changes, resume=stops)
+    ours = (folder / "recovered.csv").read_text().splitlines()
+    in_run = [
+        line
+        for line in (run_dir / "recovered.csv").read_text().splitlines()
+        if line.startswith(f"3,{fields['kind']}")
+    ]
+    assert [line for line in ours if f",{fields['kind']}," in line] == in_run
+    assert not (folder / "state").exists()
+    shutil.rmtree(folder)
+
+
+def test_from_the_shell(run_dir, simsplit):
+    changes = ("name=twice", "outer=2", "inner=1", "targets.count=3")
+    words = [word for change in changes for word in ("--set", change)]
+    code, out, err = simsplit("attack", run_dir, "--kind", "unsplit", *words)
+    assert code == 0, err
+    assert "twice: 6 of 6" in err
+    assert "(a black image)" in out
+    assert (run_dir / "figures" / "twice.png").stat().st_size > 1000
+    assert len(of(Run.load(run_dir), "twice")) == 3
+    told = json.loads((run_dir / "attacks" / "twice" / "attack.json").read_text())
+    assert told["attack"]["inner"] == 1
+    code, _, err = simsplit("attack", run_dir, "--kind", "unsplit", "--set", "name=twice")
+    assert code == 2
+    assert "already holds an attack" in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wrong", "said"),
+    [
+        ("pcat", {}, RunError, "follows training packet by packet"),
+        ("unsplitt", {}, ScenarioError, "did you mean 'unsplit'"),
+        ("unsplit", {"outr": "1"}, ScenarioError, "attacks.0.outr: unknown field, did you mean"),
+        ("unsplit", {"targets.client": "9"}, ScenarioError, "targets.client: must be one of 3"),
+    ],
+)
+def test_what_cannot_be(run_dir, kind, changes, wrong, said):
+    with pytest.raises(wrong, match=said):
+        afterwards.attack(run_dir, kind, changes)
+    assert not (run_dir / "attacks" / kind).exists()
