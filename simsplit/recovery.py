@@ -63,6 +63,10 @@ class Recovery:
         self._online = online
         if online:
             parts.wire.taps.append(self)
+        forging = [config.title for config in self.configs if config.active]
+        if forging:
+            self._forging = self.attacks[forging[0]]
+            parts.wire.forger = self
         self._lpips: Distance | None = None
         if self.configs and self.targets.lpips is not None:
             self._lpips = lpips_from(self.targets.lpips, "targets.lpips")
@@ -76,12 +80,18 @@ class Recovery:
 
     def observe(self, packet: Packet) -> None:
         """Show a packet of training to the attacks, of the clients that they are after."""
+        if self._concerns(packet):
+            with torch.enable_grad():
+                for attack in self._online:
+                    attack.observe(packet)
+
+    def answer(self, packet: Packet) -> Packet:
+        """What the server sends in place of a packet, if an attack forges."""
+        return self._forging.answer(packet) if self._concerns(packet) else packet
+
+    def _concerns(self, packet: Packet) -> bool:
         own = self.scenario.clients.heads == "per_client"
-        if not self.watching or (own and packet.client != self.targets.client):
-            return
-        with torch.enable_grad():
-            for attack in self._online:
-                attack.observe(packet)
+        return self.watching and not (own and packet.client != self.targets.client)
 
     def judge(
         self, number: int, progress: Progress, resumed: Mapping[str, Tensor] | None = None

@@ -1,6 +1,8 @@
 """What the server can recover of private data: one attack a file, and the literal table of them."""
 
 from simsplit.attacks.base import Attack, AttackConfig, Knowledge
+from simsplit.attacks.fora import ForaConfig
+from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.sdar import PcatConfig, SdarConfig
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.attacks.unsplit import UnsplitConfig
@@ -9,6 +11,8 @@ from simsplit.attacks.whitebox import WhiteboxConfig
 ATTACKS: dict[str, type[AttackConfig]] = {
     "sdar": SdarConfig,
     "pcat": PcatConfig,
+    "fora": ForaConfig,
+    "fsha": FshaConfig,
     "unsplit": UnsplitConfig,
     "whitebox": WhiteboxConfig,
 }

@@ -105,3 +105,89 @@ class WithLabels(nn.Module):
         plane = self.plane(labels).view(len(x), 1, *self.size)
         out: Tensor = self.layers(torch.cat([x, plane], 1))
         return out
+
+
+def critic(cut: Shape) -> nn.Module:
+    """FORA's: 8.04 million parameters on MobileNet's second level; an unbounded score."""
+    layers: list[nn.Module] = [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]
+    layers += [nn.Conv2d(128, 256, 3, 2, padding=1)]
+    layers += [PreActivated(256) for _ in range(6)]
+    layers += [nn.Conv2d(256, 256, 3, 2, padding=1), nn.Flatten()]
+    height, width = (-(-side // 8) for side in cut[1:])
+    return nn.Sequential(*layers, nn.Linear(256 * height * width, 1))
+
+
+class PreActivated(nn.Module):
+    """A residual block, activated before its convolutions, without normalisation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x, and what the layers add."""
+        out: Tensor = x + self.layers(x)
+        return out
+
+
+def gradient_penalty(net: nn.Module, real: Tensor, fake: Tensor, rng: torch.Generator) -> Tensor:
+    """How far a critic's slope between real and fake is from 1 (Gulrajani et al., 2017)."""
+    share = torch.rand(len(real), *[1] * (real.dim() - 1), generator=rng).to(real)
+    between = (share * real + (1 - share) * fake).detach().requires_grad_()
+    (slope,) = torch.autograd.grad(net(between).sum(), between, create_graph=True)
+    penalty: Tensor = (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    return penalty
+
+
+def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
+    """FORA's stand-in for a head: two convolutions as wide as the cut, pooled to its size."""
+    layers: list[nn.Module] = []
+    for inputs in (image[0], cut[0]):
+        layers += [nn.Conv2d(inputs, cut[0], 3, padding=1), BatchNorm2d(cut[0]), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveMaxPool2d(cut[1:]))
+
+
+def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
+    """FORA's: transposed convolutions of 256 channels, as many as the sides double; -1 to 1."""
+    layers: list[nn.Module] = []
+    channels = cut[0]
+    for _ in range(doublings(cut, image)):
+        layers += [nn.ConvTranspose2d(channels, 256, 4, 2, padding=1), BatchNorm2d(256)]
+        layers += [nn.LeakyReLU(0.2)]
+        channels = 256
+    layers += [nn.Conv2d(channels, image[0], 3, padding=1), BatchNorm2d(image[0]), nn.Tanh()]
+    return Sized(nn.Sequential(*layers), image)
+
+
+def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
+    """FSHA's: convolutions that halve the image until it is the cut's size, from 64 channels on."""
+    layers: list[nn.Module] = []
+    channels = image[0]
+    for halving in range(doublings(cut, image)):
+        outputs = 64 * 2**halving
+        layers += [nn.Conv2d(channels, outputs, 3, 2, padding=1), nn.ReLU()]
+        channels = outputs
+    layers += [nn.Conv2d(channels, cut[0], 3, padding=1), nn.AdaptiveAvgPool2d(cut[1:])]
+    return nn.Sequential(*layers)
+
+
+def fsha_decoder(cut: Shape, image: InputShape) -> nn.Module:
+    """FSHA's: transposed convolutions that double it back; -1 to 1."""
+    times = doublings(cut, image)
+    layers: list[nn.Module] = []
+    channels = cut[0]
+    for time in range(times - 1):
+        outputs = 128 * 2 ** (times - 2 - time)
+        layers += [nn.ConvTranspose2d(channels, outputs, 4, 2, padding=1), nn.ReLU()]
+        channels = outputs
+    last = (
+        nn.ConvTranspose2d(channels, image[0], 4, 2, padding=1)
+        if times
+        else nn.Conv2d(channels, image[0], 3, padding=1)
+    )
+    return Sized(nn.Sequential(*layers, last, nn.Tanh()), image)

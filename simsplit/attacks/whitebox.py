@@ -1,8 +1,8 @@
 """The ceiling: a decoder trained on true pairs.
 
 The attacker has a client encode auxiliary images, as if it had the client's weights, and fits
-SDAR's decoder to the pairs. No deployed server could; what this cannot recover, no honest attack
-will.
+SDAR's or FORA's decoder to the pairs. No deployed server could; what this cannot recover, no honest
+attack will.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, descend, payloads
-from simsplit.attacks.networks import glorot, sdar_decoder
+from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
 from simsplit.data.batches import batch_indices
 from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
@@ -34,6 +34,8 @@ class WhiteboxConfig(AttackConfig):
     """Pairs a step."""
     lr: float = Field(default=1e-3, gt=0)
     """Adam's."""
+    decoder: Literal["sdar", "fora"] = "sdar"
+    """Whose decoder; with fora it is what FORA calls its reference."""
 
     @property
     def queries(self) -> int:
@@ -45,6 +47,26 @@ class WhiteboxConfig(AttackConfig):
         return Whitebox(self, known)
 
 
+class _FromMinusOne(nn.Module):
+    """A decoder whose images are between -1 and 1, brought between 0 and 1."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pixels."""
+        out: Tensor = (self.layers(x) + 1) / 2
+        return out
+
+
+def _decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
+    cut = known.shapes[0]
+    if whose == "fora":
+        return _FromMinusOne(fora_decoder(cut, known.image))
+    return glorot(sdar_decoder(cut[0], cut, known.image))
+
+
 class Whitebox(Attack):
     """The decoder and its pairs."""
 
@@ -52,8 +74,7 @@ class Whitebox(Attack):
         super().__init__(known)
         self.config = config
         with isolated(known.seed, "whitebox"):
-            decoder = glorot(sdar_decoder(known.shapes[0][0], known.shapes[0], known.image))
-        self.decoder = decoder.to(known.device)
+            self.decoder = _decoder(config.decoder, known).to(known.device)
         self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._pairs: tuple[Tensor, Tensor] | None = None
         self._recovered = torch.empty(0)

@@ -1,7 +1,8 @@
 """A victim that leaks all it has, and the same with its payloads replaced by noise.
 
 Its head passes pixels on unchanged, so whatever an attack's networks are, they have little to
-learn: one that cannot recover these images recovers none.
+learn: one that cannot recover these images recovers none. An active attack has a head to teach
+instead, which obeys whatever gradient it is answered with.
 """
 
 from dataclasses import dataclass
@@ -51,6 +52,15 @@ class Setting:
     def pixels(self, rows: Tensor) -> Tensor:
         return self.private.inputs[rows].float() / 255
 
+    def obey(self, rows: Tensor, gradient: Tensor) -> None:
+        """A step of the victim's."""
+        if gradient.any():
+            self.head(self.pixels(rows)).backward(gradient)
+            with torch.no_grad():
+                for weight in self.head.parameters():
+                    weight -= 0.01 * weight.grad.sign()
+                    weight.grad = None
+
     def mean_error(self) -> float:
         """Of the best guess without any attack."""
         mean = self.private.inputs.float().mean(0) / 255
@@ -87,6 +97,13 @@ def setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = False) ->
     return Setting(model.head, known, private, truth)
 
 
+def _taught() -> nn.Module:
+    head = nn.Conv2d(1, 1, 1)
+    nn.init.constant_(head.weight, -0.5)
+    nn.init.constant_(head.bias, 2.0)
+    return head
+
+
 def packet(sent: Tensor, leg: Leg, number: int) -> Packet:
     return Packet(0, leg, 1, number, (sent,))
 
@@ -94,6 +111,8 @@ def packet(sent: Tensor, leg: Leg, number: int) -> Packet:
 def recovered(config: AttackConfig, here: Setting, *, steps: int, noise: bool) -> Tensor:
     """What an attack makes of the targets after so many steps of training."""
     attack = config.build(here.known)
+    if config.active:
+        here.head = _taught()
     follow(attack, here, steps=steps, noise=noise)
     if config.queries:
         attack.study(_queries(here, noise=noise))
@@ -113,7 +132,10 @@ def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int
         attack.observe(packet(sent, Leg.SMASHED, number))
         if here.known.tail is not None:
             attack.observe(packet(here.private.labels[rows], Leg.LABELS, number))
-        attack.observe(packet(torch.zeros_like(sent), Leg.SMASHED_GRAD, number))
+        reply = attack.answer(packet(torch.zeros_like(sent), Leg.SMASHED_GRAD, number))
+        if not noise:
+            here.obey(rows, reply.tensors[0])
+        attack.observe(reply)
 
 
 def _sent(here: Setting, pixels: Tensor, noise: bool, number: int) -> Tensor:

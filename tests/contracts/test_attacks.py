@@ -3,22 +3,45 @@
 import pytest
 import torch
 from contracts.leaks import follow, recovered, setting
+from torch import nn
 
-from simsplit.attacks import ATTACKS
+from simsplit.attacks import ATTACKS, fora, fsha, sdar
 
 CASES = {
-    "whitebox": [{"iterations": 300, "pairs": 320, "lr": 0.05}],
+    "whitebox": [
+        {"iterations": 300, "pairs": 320, "lr": 0.05},
+        {"iterations": 300, "pairs": 320, "lr": 0.05, "decoder": "fora"},
+    ],
     "sdar": [{"lr_decoder": 0.1}],
     "pcat": [{"lr_decoder": 0.1}],
+    "fora": [
+        {"lr_decoder": 0.05, "lr_substitute": 0.01, "penalty": 10.0},
+        {"lr_decoder": 0.05, "lr_substitute": 0.01, "penalty": 10.0, "projected": True},
+    ],
+    "fsha": [{"lr_pilot": 0.02, "lr_critic": 0.01, "penalty": 10.0}],
     "unsplit": [
         {"outer": 12, "inner": 20, "lr": 0.03, "l2": 0.0, "tv": 0.0, "clones": "batched"},
         {"outer": 4, "inner": 40, "lr": 0.03, "l2": 0.0, "tv": 0.0, "objective": "adaptive"},
     ],
 }
-STEPS = {"sdar": 25, "pcat": 150}
-"""Of training, for attacks that follow it; discriminators are dear."""
+STEPS = {"sdar": 100, "pcat": 150, "fora": 150, "fsha": 600}
+"""Of training, for attacks that follow it."""
 EVERY = [(kind, fields) for kind, cases in CASES.items() for fields in cases]
 every_attack = pytest.mark.parametrize(("kind", "fields"), EVERY)
+
+
+@pytest.fixture(autouse=True)
+def small_judges(monkeypatch):
+    """The published discriminators take millions of weights to judge what a few can."""
+
+    def small(channels, cut):
+        convolution = nn.Conv2d(channels, 8, 3, padding=1)
+        return nn.Sequential(convolution, nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(512, 1))
+
+    for module in (fora, fsha):
+        monkeypatch.setattr(module, "critic", lambda cut: small(cut[0], cut))
+    for judge in ("feature_discriminator", "image_discriminator"):
+        monkeypatch.setattr(sdar, judge, small)
 
 
 def config_of(kind, fields):

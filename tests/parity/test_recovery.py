@@ -7,9 +7,10 @@ import pytest
 import torch
 from builders import experiment, finished, scenario
 from comparing import assert_equal
-from torch import Tensor
+from torch import Tensor, nn
 
 from simsplit import Run, run
+from simsplit.attacks import fora, fsha
 from simsplit.experiment import Experiment
 
 BASE = {
@@ -25,6 +26,18 @@ OFFLINE = [{"kind": "unsplit", "outer": 2, "inner": 2}, {"kind": "whitebox", "it
 
 def attacked(**changes):
     return scenario(**{**BASE, "attacks": [*ONLINE, *OFFLINE], **changes})
+
+
+@pytest.fixture(autouse=True)
+def small_critic(monkeypatch):
+    """The published one has eight million weights."""
+
+    def small(cut):
+        size = cut[0] * cut[1] * cut[2]
+        return nn.Sequential(nn.Flatten(), nn.Linear(size, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
+
+    for module in (fora, fsha):
+        monkeypatch.setattr(module, "critic", small)
 
 
 def trained(table: pd.DataFrame) -> pd.DataFrame:
@@ -62,9 +75,11 @@ def test_passive_attacks_change_nothing(tmp_path, changes):
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop):
-    whole = finished(attacked(), tmp_path / "whole")
-    broken = experiment(attacked(), tmp_path / "broken")
+@pytest.mark.parametrize("attacks", [[*ONLINE, *OFFLINE], [{"kind": "fora"}, {"kind": "fsha"}]])
+def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks):
+    given = attacked(attacks=attacks)
+    whole = finished(given, tmp_path / "whole")
+    broken = experiment(given, tmp_path / "broken")
     original = Experiment._round
 
     def breaking(self, number):
@@ -72,12 +87,24 @@ def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop):
             raise KeyboardInterrupt
         original(self, number)
 
-    monkeypatch.setattr(Experiment, "_round", breaking)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as here, pytest.raises(KeyboardInterrupt):
+        here.setattr(Experiment, "_round", breaking)
         broken.run(resume=False)
-    monkeypatch.undo()
-    experiment(attacked(), tmp_path / "broken").run(resume=True)
+    experiment(given, tmp_path / "broken").run(resume=True)
     assert_equal(whole.path, tmp_path / "broken")
+
+
+def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
+    """As many bytes, another head; and until it starts nothing is forged."""
+    plain = finished(attacked(attacks=[]), tmp_path / "plain")
+    late = finished(attacked(attacks=[{"kind": "fsha", "start": 10**6}]), tmp_path / "late")
+    forged = finished(attacked(attacks=[{"kind": "fsha"}]), tmp_path / "forged")
+    tables = [trained(Run.load(made.path).wire) for made in (plain, late, forged)]
+    pd.testing.assert_frame_equal(tables[0], tables[1])
+    pd.testing.assert_frame_equal(tables[0], tables[2])
+    heads = [made.parts.pool.crew.clients[0].head.state_dict() for made in (plain, late, forged)]
+    assert all(torch.equal(heads[0][name], tensor) for name, tensor in heads[1].items())
+    assert not all(torch.equal(heads[0][name], tensor) for name, tensor in heads[2].items())
 
 
 @pytest.mark.ray

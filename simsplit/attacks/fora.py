@@ -1,0 +1,121 @@
+"""FORA (Xu et al., CVPR 2024): a substitute client whose features look like the real ones.
+
+Without the trunk: a substitute head learns, on auxiliary images, to put out what a critic (WGAN
+with a gradient penalty) and a multi-kernel MMD cannot tell from what clients send; a pseudo decoder
+learns to invert the substitute, and then inverts the clients. FORA's reference decoder, its
+ceiling, learns from true pairs: that is `whitebox` with `decoder: fora`. Images between -1 and 1,
+as published.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from simsplit.attacks.base import AttackConfig, Following, Knowledge, descend, inference
+from simsplit.attacks.networks import critic, fora_decoder, fora_substitute, gradient_penalty
+from simsplit.methods import Step
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+from simsplit.seeds import isolated, rng_for
+
+
+class ForaConfig(AttackConfig):
+    """A substitute client by feature likeness, and its decoder."""
+
+    kind: Literal["fora"] = "fora"
+    critic_weight: float = Field(default=0.2, ge=0)
+    """What the critic counts in the substitute's loss."""
+    mmd_weight: float = Field(default=0.8, ge=0)
+    """What the multi-kernel MMD counts."""
+    penalty: float = Field(default=1000.0, ge=0)
+    """Weight of the critic's gradient penalty."""
+    projected: bool = False
+    """Whether the substitute's output goes through the scenario's methods, as the clients' does;
+    the published attack does not say."""
+    lr_substitute: float = Field(default=1e-4, gt=0)
+    """Adam's, for the substitute."""
+    lr_critic: float = Field(default=3e-4, gt=0)
+    """Adam's, for the critic."""
+    lr_decoder: float = Field(default=1e-4, gt=0)
+    """Adam's, for the pseudo decoder."""
+    online: ClassVar[bool] = True
+
+    def build(self, known: Knowledge) -> "Fora":
+        """The attack."""
+        return Fora(self, known)
+
+
+class Fora(Following):
+    """Substitute, critic, pseudo decoder."""
+
+    def __init__(self, config: ForaConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        cut, image = known.shapes[0], known.image
+        with isolated(known.seed, "fora"):
+            self.substitute = fora_substitute(cut, image).to(known.device)
+            self.critic = critic(cut).to(known.device)
+            self.decoder = fora_decoder(cut, image).to(known.device)
+        self.stack = known.surrogate("fora").stack
+        learned: dict[str, tuple[nn.Module, float]] = {
+            "substitute": (self.substitute, config.lr_substitute),
+            "critic": (self.critic, config.lr_critic),
+            "decoder": (self.decoder, config.lr_decoder),
+        }
+        for name, (module, lr) in learned.items():
+            self.learners[name] = Learner({name: module}, AdamConfig(lr=lr))
+
+    def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
+        """Critic, substitute, decoder."""
+        del labels
+        known, config = self.known, self.config
+        for learner in self.learners.values():
+            learner.train(True)
+        images = 2 * known.pixels(known.public(self.iteration).inputs) - 1
+        simulated = self._simulate(images)
+        rows = min(len(smashed), len(simulated))
+        real, fake = smashed[:rows], simulated.detach()[:rows]
+        rng = rng_for(known.seed, "fora", self.iteration)
+        loss = self.critic(real).mean() - self.critic(fake).mean()
+        loss = loss + config.penalty * gradient_penalty(self.critic, real, fake, rng)
+        descend(self.learners["critic"], loss)
+        loss = config.critic_weight * self.critic(simulated).mean()
+        loss = loss + config.mmd_weight * mk_mmd(smashed.flatten(1), simulated.flatten(1))
+        descend(self.learners["substitute"], loss)
+        with torch.no_grad():
+            simulated = self._simulate(images)
+        descend(self.learners["decoder"], mse_loss(self.decoder(simulated), images))
+
+    def _simulate(self, images: Tensor) -> Tensor:
+        """What the substitute would have the trunk get."""
+        sent: Tensor = self.substitute(images)
+        if not self.config.projected:
+            return sent
+        step = Step(-1, 0, self.iteration, self.known.seed)
+        with inference(self.known.stack.modules):
+            return self.known.stack.lift(self.stack.encode(sent, step), step)[: len(images)]
+
+    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
+        """What the pseudo decoder makes of it."""
+        del labels
+        self.decoder.eval()
+        out: Tensor = self.decoder(smashed)
+        return (out + 1) / 2
+
+
+def mk_mmd(x_ND: Tensor, y_MD: Tensor) -> Tensor:
+    """Squared MMD under five Gaussian kernels, whose widths go by the mean squared distance of all
+    pairs; pairs of a sample with itself are left out.
+    """
+    both = torch.cat([x_ND, y_MD])
+    square = torch.cdist(both, both, compute_mode="use_mm_for_euclid_dist").square()
+    width = square.detach().mean()
+    kernel = sum(torch.exp(-square / (2 * 2.0**power * width)) for power in range(-3, 2))
+    assert isinstance(kernel, Tensor), "there are five"
+    n, m = len(x_ND), len(y_MD)
+    within_x = (kernel[:n, :n].sum() - kernel[:n, :n].trace()) / max(1, n * (n - 1))
+    within_y = (kernel[n:, n:].sum() - kernel[n:, n:].trace()) / max(1, m * (m - 1))
+    return within_x + within_y - 2 * kernel[:n, n:].mean()

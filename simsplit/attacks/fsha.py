@@ -1,0 +1,106 @@
+"""FSHA (Pasquini et al., CCS 2021): the server trains clients for itself.
+
+An active attack. In place of the gradient of the task a client gets that of a critic which tells
+what it sends from what the server's pilot network makes of auxiliary images; obeying it, the client
+learns to send what the pilot would, and the pilot's own decoder inverts it. The wire carries the
+forged gradient as any other, and `splitguard` is what a client can do about it.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from simsplit.attacks.base import AttackConfig, Following, Knowledge, descend, inference
+from simsplit.attacks.networks import critic, fsha_decoder, fsha_pilot, gradient_penalty
+from simsplit.methods import Step
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+from simsplit.seeds import isolated, rng_for
+
+
+class FshaConfig(AttackConfig):
+    """Hijack the clients' training: they learn to send what the server can decode."""
+
+    kind: Literal["fsha"] = "fsha"
+    penalty: float = Field(default=500.0, ge=0)
+    """Weight of the critic's gradient penalty."""
+    lr_pilot: float = Field(default=1e-5, gt=0)
+    """Adam's, for the pilot and its decoder."""
+    lr_critic: float = Field(default=1e-4, gt=0)
+    """Adam's, for the critic."""
+    start: int = Field(default=0, ge=0)
+    """Steps of honest training before it begins."""
+    online: ClassVar[bool] = True
+    active: ClassVar[bool] = True
+
+    def build(self, known: Knowledge) -> "Fsha":
+        """The attack."""
+        return Fsha(self, known)
+
+
+class Fsha(Following):
+    """Pilot, decoder, critic."""
+
+    def __init__(self, config: FshaConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        cut, image = known.shapes[0], known.image
+        with isolated(known.seed, "fsha"):
+            self.pilot = fsha_pilot(cut, image).to(known.device)
+            self.decoder = fsha_decoder(cut, image).to(known.device)
+            self.critic = critic(cut).to(known.device)
+        pair = {"pilot": self.pilot, "decoder": self.decoder}
+        self.learners["pilot"] = Learner(pair, AdamConfig(lr=config.lr_pilot))
+        self.learners["critic"] = Learner({"critic": self.critic}, AdamConfig(lr=config.lr_critic))
+        self._packets: dict[ClientId, Packet] = {}
+
+    def observe(self, packet: Packet) -> None:
+        """Keep what was sent until it is answered."""
+        if packet.leg is Leg.SMASHED:
+            tensors = tuple(tensor.clone() for tensor in packet.tensors)
+            self._packets[packet.client] = packet.with_tensors(tensors)
+        super().observe(packet)
+
+    def answer(self, packet: Packet) -> Packet:
+        """The critic's gradient in place of the task's."""
+        if packet.leg is not Leg.SMASHED_GRAD or packet.client not in self._packets:
+            return packet
+        asked = self._packets.pop(packet.client)
+        if self.iteration < self.config.start:
+            return packet
+        known = self.known
+        step = Step(asked.client, asked.round, asked.step, known.seed)
+        with torch.enable_grad(), inference(known.stack.modules):
+            sent = known.stack.unpack(Leg.SMASHED, asked.tensors, step).detach().requires_grad_()
+            judged = self.critic(known.stack.lift(sent, step)).mean()
+            (grad,) = torch.autograd.grad(judged, sent)
+        # of several gradient messages each would get its own reply
+        replies = len(known.stack.messages(Leg.SMASHED_GRAD, packet.tensors))
+        return packet.with_tensors(known.stack.pack(Leg.SMASHED_GRAD, grad, step) * replies)
+
+    def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
+        """Pilot and decoder, then the critic."""
+        del labels
+        known = self.known
+        for learner in self.learners.values():
+            learner.train(True)
+        images = 2 * known.pixels(known.public(self.iteration).inputs) - 1
+        piloted = self.pilot(images)
+        descend(self.learners["pilot"], mse_loss(self.decoder(piloted), images))
+        rows = min(len(smashed), len(piloted))
+        public, private = piloted.detach()[:rows], smashed[:rows]
+        rng = rng_for(known.seed, "fsha", self.iteration)
+        loss = self.critic(public).mean() - self.critic(private).mean()
+        loss = loss + self.config.penalty * gradient_penalty(self.critic, private, public, rng)
+        descend(self.learners["critic"], loss)
+
+    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
+        """What the pilot's decoder makes of it."""
+        del labels
+        self.decoder.eval()
+        out: Tensor = self.decoder(smashed)
+        return (out + 1) / 2
