@@ -14,6 +14,7 @@ from simsplit.errors import RunFailedError, SimsplitError
 if TYPE_CHECKING:
     from simsplit.methods import MethodConfig
     from simsplit.scenario import Scenario
+    from simsplit.sweep import SweepResult
 
 # Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
 # Typer would still escape square brackets for rich.
@@ -82,11 +83,8 @@ def run(
         from simsplit.terminal.printing import print_run
 
         print_run(result)
-        if len(result.recovered):
-            from simsplit.report.figures import recovered, saved
-
-            file = saved(recovered(result.path), result.path / "figures" / "recovered.png")
-            typer.echo(f"originals above what was recovered: {file}")
+        if (picture := result.path / "figures" / "recovered.png").exists():
+            typer.echo(f"originals above what was recovered: {picture}")
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
@@ -136,6 +134,7 @@ def sweep(
 
         if result.runs:
             print_comparison([result.path])
+            _picture(result)
         show = shlex.join(["simsplit", "compare", str(result.path)])
         typer.echo(f"The sweep lies in {result.path}  ({show})")
     if result.failed:
@@ -284,6 +283,19 @@ def bench(
             typer.echo(json.dumps(figures, indent=2))
         else:
             print_table(table, "table")
+
+
+def _picture(result: "SweepResult") -> None:
+    """What attacks recovered, cell below cell, of the seed that comes first."""
+    from simsplit.report.figures import recovered, saved
+
+    attacked = {name: run for name, run in result.runs.items() if len(run.recovered)}
+    if attacked:
+        seeds = {name: run.summary["seed"] for name, run in attacked.items()}
+        first = next(iter(seeds.values()))
+        shown = {name: attacked[name].path for name in attacked if seeds[name] == first}
+        file = saved(recovered(shown), result.path / "figures" / "recovered.png")
+        typer.echo(f"originals above what was recovered: {file}")
 
 
 def _load(file: Path, overrides: list[str], plugin: list[str] | None) -> "Scenario":

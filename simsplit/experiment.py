@@ -41,7 +41,7 @@ from simsplit.results import (
 )
 from simsplit.results.checkpoints import Progress
 from simsplit.results.environment import describe_environment
-from simsplit.results.images import save_images
+from simsplit.results.images import PICTURE, save_images
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
@@ -173,9 +173,17 @@ class Experiment:
             self._note("failed", reason=why)
             self.writer.write_text(TRACEBACK, traceback.format_exc())
             raise
+        if self.scenario.attacks:
+            self._picture()
         come_to = summarise(Run.load(self.path), self.scenario.figures)
         resident = self._resident_bytes()
         self._note("finished", seed=self.scenario.seed, **come_to, resident_bytes=resident)
+
+    def _picture(self) -> None:
+        """Originals above what attacks recovered of them."""
+        from simsplit.report.figures import recovered, saved
+
+        saved(recovered(self.path), self.path / PICTURE)
 
     def _resident_bytes(self) -> int | None:
         """What this process and its hosts have in memory; None where that cannot be known."""

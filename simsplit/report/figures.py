@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HONEST, MALICIOUS = "0.6", "crimson"
+_NO_ATTACK = ("originals", "black", "mean_image")
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
@@ -149,19 +150,20 @@ def recovered(
     number: int | None = None,
 ) -> "Figure":
     """Originals above reconstructions, a row per attack; of several run directories (or folders of
-    attacks), a block of rows each. `number` is the round; the last judged one if none is given.
+    attacks), a row each. `number` is the round; the last judged one if none is given.
     """
     from matplotlib import pyplot as plt
 
     several = runs if isinstance(runs, Mapping) else {"": runs}
-    rows: list[tuple[str, np.ndarray]] = []
-    for title, path in several.items():
-        images = load_images(path, number)
-        rows += [] if rows else [("originals", images["originals"])]
-        own = [name for name in images if name not in ("originals", "black", "mean_image")]
-        for name in attacks or [*own, "mean_image"]:
-            label = f"{title} {name}".strip().replace("_", " ")
-            rows.append((label, images[name]))
+    held = {title: load_images(path, number) for title, path in several.items()}
+    own = [name for images in held.values() for name in images if name not in _NO_ATTACK]
+    named = list(attacks or [*dict.fromkeys(own), "mean_image"])
+    rows = [("originals", next(iter(held.values()))["originals"])]
+    for name in named:  # attack by attack, so that what a method changes stands side by side
+        for title, images in held.items():
+            alone = name in _NO_ATTACK
+            if name in images and not (alone and len(rows) > 1 and rows[-1][0] == _words(name)):
+                rows.append((_words(name if alone else f"{title} {name}"), images[name]))
     columns = min(count, *(len(row) for _, row in rows))
     shape = (len(rows), columns)
     figure, grid = plt.subplots(*shape, figsize=(columns, len(rows) * 1.02), squeeze=False)
@@ -173,6 +175,10 @@ def recovered(
         axes[0].set_ylabel(label, rotation=0, ha="right", va="center")
     figure.subplots_adjust(wspace=0.04, hspace=0.04)
     return figure
+
+
+def _words(name: str) -> str:
+    return name.strip().replace("_", " ")
 
 
 def saved(figure: "Figure", file: Path) -> Path:

@@ -1,5 +1,6 @@
 """What attacks recovered: of one run, and of several beside each other."""
 
+import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -46,23 +47,29 @@ def recoveries_of(entries: Sequence[Entry]) -> Table | None:
         return None
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
-        told = {name: value for name, value in entry.settings.items() if name != "seed"}
-        groups.setdefault(", ".join(f"{k} {v}" for k, v in told.items()), []).append(entry)
+        groups.setdefault(json.dumps(_told(entry)), []).append(entry)
     rows: list[dict[str, str]] = []
-    for setting, members in groups.items():
+    for members in groups.values():
         lasts = [dict(_blind_last(_last(entry.run))) for entry in members]
         for attack in lasts[0]:
-            row = {"cell": setting, "attack": _BLIND.get(attack, attack)}
+            row = {**_told(members[0]), "attack": _BLIND.get(attack, attack)}
             found = [last[attack] for last in lasts if attack in last]
             for figure, title in _TITLES.items():
                 means = [part[figure].mean() for part in found if figure in part]
                 known = [mean for mean in means if not math.isnan(mean)]
                 row |= {title: _spread(known)} if known else {}
             rows.append(row)
-    columns = [n for n in ("cell", "attack", *_TITLES.values()) if any(row.get(n) for row in rows)]
+    swept = dict.fromkeys(name for entry in entries for name in _told(entry))
+    figures = [name for name in _TITLES.values() if any(row.get(name) for row in rows)]
+    columns = (*swept, "attack", *figures)
     cells = [tuple(row.get(name, "") for name in columns) for row in rows]
-    align = "".join("l" if name in ("cell", "attack") else "r" for name in columns)
-    return Table("what attacks recovered: means over images", tuple(columns), cells, align)
+    align = "l" * (len(swept) + 1) + "r" * len(figures)
+    return Table("what attacks recovered: means over images", columns, cells, align)
+
+
+def _told(entry: Entry) -> dict[str, str]:
+    """What a sweep gave a cell, but for its seed."""
+    return {name: value for name, value in entry.settings.items() if name != "seed"}
 
 
 def _last(run: Run) -> "pd.DataFrame":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 FOLDER = "recovered"
+PICTURE = "figures/recovered.png"
 
 
 def save_images(path: Path, number: int, images: Mapping[str, Tensor]) -> None:
