@@ -407,5 +407,6 @@ def _columns(scenario: Scenario) -> Columns:
         malicious=bool(scenario.detectors or scenario.clients.malicious),
         signals=Watch.columns(scenario.detectors),
         detections=COLUMNS if scenario.detectors else (),
+        reported=[name for method in scenario.method for name in method.reported],
         recovered=Recovery.columns(scenario),
     )

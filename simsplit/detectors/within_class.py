@@ -33,6 +33,9 @@ class WithinClassConfig(DetectorConfig):
     kind: Literal["within_class"] = "within_class"
     signal: Signal = "payload"
     """What is compared: what clients send (payload), or what the trunk makes of it (features)."""
+    reference: Literal["mean", "median"] = "mean"
+    """What a client's mean of a class is compared with: the mean of the others' samples, or the
+    median over clients, value by value, which several colluding clients do not move."""
     window: Literal["round", "running"] = "running"
     """Each round by itself, or the mean over all rounds so far."""
     classes: int | None = Field(default=None, ge=2)
@@ -94,13 +97,18 @@ class WithinClass(Detector):
             return {}
         together = torch.cat(list(mine.values()))
         total, variance = together.sum(0), together.var(0, correction=0).clamp_min(1e-12)
+        judged = {client: rows for client, rows in mine.items() if len(rows) >= self.options.fewest}
+        means = {client: rows.mean(0) for client, rows in judged.items()}
         found = {}
-        for client, rows in mine.items():
-            others = count - len(rows)
-            if min(len(rows), others) >= self.options.fewest:
-                own = rows.sum(0)
-                apart = own / len(rows) - (total - own) / others
-                found[client] = len(rows) * others / count * float((apart**2 / variance).mean())
+        for client, mean in means.items():
+            rows = len(judged[client])
+            if (others := count - rows) < self.options.fewest:
+                continue
+            if self.options.reference == "mean":
+                apart = mean - (total - mean * rows) / others
+            else:
+                apart = mean - torch.stack(list(means.values())).quantile(0.5, dim=0)
+            found[client] = rows * others / count * float((apart**2 / variance).mean())
         return found
 
     def _pooled_log(self, client: ClientId, away: float) -> float:

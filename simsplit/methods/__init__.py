@@ -19,6 +19,7 @@ from simsplit.methods.nopeek import NopeekConfig
 from simsplit.methods.quantise import QuantiseConfig
 from simsplit.methods.raw import RawConfig
 from simsplit.methods.shredder import ShredderConfig
+from simsplit.methods.splitguard import SplitguardConfig
 from simsplit.methods.topk import RandTopkConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
 
@@ -36,6 +37,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "noise": NoiseConfig,
     "nopeek": NopeekConfig,
     "shredder": ShredderConfig,
+    "splitguard": SplitguardConfig,
 }
 
 __all__ = [

@@ -8,7 +8,7 @@ side must know travels in packets. Learned parts are its `module`, stepped by th
     z     = encode(head(x))      pack  --- SMASHED ------>  unpack; lift
     u     = decode(...)        unpack  <-- FEATURES ------  pack
     tail_loss, outgoing(grad)    pack  --- FEATURES_GRAD ->  unpack
-    loss                       unpack  <-- SMASHED_GRAD --  pack
+    loss, accept               unpack  <-- SMASHED_GRAD --  pack
 
 A method that acts on the feature leg is built a second time for it, with the roles of the two sides
 exchanged: the server encodes, the client lifts. `pack` and `unpack` are the wire format (a cast, an
@@ -150,6 +150,14 @@ class Method:
         """Either side: the inverse of `pack`, as near as the format allows."""
         return tensors[0]
 
+    def accept(self, head: nn.Module, step: Step) -> bool:
+        """Client: look at the head's gradients; False: do not learn from this step."""
+        return True
+
+    def report(self) -> dict[str, float]:
+        """Client: figures for its row of the `clients` table (the config's `reported`)."""
+        return {}
+
     def plan(self, rounds: int) -> Sequence[Phase]:
         """Phases to run before the `rounds` of training proper."""
         return ()
@@ -160,6 +168,8 @@ class MethodConfig(Config, ABC):
 
     superposes: ClassVar[bool] = False
     """Whether a row on the smashed legs is more than one sample's."""
+    reported: ClassVar[tuple[str, ...]] = ()
+    """Columns that it adds to the `clients` table."""
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:

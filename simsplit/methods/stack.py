@@ -84,6 +84,15 @@ class Stack:
         """The sum of the terms on what was decoded, or None."""
         return _total([method.tail_loss(step) for method in self.smashed])
 
+    def accepts(self, head: nn.Module, step: Step) -> bool:
+        """Whether every method lets the client learn from a step; each one looks."""
+        accepted = [method.accept(head, step) for method in self.smashed]
+        return all(accepted)
+
+    def report(self) -> dict[str, float]:
+        """What the methods have to tell."""
+        return {name: value for m in self.smashed for name, value in m.report().items()}
+
     def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
         """Every method may split each message of the one before; weights multiply."""
         shares = [Share(grad)]

@@ -140,7 +140,12 @@ class Client:
         if pending.sent.requires_grad:
             roots = [pending.sent] if term is None else [pending.sent, term]
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
-        self._learn()
+        if self.stack.accepts(self.head, pending.step):
+            self._learn()
+            return
+        self._pending = None
+        for learner in self.learners:
+            learner.clear()
 
     def abandon(self, round_number: int) -> Packet:
         """Take the next batch as far as SMASHED and drop out: the client is as it was before."""
@@ -233,7 +238,7 @@ class Client:
 
     def report(self) -> dict[str, float]:
         """This round's sums, and start new ones."""
-        return self.tally.read()
+        return self.tally.read() | self.stack.report()
 
     def steps_per_epoch(self, source: str) -> int:
         """Batches in one pass over this client's data from a source (private or public)."""

@@ -48,6 +48,8 @@ class Columns:
     """The `detections` table's, if there is one."""
     recovered: Sequence[str] = ()
     """The `recovered` table's, likewise."""
+    reported: Sequence[str] = ()
+    """What methods say of each client."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Ledger:
                     *(columns.figures if columns.own_figures else ()),
                     *(CLIENT_TIME_COLUMNS if timed else ()),
                     *(TRUTH_COLUMNS if columns.malicious else ()),
+                    *columns.reported,
                     *columns.signals,
                 ),
                 **({"detections": columns.detections} if columns.detections else {}),

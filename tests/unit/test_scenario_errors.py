@@ -294,7 +294,7 @@ def test_a_plugins_fields_are_named_like_any_other():
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")
-    assert "shredder, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
+    assert "splitguard, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in refused({"method": [{"kind": "halv"}]})
 
 

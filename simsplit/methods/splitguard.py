@@ -1,0 +1,120 @@
+"""SplitGuard (Erdogan et al., WPES 2022): a client's way to notice that it is trained for another's
+end.
+
+Now and then a client sends labels that are wrong and does not learn from what comes back. The
+gradient of the task takes offence at wrong labels, in direction and in size; one that was forged,
+by FSHA, does not know of labels at all. With F the mean gradient of the head's first weights over
+fake batches, R over regular ones and R1, R2 over two random halves of these:
+
+    x = angle(F, R) ||F| - |R|| / S - angle(R1, R2) ||R1| - |R2|| / S,   score = sigmoid(5 x)^2,
+
+S being the sum of both gaps: near one where the server is honest. It stands in the `clients` table.
+What is summed travels with a head that is shared.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batch
+from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.seeds import rng_for
+
+WIDTH = 1024
+"""Values that are kept of a gradient; of a longer one a random projection."""
+
+
+class SplitguardConfig(MethodConfig):
+    """Fake batches now and then, and a score of how much the server's answers mind them."""
+
+    kind: Literal["splitguard"] = "splitguard"
+    probability: float = Field(default=0.1, ge=0, le=1)
+    """How often a batch is fake."""
+    after: int = Field(default=20, ge=0)
+    """Batches before the first that may be."""
+    reported: ClassVar[tuple[str, ...]] = ("splitguard",)
+
+    def build(self, site: Site) -> Method:
+        """The client's; the server knows nothing of it."""
+        return Splitguard(self, site) if site.side == "client" else Method()
+
+
+class Kept(nn.Module):
+    """Sums of gradients (fake, and two halves of the regular), how many, and the largest label."""
+
+    sums: Tensor
+    counts: Tensor
+    largest: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(3, WIDTH))
+        self.register_buffer("counts", torch.zeros(3))
+        self.register_buffer("largest", torch.tensor(1))
+
+
+class Splitguard(Method):
+    """Fakes, compares, tells."""
+
+    def __init__(self, config: SplitguardConfig, site: Site) -> None:
+        self.config, self.seed = config, site.seed
+        self.kept = Kept()
+        self.module = self.kept
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """Wrong labels, all shifted by as much, if it is time for some."""
+        if not step.training or step.number < self.config.after:
+            return batch
+        self.kept.largest.copy_(torch.maximum(self.kept.largest, batch.labels.max()))
+        rng = step.rng("splitguard")
+        chance, half = torch.rand(2, generator=rng).tolist()
+        fake = chance < self.config.probability
+        step.memo[self] = 0 if fake else 1 + int(half < 0.5)
+        if not fake:
+            return batch
+        classes = self.kept.largest + 1
+        shift = 1 + int(torch.randint(int(classes) - 1, (), generator=rng))
+        return Batch(batch.inputs, (batch.labels + shift) % classes, batch.indices)
+
+    def accept(self, head: nn.Module, step: Step) -> bool:
+        """Add what came back to its sum; learn from it unless the labels were wrong."""
+        if self not in step.memo:
+            return True
+        which: int = step.memo.pop(self)
+        first = next((p.grad for p in head.parameters() if p.grad is not None), None)
+        if first is not None:
+            self.kept.sums[which] += self._sketch(first.flatten().float())
+            self.kept.counts[which] += 1
+        return which > 0
+
+    def report(self) -> dict[str, float]:
+        """The score, as soon as there is something to compare."""
+        if not self.kept.counts.all():
+            return {}
+        fake, one, other = self.kept.sums / self.kept.counts[:, None]
+        regular = (self.kept.sums[1] + self.kept.sums[2]) / self.kept.counts[1:].sum()
+        return {"splitguard": float(score(fake, regular, one, other))}
+
+    def _sketch(self, gradient: Tensor) -> Tensor:
+        short = min(WIDTH, len(gradient))
+        if len(gradient) > WIDTH:
+            rng = rng_for(self.seed, "splitguard", len(gradient))
+            onto = torch.randn(len(gradient), WIDTH, generator=rng) / WIDTH**0.5
+            gradient = gradient @ onto.to(gradient)
+        return nn.functional.pad(gradient[:short], (0, WIDTH - short))
+
+
+def score(fake: Tensor, regular: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """SplitGuard's, of four mean gradients."""
+    minds = (fake.norm() - regular.norm()).abs()
+    varies = (one.norm() - other.norm()).abs()
+    total = (minds + varies).clamp_min(1e-12)
+    x = _angle(fake, regular) * minds / total - _angle(one, other) * varies / total
+    return torch.sigmoid(5 * x) ** 2
+
+
+def _angle(one: Tensor, other: Tensor) -> Tensor:
+    cosine = nn.functional.cosine_similarity(one, other, dim=0)
+    return torch.acos(cosine.clamp(-1, 1))
