@@ -16,7 +16,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, descend, payloads
+from simsplit.attacks.base import (
+    Attack,
+    AttackConfig,
+    Done,
+    Knowledge,
+    Surrogate,
+    descend,
+    payloads,
+)
 from simsplit.methods import Step
 from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
@@ -52,6 +60,25 @@ class UnsplitConfig(AttackConfig):
         return Unsplit(self, known)
 
 
+class Sender(nn.Module):
+    """What the attacker takes for a client: its head, and where it matches what crossed its methods
+    too, learned parts and all.
+    """
+
+    def __init__(self, surrogate: Surrogate, seed: int, *, whole: bool) -> None:
+        super().__init__()
+        self.head, self.seed, self.whole = surrogate.head, seed, whole
+        self.methods = surrogate.stack.modules if whole else nn.ModuleDict()
+        self.stack = surrogate.stack
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What it would send, or what its head puts out."""
+        out: Tensor = self.head(x)
+        if not self.whole:
+            return out
+        return self.stack.encode(out, Step(-1, 0, 0, self.seed, training=False))
+
+
 class Canvas(nn.Module):
     """Images in the making."""
 
@@ -61,16 +88,16 @@ class Canvas(nn.Module):
 
 
 class Clones(nn.Module):
-    """As many copies of a head's weights as there are images in the making, stacked."""
+    """As many copies of a sender's weights as there are images in the making, stacked."""
 
-    def __init__(self, head: nn.Module, count: int) -> None:
+    def __init__(self, sender: nn.Module, count: int) -> None:
         super().__init__()
-        self.names = [name for name, _ in head.named_parameters()]
-        copies = [weight.detach().expand(count, *weight.shape) for weight in head.parameters()]
+        self.names = [name for name, _ in sender.named_parameters()]
+        copies = [weight.detach().expand(count, *weight.shape) for weight in sender.parameters()]
         self.stacked = nn.ParameterList(nn.Parameter(copy.clone()) for copy in copies)
 
     def weights(self) -> dict[str, Tensor]:
-        """By the head's names."""
+        """By the sender's names."""
         return dict(zip(self.names, self.stacked, strict=True))
 
 
@@ -80,9 +107,9 @@ class Unsplit(Attack):
     def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        surrogate = known.surrogate("unsplit")
-        # in inference, where a head of batch normalisation treats every image alike
-        self.head, self.encoder = surrogate.head.eval(), surrogate.stack
+        surrogate, adaptive = known.surrogate("unsplit"), config.objective == "adaptive"
+        # in inference, where batch normalisation treats every image alike
+        self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
         self.canvas: Canvas | None = None
         self.clones: Clones | None = None
         self._found = torch.empty(0)
@@ -121,7 +148,7 @@ class Unsplit(Attack):
     def _prepare(self, count: int) -> None:
         device = self.known.device
         self.canvas = Canvas(count, self.known.image).to(device)
-        self.clones = Clones(self.head, count).to(device)
+        self.clones = Clones(self.sender, count).to(device)
         adam = AdamConfig(lr=self.config.lr, amsgrad=True)
         self.learners["image"] = Learner({"canvas": self.canvas}, adam)
         self.learners["clone"] = Learner({"clones": self.clones}, adam)
@@ -162,12 +189,10 @@ class Unsplit(Attack):
             sent = self._through(inputs[0], {name: each[0] for name, each in weights.items()})
         else:
             sent = vmap(self._through)(inputs, weights).squeeze(1)
-        if self.config.objective == "adaptive":
-            sent = self.encoder.encode(sent, Step(-1, 0, 0, self.known.seed, training=False))
         return (sent - rows).flatten(1).square().mean(1)
 
     def _through(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        out: Tensor = functional_call(self.head, weights, (image[None],))
+        out: Tensor = functional_call(self.sender, weights, (image[None],))
         return out
 
     def _pixels(self) -> Tensor:

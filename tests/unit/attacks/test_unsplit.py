@@ -1,0 +1,83 @@
+"""UnSplit: its priors by hand, its order of steps against a plain loop, and what a clone is made of."""
+
+import pytest
+import torch
+from contracts.leaks import packet, setting
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from simsplit.attacks.unsplit import Sender, UnsplitConfig, _square, _variation
+from simsplit.methods import METHODS
+from simsplit.packets import Leg
+
+
+def test_the_priors_are_means_by_image_and_direction():
+    pixels = torch.zeros(2, 1, 3, 4)
+    pixels[0, 0, 1, 1] = 2.0
+    # down: 2 of 8 differences are 2; across: 2 of 9
+    assert _variation(pixels).item() == pytest.approx(8 / 8 + 8 / 9)
+    assert _square(pixels).item() == pytest.approx(4 / 12)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_it_is_the_published_loop(count):
+    """Image after image; the clone goes on, the moments do not."""
+    here = setting()
+    config = UnsplitConfig(outer=2, inner=3, tv=0.1, l2=1.0, lr=0.01)
+    attack = config.build(here.known)
+    sent = here.truth[:count]
+    for _ in attack.work([packet(sent, Leg.SMASHED, 0)]):
+        pass
+    clone = here.known.surrogate("unsplit").head
+    for index in range(count):
+        x = torch.full((1, 1, 8, 8), 0.5, requires_grad=True)
+        of_x = torch.optim.Adam([x], lr=0.01, amsgrad=True)
+        of_clone = torch.optim.Adam(clone.parameters(), lr=0.01, amsgrad=True)
+        for _ in range(2):
+            for _ in range(3):
+                of_x.zero_grad()
+                across = (x[..., 1:] - x[..., :-1]).square().mean()
+                down = (x[..., 1:, :] - x[..., :-1, :]).square().mean()
+                loss = mse_loss(clone(x), sent[index : index + 1])
+                (loss + 0.1 * (across + down) + x.square().mean()).backward()
+                of_x.step()
+            for _ in range(3):
+                of_clone.zero_grad()
+                mse_loss(clone(x.detach()), sent[index : index + 1]).backward()
+                of_clone.step()
+        torch.testing.assert_close(attack.recovered[index], x.detach()[0], atol=1e-6, rtol=1e-5)
+
+
+def test_batched_images_have_a_clone_each():
+    here = setting()
+    config = UnsplitConfig(outer=2, inner=3, lr=0.01, clones="batched")
+    together = config.build(here.known)
+    for _ in together.work([packet(here.truth[:3], Leg.SMASHED, 0)]):
+        pass
+    for index in range(3):
+        alone = UnsplitConfig(outer=2, inner=3, lr=0.01).build(here.known)
+        for _ in alone.work([packet(here.truth[index : index + 1], Leg.SMASHED, 0)]):
+            pass
+        torch.testing.assert_close(together.recovered[index], alone.recovered[0])
+
+
+@pytest.mark.parametrize("objective", ["upstream", "adaptive"])
+def test_a_clone_has_learned_methods_where_it_matches_what_crossed(objective):
+    here = setting((METHODS["learned1x1"](ratio=1),))
+    attack = UnsplitConfig(objective=objective).build(here.known)
+    names = {name.split(".")[0] for name, _ in attack.sender.named_parameters()}
+    assert names == ({"head", "methods"} if objective == "adaptive" else {"head"})
+    assert isinstance(attack.sender, Sender)
+    assert isinstance(attack.sender.head, nn.PReLU)
+
+
+@pytest.mark.parametrize(("scaled", "share"), [(False, 0.5), (True, 1.0)])
+def test_scaling_keeps_the_prior_from_small_payloads(scaled, share):
+    """With a mean square of what is sent below one, the prior of weight one halves the image."""
+    here = setting()
+    sent = 0.1 * here.truth[:1]
+    attack = UnsplitConfig(outer=6, inner=50, lr=0.02, tv=0.0, scaled=scaled).build(here.known)
+    for _ in attack.work([packet(sent, Leg.SMASHED, 0)]):
+        pass
+    slope = (attack.recovered * sent).sum() / sent.square().sum()
+    assert slope.item() == pytest.approx(share, abs=0.1)
