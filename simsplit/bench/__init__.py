@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from simsplit.bench.attacking import attacking
 from simsplit.bench.overhead import overhead
 from simsplit.bench.scale import scale
 from simsplit.bench.watching import watching
@@ -10,7 +11,12 @@ from simsplit.report.tables import Table
 
 Bench = Callable[[str, bool, Callable[[str], None]], Iterator[tuple[Table, dict[str, object]]]]
 
-BENCHES: Mapping[str, Bench] = {"overhead": overhead, "scale": scale, "detectors": watching}
+BENCHES: Mapping[str, Bench] = {
+    "overhead": overhead,
+    "scale": scale,
+    "detectors": watching,
+    "attacks": attacking,
+}
 
 
 def benches(

@@ -7,8 +7,9 @@ a round's samples are clustered by it, and clients are compared within each clus
 longer shows: what a backdoor relabels looks like something else than the rest of its new class.
 
 A client's score in a class is the mean over the sketch's directions of the squared difference
-between its mean and the others', in units of what chance would give; the largest over classes
-counts, its logarithm is averaged over rounds, and its robust z is held against a calibrated cut.
+between its mean and the clients' median, in units of what chance would give; the largest over
+classes counts, its logarithm is averaged over rounds, and its robust z is held against a calibrated
+cut.
 """
 
 import math
@@ -33,9 +34,9 @@ class WithinClassConfig(DetectorConfig):
     kind: Literal["within_class"] = "within_class"
     signal: Signal = "payload"
     """What is compared: what clients send (payload), or what the trunk makes of it (features)."""
-    reference: Literal["mean", "median"] = "mean"
-    """What a client's mean of a class is compared with: the mean of the others' samples, or the
-    median over clients, value by value, which several colluding clients do not move."""
+    reference: Literal["median", "mean"] = "median"
+    """What a client's mean of a class is compared with: the median over clients, value by value,
+    which several colluding ones do not move, or the mean of the others' samples, which they do."""
     window: Literal["round", "running"] = "running"
     """Each round by itself, or the mean over all rounds so far."""
     classes: int | None = Field(default=None, ge=2)

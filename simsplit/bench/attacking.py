@@ -1,0 +1,128 @@
+"""How fast attacks work: iterations a second, each on the network that it was published on."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from simsplit.assembly import Assembler
+from simsplit.attacks import Attack
+from simsplit.bench.overhead import random_data
+from simsplit.machine import device_of
+from simsplit.packets import Leg, Packet
+from simsplit.recovery import Recovery
+from simsplit.report.tables import Table
+from simsplit.scenario import parse
+
+Iterate = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An attack, and what it is aimed at."""
+
+    name: str
+    attack: dict[str, Any]
+    model: dict[str, Any]
+    batch: int
+    what: str = "steps of training followed"
+
+
+_SDAR = {"kind": "resnet20", "cut": 4}
+_FORA = {"kind": "mobilenet"}
+_UNSPLIT = {"kind": "mnistnet"}
+_TURN = {"kind": "unsplit", "outer": 1_000_000, "inner": 100}
+CASES = (
+    Case("sdar, level 4", {"kind": "sdar"}, _SDAR, 128),
+    Case("sdar, level 7", {"kind": "sdar"}, {**_SDAR, "cut": 7}, 128),
+    Case("pcat, level 4", {"kind": "pcat"}, _SDAR, 128),
+    Case("fora", {"kind": "fora"}, _FORA, 64),
+    Case("fsha", {"kind": "fsha"}, _FORA, 64),
+    Case("whitebox", {"kind": "whitebox", "iterations": 10**6}, _SDAR, 64, "steps of the decoder"),
+    Case("unsplit", _TURN, _UNSPLIT, 10, "turns of 2 x 100 steps, one image"),
+    Case(
+        "unsplit, batched",
+        {**_TURN, "clones": "batched"},
+        _UNSPLIT,
+        10,
+        "turns of 2 x 100 steps, ten images",
+    ),
+)
+
+
+def attacking(
+    device: str, quick: bool, say: Callable[[str], None]
+) -> Iterator[tuple[Table, dict[str, object]]]:
+    """A row per attack."""
+    rows, figures = [], {}
+    for case in CASES:
+        say(f"attacks: {case.name} ...")
+        iterate = _iterating(case, device)
+        iterate()
+        seconds = _seconds(iterate, 1 if quick else 8.0)
+        figures[case.name] = {"per_s": 1 / seconds, "threads": torch.get_num_threads()}
+        rows.append((case.name, str(case.batch), f"{1 / seconds:.3g}", case.what))
+    title = f"attacks on {device}, {torch.get_num_threads()} threads"
+    yield Table(title, ("attack", "batch", "a second", "of"), rows, "lrrl"), dict(figures)
+
+
+def _seconds(iterate: Iterate, budget_s: float) -> float:
+    """An iteration's, over as many as fit into a budget."""
+    started, count = time.perf_counter(), 0
+    while (passed := time.perf_counter() - started) < budget_s or not count:
+        iterate()
+        count += 1
+    return passed / count
+
+
+def _iterating(case: Case, name: str) -> Iterate:
+    device = device_of(name)
+    given = parse(
+        {
+            "data": {
+                "source": {"kind": "folder", "path": "random"},
+                "normalise": "unit",
+                "auxiliary": 0.5,
+            },
+            "model": case.model,
+            "clients": {"count": 1},
+            "train": {"batch_size": case.batch},
+            "attacks": [case.attack],
+            "device": name,
+        }
+    )
+    image = (1, 28, 28) if case.model is _UNSPLIT else (3, 32, 32)
+    data = random_data(image, 1, total=8 * case.batch)
+    data = replace(data, auxiliary=data.train)
+    parts = Assembler(given, data, device).assemble()
+    parts.exchange.announce(parts.clients, counted=False)
+    (attack,) = Recovery(given, parts, data, device).attacks.values()
+    smashed: Packet = parts.pool.ask(0, "forward", 1)
+    if not given.attacks[0].online:
+        return _working(attack, smashed, data.train.inputs[: case.batch].float().to(device) / 255)
+    reply = Packet(0, Leg.SMASHED_GRAD, 1, 0, tuple(map(torch.zeros_like, smashed.tensors)))
+
+    def follow() -> None:
+        attack.observe(smashed)
+        attack.observe(attack.answer(reply))
+        _wait(device)
+
+    return follow
+
+
+def _working(attack: Attack, smashed: Packet, pixels: torch.Tensor) -> Iterate:
+    attack.study([(smashed, pixels)])
+    pieces = attack.work([smashed])
+
+    def work() -> None:
+        next(pieces)
+        _wait(pixels.device)
+
+    return work
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
