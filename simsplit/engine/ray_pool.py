@@ -8,6 +8,7 @@ the order in which they arrive, so results are those of one process, bit for bit
 
 import math
 import re
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from simsplit.packets import ClientId
 
 AHEAD = 2
 """Forward passes, and whole rounds, that each host may have waiting."""
+JOINING_S = 15.0
+"""How long a cluster's nodes may take to join before it is said that there are too few."""
 _UNANSWERED = ("backward", "receive")
 """Calls that give nothing back: a failure is told with the host's next answer."""
 
@@ -47,7 +50,7 @@ class Hosts:
         )
         self.threads = config.threads
         if config.address is not None:
-            self._refuse_more_than(self._room(), count)
+            self._refuse_more_than_fit(count)
         self.actors: list[Any] = [self._actor.remote(config.threads) for _ in range(count)]
 
     def __len__(self) -> int:
@@ -62,8 +65,11 @@ class Hosts:
             if node["Alive"]
         )
 
-    def _refuse_more_than(self, room: int, count: int) -> None:
-        """For Ray would wait for further nodes, without a word."""
+    def _refuse_more_than_fit(self, count: int) -> None:
+        """For Ray would wait for further nodes, without a word; those just joining get a moment."""
+        until = time.monotonic() + JOINING_S
+        while count > (room := self._room()) and time.monotonic() < until:
+            time.sleep(0.2)
         if count > room:
             each = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
             each += f" and {self.gpus:g} GPUs" if self.gpus else ""
