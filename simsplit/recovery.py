@@ -2,8 +2,8 @@
 
 Attacks see packets of training as they pass the driver's wire. To be judged they are given the
 packets of target images, which a client encodes for the purpose; only then is what they recover
-held against the truth, beside two guesses that need no attack: a black image and the auxiliary
-mean.
+held against the truth, beside two guesses that need no attack: a black image, and the mean of the
+auxiliary images (of the clients' own where there are none, which no attacker could know).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +24,7 @@ from simsplit.parties.feed import Feed
 from simsplit.scenario import Scenario
 from simsplit.scenario.adversaries import TAKEN
 from simsplit.seeds import seed_for
+from simsplit.states import below
 
 COLUMNS = ("round", "attack", "image", "label", *FIGURES)
 BLACK, MEAN, ORIGINALS = TAKEN
@@ -139,10 +140,8 @@ class Recovery:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         for config in self.configs:
-            prefix = f"{config.title}/"
-            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
             if config.online:
-                self.attacks[config.title].load(own)
+                self.attacks[config.title].load(below(state, f"{config.title}/"))
 
     def _knowledge(self, title: str) -> Knowledge:
         scenario, server, data = self.scenario, self.parts.server, self.data

@@ -11,6 +11,7 @@ from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
 from simsplit.schedules.courses import InTurn
 from simsplit.schedules.responses import Guard, Turns
+from simsplit.states import below
 
 
 class Vigilance:
@@ -69,5 +70,4 @@ class Vigilance:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         for part in (self.watch, self.guard, *([self.turns] if self.turns is not None else ())):
-            prefix = f"{type(part).__name__.lower()}/"
-            part.load({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
+            part.load(below(state, f"{type(part).__name__.lower()}/"))

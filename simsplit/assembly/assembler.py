@@ -150,7 +150,7 @@ class Assembler:
         exams: dict[str, Exam] = {split: self._exam(split) for split in scenario.splits}
         if self.aim is not None:
             exams[TRIGGERED] = self._triggered(self.aim)
-        exams |= self.exposed(numbers)
+        exams |= self._exposed(numbers)
         made = {}
         for number in numbers:
             part = torch.as_tensor(data.parts[number])
@@ -271,7 +271,7 @@ class Assembler:
         batcher = self._batcher(self.data.test, augment=False)
         return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.trigger)
 
-    def exposed(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
+    def _exposed(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
         """What the client that attacks are after is made to encode, if it is among these."""
         scenario, data = self.scenario, self.data
         if not scenario.attacks or scenario.targets.client not in numbers:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from simsplit.assembly.assembler import Assembly
+from simsplit.states import below
 
 
 def state_of(parts: Assembly) -> dict[str, Tensor]:
@@ -30,12 +31,3 @@ def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
         parts.pool.load_workshop(below(state, "copies/"))
     else:
         parts.pool.ask(parts.exchange.holder or 0, "load_shared", below(state, "holder/"))
-
-
-def below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The part of a state whose names start with a prefix, under the rest of their names."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in state.items()
-        if name.startswith(prefix)
-    }

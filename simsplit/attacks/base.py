@@ -24,6 +24,7 @@ from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
 from simsplit.seeds import seed_for
+from simsplit.states import below
 
 Done = tuple[int, int]
 """So many of so many pieces of work."""
@@ -156,7 +157,7 @@ class AttackConfig(Config, ABC):
     @property
     def title(self) -> str:
         """What its rows are called."""
-        return self.name or str(self.model_dump()["kind"])
+        return self.name or self.word
 
     @property
     def queries(self) -> int:
@@ -211,9 +212,7 @@ class Attack(ABC):
         """Take over what `state` gave."""
         self.iteration = int(state["iteration"])
         for name, learner in self.learners.items():
-            prefix = f"{name}/"
-            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-            learner.load(own)
+            learner.load(below(state, f"{name}/"))
 
 
 def payloads(targets: Sequence[Packet]) -> list[Packet]:

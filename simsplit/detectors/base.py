@@ -26,6 +26,7 @@ from simsplit.detectors.thresholds import (
     suspicion,
 )
 from simsplit.packets import ClientId
+from simsplit.states import below
 
 Response = Literal["none", "skip", "downweight", "rollback"]
 Scores = dict[ClientId, float]
@@ -78,7 +79,7 @@ class DetectorConfig(Config, ABC):
     @property
     def title(self) -> str:
         """The prefix of its columns."""
-        return self.name or "_".join((self._word, *self.signals[:1]))
+        return self.name or "_".join((self.word, *self.signals[:1]))
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -94,11 +95,6 @@ class DetectorConfig(Config, ABC):
     def trusted(self) -> tuple[ClientId, ...]:
         """Clients that it knows to be honest."""
         return ()
-
-    @property
-    def _word(self) -> str:
-        kind: str = self.kind  # type: ignore[attr-defined]  # every concrete one has it
-        return kind
 
     @abstractmethod
     def build(self) -> "Detector":
@@ -215,11 +211,8 @@ class Running:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
-        self._held = {}
-        for name, total in state.items():
-            if name.startswith("total."):
-                client = name.removeprefix("total.")
-                self._held[int(client)] = total, int(state[f"rounds.{client}"])
+        totals = below(state, "total.")
+        self._held = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
 
 
 class SignalDetector(Detector, ABC):
@@ -249,5 +242,4 @@ class SignalDetector(Detector, ABC):
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         super().load(state)
-        of_means = {k: t for k, t in state.items() if k.startswith("means.")}
-        self.means.load({k.removeprefix("means."): t for k, t in of_means.items()})
+        self.means.load(below(state, "means."))

@@ -29,8 +29,9 @@ class CosineMadConfig(SignalDetectorConfig):
     """Of all clients' means: their mean, their median, or for each client the others' mean."""
 
     @property
-    def _word(self) -> str:
-        return "cosine"
+    def title(self) -> str:
+        """Shorter than its kind."""
+        return self.name or f"cosine_{self.signal}"
 
     def build(self) -> "CosineMad":
         """The detector."""

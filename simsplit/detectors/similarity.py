@@ -16,21 +16,27 @@ from simsplit.detectors.base import SignalDetector, SignalDetectorConfig
 from simsplit.detectors.readings import Signal
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
 from simsplit.packets import ClientId
+from simsplit.states import below
 
 
-class FoolsGoldConfig(SignalDetectorConfig):
-    """One minus FoolsGold's weight: large for clients whose accumulated updates are alike."""
+class UpdatesConfig(SignalDetectorConfig):
+    """A detector of updates that are too much alike; its scores are between 0 and 1."""
 
-    kind: Literal["foolsgold"] = "foolsgold"
     signal: Signal = "features_grad"
     """What counts as a client's update: the gradient that it returns, or another signal."""
     window: Literal["round", "running"] = "running"
     """The mean update over all rounds so far, or each round's by itself."""
     threshold: Threshold = FixedConfig(above=0.5)
     """From which score on a client is flagged."""
+    side: ClassVar[Side] = "high"
+
+
+class FoolsGoldConfig(UpdatesConfig):
+    """One minus FoolsGold's weight: large for clients whose accumulated updates are alike."""
+
+    kind: Literal["foolsgold"] = "foolsgold"
     confidence: float = Field(default=1.0, gt=0)
     """FoolsGold's kappa, the steepness of its logit."""
-    side: ClassVar[Side] = "high"
 
     def build(self) -> "FoolsGold":
         """The detector."""
@@ -58,23 +64,16 @@ class FoolsGold(SignalDetector):
         return 1 - logit.clamp(0, 1)
 
 
-class ContraConfig(SignalDetectorConfig):
+class ContraConfig(UpdatesConfig):
     """One minus CONTRA's reputation, which falls while a client is much like its nearest others."""
 
     kind: Literal["contra"] = "contra"
-    signal: Signal = "features_grad"
-    """What counts as a client's update: the gradient that it returns, or another signal."""
-    window: Literal["round", "running"] = "running"
-    """The mean update over all rounds so far, or each round's by itself."""
-    threshold: Threshold = FixedConfig(above=0.5)
-    """From which score on a client is flagged."""
     nearest: int = Field(default=3, ge=1)
     """How many of the others are near: k."""
     alike: float = Field(default=0.1, ge=0)
     """How far above the median alignment reputation begins to fall."""
     change: float = Field(default=0.1, gt=0, le=1)
     """What reputation falls or rises by in a round: delta."""
-    side: ClassVar[Side] = "high"
 
     def build(self) -> "Contra":
         """The detector."""
@@ -110,9 +109,8 @@ class Contra(SignalDetector):
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         super().load(state)
-        prefix = "reputation."
-        own = {name: float(t) for name, t in state.items() if name.startswith(prefix)}
-        self._reputation = {int(name.removeprefix(prefix)): value for name, value in own.items()}
+        own = below(state, "reputation.")
+        self._reputation = {int(client): float(value) for client, value in own.items()}
 
 
 def _cosines(means: Tensor) -> Tensor:

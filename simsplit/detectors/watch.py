@@ -12,6 +12,7 @@ from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, Vie
 from simsplit.detectors.readings import Readings, Signal
 from simsplit.metrics.detection import detection
 from simsplit.packets import ClientId
+from simsplit.states import below
 
 Row = dict[str, object]
 FIGURES = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
@@ -92,9 +93,7 @@ class Watch:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         for index, detector in enumerate(self.detectors):
-            prefix = f"{index}/"
-            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-            detector.load(own)
+            detector.load(below(state, f"{index}/"))
 
 
 def signals_of(configs: Sequence[DetectorConfig]) -> list[Signal]:

@@ -24,6 +24,7 @@ from simsplit.detectors.base import Detector, DetectorConfig, Scores, View
 from simsplit.detectors.readings import Readings, Sampled, Signal
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
 from simsplit.packets import ClientId
+from simsplit.states import below
 
 Samples = dict[ClientId, Tensor]
 
@@ -131,11 +132,9 @@ class WithinClass(Detector):
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         super().load(state)
-        self._held = {}
-        for name, pair in state.items():
-            if name.startswith("held."):
-                total, rounds = pair.tolist()
-                self._held[int(name.removeprefix("held."))] = total, int(rounds)
+        for client, pair in below(state, "held.").items():
+            total, rounds = pair.tolist()
+            self._held[int(client)] = total, int(rounds)
 
 
 def inferred_labels(readings: Readings, classes: int) -> Samples:

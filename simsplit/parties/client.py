@@ -24,6 +24,7 @@ from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.poisons import Poison
 from simsplit.seeds import isolated
+from simsplit.states import below
 
 
 @dataclass(slots=True)
@@ -224,11 +225,11 @@ class Client:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         for index, learner in enumerate(self._own()):
-            learner.load(_below(f"own.{index}.", state))
+            learner.load(below(state, f"own.{index}."))
         for index, poison in enumerate(self.poisons):
-            poison.load(_below(f"poison.{index}.", state))
+            poison.load(below(state, f"poison.{index}."))
         if self.shared is not None:
-            self.shared.load_moments(_below("moments.0.", state))
+            self.shared.load_moments(below(state, "moments.0."))
         self.taken = {source: int(state[f"taken.{source}"]) for source in self.taken}
 
     def load_shared(self, state: Mapping[str, Tensor]) -> None:
@@ -319,10 +320,4 @@ def _prefixed(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Te
         f"{name}.{index}.{key}": tensor
         for index, state in enumerate(states)
         for key, tensor in state.items()
-    }
-
-
-def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)
     }

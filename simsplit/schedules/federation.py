@@ -13,6 +13,7 @@ from simsplit.engine.pool import Pool
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager
+from simsplit.states import below
 from simsplit.wire import Wire
 
 Weights = Mapping[str, Tensor]
@@ -76,9 +77,7 @@ class Federation:
     def load(self, state: Weights) -> None:
         """Take over what `state` gave."""
         for name, averager in self._kept():
-            prefix = f"{name}/"
-            own = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-            averager.load(own)
+            averager.load(below(state, f"{name}/"))
 
     def _kept(self) -> Iterable[tuple[str, Averager]]:
         both = (("shared", self.shared), ("trunk", self.trunk))

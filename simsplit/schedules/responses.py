@@ -14,6 +14,7 @@ from simsplit.packets import ClientId
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
+from simsplit.states import below
 
 DOWNWEIGHT = 0.1
 """What the work of a client counts that is flagged, where the response is to count it less."""
@@ -135,7 +136,6 @@ class Turns:
         self._kept = {}
         for client in state["order"].tolist():
             before, after, shared = (
-                {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-                for prefix in (f"{client}/{part}/" for part in ("before", "after", "shared"))
+                below(state, f"{client}/{part}/") for part in ("before", "after", "shared")
             )
             self._kept[client] = _Kept(Turn(client, before, after), shared)
