@@ -13,3 +13,8 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=True
     )
+
+    @property
+    def word(self) -> str:
+        """What a scenario calls this part by: its `kind`."""
+        return str(getattr(self, "kind"))  # noqa: B009 - parts without a kind are not asked

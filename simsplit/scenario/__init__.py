@@ -4,11 +4,11 @@ from simsplit.scenario.cell_names import short_names
 from simsplit.scenario.differences import differences
 from simsplit.scenario.model import (
     Scenario,
-    file_schema,
     load_scenario,
     parse,
     scenario_class,
 )
+from simsplit.scenario.schema import file_schema
 from simsplit.scenario.sweeps import Cell, Sweep, has_sweep, load_sweep
 
 __all__ = [

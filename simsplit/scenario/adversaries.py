@@ -46,14 +46,9 @@ def refuse_blind(
     methods: Sequence[MethodConfig] = (),
 ) -> None:
     """ScenarioError for detectors that would see nothing, or could not be told apart."""
-    titles: set[str] = set()
+    _refuse_twins("detectors", [detector.title for detector in detectors])
     for index, detector in enumerate(detectors):
         field = f"detectors.{index}"
-        if detector.title in titles:
-            raise ScenarioError(
-                f"{field}.name", f"a second '{detector.title}'; give each a name of its own"
-            )
-        titles.add(detector.title)
         if (wrong := _unseen(detector, topology, methods)) is not None:
             raise ScenarioError(f"{field}.signal", wrong)
         if detector.by_turns and schedule != "per_client":
@@ -75,14 +70,9 @@ def refuse_unfit_attacks(
         return
     if client >= count:
         raise ScenarioError("targets.client", f"must be one of {count} clients, got {client}")
-    taken = set(TAKEN)
+    _refuse_twins("attacks", [attack.title for attack in attacks], TAKEN)
     for index, attack in enumerate(attacks):
         field = f"attacks.{index}"
-        if attack.title in taken:
-            raise ScenarioError(
-                f"{field}.name", f"'{attack.title}' is taken; give each a name of its own"
-            )
-        taken.add(attack.title)
         if attack.public and not auxiliary:
             raise ScenarioError(
                 field,
@@ -102,6 +92,15 @@ def refuse_unfit_attacks(
         )
 
 
+def _refuse_twins(where: str, titles: Sequence[str], taken: Sequence[str] = ()) -> None:
+    """Tables tell the entries of a list apart by their titles."""
+    for index, title in enumerate(titles):
+        if title in (*taken, *titles[:index]):
+            raise ScenarioError(
+                f"{where}.{index}.name", f"'{title}' is taken; give each a name of its own"
+            )
+
+
 def _unseen(detector: DetectorConfig, topology: str, methods: Sequence[MethodConfig]) -> str | None:
     """What is wrong with the signals that a detector reads."""
     compared = detector.sketched[:1]
@@ -110,12 +109,8 @@ def _unseen(detector: DetectorConfig, topology: str, methods: Sequence[MethodCon
             return f"got {signal}; {_no_such_leg('payload, smashed_grad')}"
     for method in methods:
         if method.superposes and set(compared) & _SMASHED:
-            return f"got {compared[0]}, but {_kind(method)} sends no single samples; use features"
+            return f"got {compared[0]}, but {method.word} sends no single samples; use features"
     return None
-
-
-def _kind(method: MethodConfig) -> str:
-    return str(method.model_dump()["kind"])
 
 
 def _no_such_leg(allowed: str) -> str:

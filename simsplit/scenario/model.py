@@ -42,7 +42,7 @@ from simsplit.scenario.adversaries import (
     refuse_unfit_attacks,
 )
 from simsplit.scenario.axes import refuse_misfits, refuse_too_few
-from simsplit.scenario.cells import SCHEMA, refuse
+from simsplit.scenario.cells import refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
@@ -340,41 +340,3 @@ def scenario_class(methods: Mapping[str, type[MethodConfig]] | None = None) -> t
     several = GenericAlias(tuple, (_union({**METHODS, **methods}), ...))
     field: Any = (several, Field(default=(), description=meaning))
     return create_model("Scenario", __base__=Scenario, __doc__=Scenario.__doc__, method=field)
-
-
-def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict[str, Any]:
-    """JSON Schema of a scenario file: the model's, and what only a file may have."""
-    schema = scenario_class(methods).model_json_schema()
-    for part in schema["$defs"].values():
-        _name_kind(part)
-    parts = {"Scenario": schema, **schema["$defs"]}
-    for part, fields in _WORDS.items():
-        for field in fields:
-            _allow_word(parts[part]["properties"][field], schema["$defs"])
-    extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
-    schema["properties"] = {"extends": extends, **schema["properties"], "sweep": SCHEMA}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-_WORDS = {
-    "DataConfig": ("source", "partition"),
-    "Scenario": ("engine", "aggregation", "schedule"),
-    "SplitFedV1": ("strategy",),
-    "SplitFedV2": ("strategy",),
-    "Fused": ("strategy",),
-}
-"""Fields, by the part that has them, in which a bare kind stands for a part without options."""
-
-
-def _name_kind(part: dict[str, Any]) -> None:
-    """Require a part's `kind`, which tells the parts apart, and say what it stands for."""
-    if "kind" in part["properties"]:
-        part["properties"]["kind"]["description"] = part["description"]
-        part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
-
-
-def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
-    """Let a bare kind stand for a part that needs no other field."""
-    kinds = field["discriminator"]["mapping"].items()
-    words = [kind for kind, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]]
-    field["oneOf"] = [{"enum": words}, *field["oneOf"]]

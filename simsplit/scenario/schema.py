@@ -1,0 +1,46 @@
+"""JSON Schema of scenario files, for editors: the model's own, and what only a file may have."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from simsplit.methods import MethodConfig
+from simsplit.scenario.cells import SCHEMA
+from simsplit.scenario.model import scenario_class
+
+
+def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict[str, Any]:
+    """Of a file that may name the methods of plugins, too."""
+    schema = scenario_class(methods).model_json_schema()
+    for part in schema["$defs"].values():
+        _name_kind(part)
+    parts = {"Scenario": schema, **schema["$defs"]}
+    for part, fields in _WORDS.items():
+        for field in fields:
+            _allow_word(parts[part]["properties"][field], schema["$defs"])
+    extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
+    schema["properties"] = {"extends": extends, **schema["properties"], "sweep": SCHEMA}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+_WORDS = {
+    "DataConfig": ("source", "partition"),
+    "Scenario": ("engine", "aggregation", "schedule"),
+    "SplitFedV1": ("strategy",),
+    "SplitFedV2": ("strategy",),
+    "Fused": ("strategy",),
+}
+"""Fields, by the part that has them, in which a bare kind stands for a part without options."""
+
+
+def _name_kind(part: dict[str, Any]) -> None:
+    """Require a part's `kind`, which tells the parts apart, and say what it stands for."""
+    if "kind" in part["properties"]:
+        part["properties"]["kind"]["description"] = part["description"]
+        part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
+
+
+def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
+    """Let a bare kind stand for a part that needs no other field."""
+    kinds = field["discriminator"]["mapping"].items()
+    words = [kind for kind, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]]
+    field["oneOf"] = [{"enum": words}, *field["oneOf"]]
