@@ -267,7 +267,9 @@ def attack(
 
 @app.command()
 def bench(
-    name: Annotated[str | None, typer.Argument(help="overhead; nothing: all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="overhead, scale, detectors, attacks; nothing: all.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     quick: Annotated[

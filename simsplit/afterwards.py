@@ -12,7 +12,6 @@ from pathlib import Path
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.state import put_back
-from simsplit.attacks import AttackConfig
 from simsplit.data import prepare
 from simsplit.errors import RunError
 from simsplit.machine import device_of, pinned_threads
@@ -23,7 +22,7 @@ from simsplit.results.images import save_images
 from simsplit.scenario import Scenario, load_scenario
 
 KEEP_EVERY_S = 20.0
-_STATE = "state"
+_STATE, _TOLD, _RECOVERED = "state", "attack.json", "recovered.csv"
 
 
 def _unseen(done: int, total: int) -> None:
@@ -59,10 +58,10 @@ def attack(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "
             "that scenario"
         )
-    folder = run.path / "attacks" / config.title
-    _claim(folder, resume=resume)
-    with pinned_threads(scenario.threads):
-        _Afterwards(run.path, original, scenario, folder, progress).work()
+    folder, told = run.path / "attacks" / config.title, _told(scenario)
+    if not _finished(folder, told, resume=resume):
+        with pinned_threads(scenario.threads):
+            _Afterwards(run.path, original, scenario, folder, progress).work(told)
     return Run.load(path)
 
 
@@ -72,15 +71,28 @@ def _field(name: str) -> str:
     return name if name.startswith(elsewhere) else f"attacks.0.{name}"
 
 
-def _claim(folder: Path, *, resume: bool) -> None:
-    """Make the attack's folder; RunError rather than writing over another's."""
-    if folder.exists() and not resume:
+def _told(scenario: Scenario) -> str:
+    """The attack and its targets, as they are kept beside what comes of them."""
+    config, targets = scenario.attacks[0], scenario.targets
+    told = {"attack": config.model_dump(mode="json"), "targets": targets.model_dump(mode="json")}
+    return json.dumps(told, indent=2)
+
+
+def _finished(folder: Path, told: str, *, resume: bool) -> bool:
+    """Whether this very attack is there already; RunError where another lies in its place."""
+    if not (folder / _TOLD).exists():
+        return False
+    if not resume:
         raise RunError(
             f"{folder} already holds an attack; give it another name with --set name=..., or "
             "--resume to go on with it"
         )
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    if (folder / _TOLD).read_text(encoding="utf-8") != told:
+        raise RunError(
+            f"{folder} holds an attack with other settings ({_TOLD} has them); resume it with "
+            "those, or give this one another name with --set name=..."
+        )
+    return (folder / _RECOVERED).exists()
 
 
 class _Afterwards:
@@ -90,14 +102,7 @@ class _Afterwards:
         self, path: Path, original: Scenario, scenario: Scenario, folder: Path, progress: Progress
     ) -> None:
         self.folder, self.progress = folder, progress
-        self.config: AttackConfig = scenario.attacks[0]
-        self.settings = json.dumps(
-            {
-                "attack": self.config.model_dump(mode="json"),
-                "targets": scenario.targets.model_dump(mode="json"),
-            },
-            indent=2,
-        )
+        self.title = scenario.attacks[0].title
         device = device_of(scenario.device)
         data = prepare(scenario.data, scenario.clients.count, scenario.seed)
         found = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
@@ -112,25 +117,23 @@ class _Afterwards:
         self.recovery = Recovery(scenario, parts, data, device)
         self._kept_at = time.monotonic()
 
-    def work(self) -> None:
+    def work(self, told: str) -> None:
         """Recover, keeping the state now and then; then score."""
-        kept = checkpoints.load(self.folder / _STATE, checkpoints.digest_of(self.settings))
-        replace(self.folder / "attack.json", self.settings.encode())
-        number = self.done.round
-        judged = self.recovery.judge(number, self._tell, None if kept is None else kept[0])
         import pandas as pd
 
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace(self.folder / _TOLD, told.encode())
+        number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
+        judged = self.recovery.judge(number, self._tell, None if kept is None else kept[0])
         table = pd.DataFrame(judged.rows, columns=list(Recovery.columns(self.recovery.scenario)))
         save_images(self.folder, number, judged.images)
-        replace(self.folder / "recovered.csv", table.to_csv(index=False).encode())
+        replace(self.folder / _RECOVERED, table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
     def _tell(self, done: int, total: int) -> None:
         self.progress(done, total)
         if done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
-            state = self.recovery.attacks[self.config.title].state()
-            digest = checkpoints.digest_of(self.settings)
-            checkpoints.save(
-                self.folder / _STATE, state, checkpoints.Progress(round=done), digest, keep=1
-            )
+            state, at = self.recovery.attacks[self.title].state(), checkpoints.Progress(round=done)
+            checkpoints.save(self.folder / _STATE, state, at, self.title, keep=1)
             self._kept_at = time.monotonic()

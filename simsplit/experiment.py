@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.assembly import Assembler, Assembly, CrewRecipe
 from simsplit.assembly.sizing import estimate
-from simsplit.assembly.state import below, put_back, state_of
+from simsplit.assembly.state import put_back, state_of
 from simsplit.data import Prepared, prepare
 from simsplit.detectors.watch import COLUMNS, Watch
 from simsplit.engine.pool import HostLost
@@ -46,6 +46,7 @@ from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup
+from simsplit.states import below
 from simsplit.vigilance import Vigilance
 
 if TYPE_CHECKING:
@@ -173,11 +174,11 @@ class Experiment:
             self._note("failed", reason=why)
             self.writer.write_text(TRACEBACK, traceback.format_exc())
             raise
-        if self.scenario.attacks:
-            self._picture()
         come_to = summarise(Run.load(self.path), self.scenario.figures)
         resident = self._resident_bytes()
         self._note("finished", seed=self.scenario.seed, **come_to, resident_bytes=resident)
+        if self.scenario.attacks:
+            self._picture()
 
     def _picture(self) -> None:
         """Originals above what attacks recovered of them."""

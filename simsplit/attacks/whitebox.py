@@ -82,7 +82,8 @@ class Whitebox(Attack):
     def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
         """Keep the pairs."""
         smashed = torch.cat([self.known.smashed(packet) for packet, _ in queries])
-        self._pairs = smashed, torch.cat([pixels for _, pixels in queries])
+        pixels = torch.cat([pixels for _, pixels in queries])
+        self._pairs = smashed[: self.config.pairs], pixels[: self.config.pairs]
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Fit the decoder, then decode."""

@@ -8,8 +8,9 @@ fake batches, R over regular ones and R1, R2 over two random halves of these:
 
     x = angle(F, R) ||F| - |R|| / S - angle(R1, R2) ||R1| - |R2|| / S,   score = sigmoid(5 x)^2,
 
-S being the sum of both gaps: near one where the server is honest. It stands in the `clients` table.
-What is summed travels with a head that is shared.
+S being the sum of both gaps: near one where the server is honest. It stands in the `clients` table,
+where the training figures count fake batches too. What is summed travels with a head that is
+shared.
 """
 
 from typing import ClassVar, Literal

@@ -5,6 +5,7 @@ wire, and nothing else: the client itself trains as an honest one does. Which sa
 drawn once per client from the run's seed, so that the same ones are poisoned in every epoch.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -136,8 +137,8 @@ class BatchPoison(Poison, ABC):
 
     def client(self, number: ClientId, part: Rows) -> Self:
         """Choose this client's poisoned samples."""
-        mine = object.__new__(type(self))
-        mine.__dict__ = self.__dict__ | {"_chosen": self._choose(number, part)}
+        mine = copy.copy(self)
+        mine._chosen = self._choose(number, part)
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:

@@ -1,5 +1,6 @@
 """Tampering with what is sent: payloads and gradients, and under a shared head the hand-over."""
 
+import copy
 from collections.abc import Mapping
 from typing import Literal, Self
 
@@ -77,8 +78,8 @@ class Replace(Poison):
     def client(self, number: ClientId, part: Rows) -> Self:
         """Each client keeps its own."""
         del number, part
-        mine = object.__new__(type(self))
-        mine.__dict__ = self.__dict__ | {"_given": {}}
+        mine = copy.copy(self)
+        mine._given = {}
         return mine
 
     def on_receive(self, packet: Packet) -> None:

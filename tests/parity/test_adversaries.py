@@ -187,15 +187,17 @@ def test_when_all_are_flagged_the_run_says_so(tmp_path: Path):
 SAFE = {"kind": "safesplit"}
 
 
+def watched_turns(path: Path) -> Experiment:
+    """Seven clients in whole turns, one of them loud, under SafeSplit."""
+    loud = {"kind": "tamper", "leg": "features_grad", "strength": 50.0}
+    turns = {"kind": "per_client", "rounds": 2}
+    given = attacked(loud, detectors=[SAFE], schedule=turns, clients={"count": 7})
+    return experiment(given, path)
+
+
 def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
     """Its trunk is as some client's turn left it, and never as the loud one's did."""
-    given = attacked(
-        {"kind": "tamper", "leg": "features_grad", "strength": 50.0},
-        detectors=[SAFE],
-        schedule={"kind": "per_client", "rounds": 2},
-        clients={"count": 7},
-    )
-    made = experiment(given, tmp_path)
+    made = watched_turns(tmp_path)
     ended: list[tuple[int, dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
     turns = made.vigilance.turns
     end = turns.end
@@ -218,13 +220,7 @@ def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
 
 
 def test_safesplit_hands_on_the_head_that_belongs_to_the_trunk(tmp_path: Path):
-    given = attacked(
-        {"kind": "tamper", "leg": "features_grad", "strength": 50.0},
-        detectors=[SAFE],
-        schedule={"kind": "per_client", "rounds": 2},
-        clients={"count": 7},
-    )
-    made = experiment(given, tmp_path)
+    made = watched_turns(tmp_path)
     turns = made.vigilance.turns
     went: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
     back = turns._go_back

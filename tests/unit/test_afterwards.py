@@ -66,6 +66,17 @@ def test_from_the_shell(run_dir, simsplit):
     assert "already holds an attack" in err
 
 
+def test_going_on_with_what_is_finished_or_another(run_dir):
+    """The first changes nothing; the second says what to do."""
+    few = {"name": "again", "outer": "1", "inner": "1"}
+    folder = afterwards.attack(run_dir, "unsplit", few).path / "attacks" / "again"
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    afterwards.attack(run_dir, "unsplit", few, resume=True)
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+    with pytest.raises(RunError, match="an attack with other settings"):
+        afterwards.attack(run_dir, "unsplit", {**few, "outer": "2"}, resume=True)
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "wrong", "said"),
     [
