@@ -16,6 +16,8 @@ from simsplit.data.tables import TableConfig
 from simsplit.errors import ScenarioError
 from simsplit.seeds import numpy_rng_for
 
+Normalisation = Literal["dataset", "unit", "symmetric"]
+
 
 class DataConfig(Config):
     """Which data, how much of it, what is held out, and who holds the rest."""
@@ -32,8 +34,9 @@ class DataConfig(Config):
     """Part of the training samples that is public, held out likewise: for attacks and warm-ups."""
     augment: tuple[Augmentation, ...] = ()
     """Changes drawn anew for every image and epoch: `crop` (padded by an eighth), `flip`."""
-    normalise: Literal["dataset", "unit"] = "dataset"
-    """To mean 0 and deviation 1 by channel over the clients' samples, or only to [0, 1]."""
+    normalise: Normalisation = "dataset"
+    """To mean 0 and deviation 1 by channel over the clients' samples (`dataset`), or only to
+    [0, 1] (`unit`) or [-1, 1] (`symmetric`)."""
     partition: Partition = Iid()
     """Who holds what; a bare word such as `iid` stands for `{kind: iid}`."""
 
@@ -125,11 +128,13 @@ def _without(
 
 
 def _statistics(
-    samples: Samples, normalise: Literal["dataset", "unit"]
+    samples: Samples, normalise: Normalisation
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     channels = samples.inputs.shape[1]
     if normalise == "unit":
         return (0.0,) * channels, (1.0,) * channels
+    if normalise == "symmetric":
+        return (0.5,) * channels, (0.5,) * channels
     mean, std = channel_statistics(samples)
     # a channel that is the same everywhere becomes 0, not a division by 0
     return mean, tuple(each or 1.0 for each in std)

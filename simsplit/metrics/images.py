@@ -5,6 +5,7 @@ tenth; structure over the rectangle around it), since a black picture is near to
 its pixels.
 """
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +14,16 @@ import torch
 from torch import Tensor
 
 from simsplit.errors import ScenarioError
+from simsplit.seeds import isolated
+from simsplit.states import below
 
 FIGURES = ("mse", "psnr", "ssim", "fg_mse", "fg_psnr", "fg_ssim")
 LPIPS = ("lpips", "fg_lpips")
 SMALLEST = 11
 """Pixels that an 11x11 window needs, either way."""
 FOREGROUND = 0.1
+LEAST = 32
+"""Pixels that AlexNet needs, either way."""
 
 Distance = Callable[[Tensor, Tensor], float]
 Figures = dict[str, float]
@@ -73,14 +78,15 @@ def lpips_from(path: Path, where: str) -> Distance:
     try:
         import lpips
     except ImportError:
-        raise ScenarioError(where, "LPIPS needs the package lpips: pip install lpips") from None
+        message = "LPIPS needs the package lpips: pip install 'simsplit[lpips]'"
+        raise ScenarioError(where, message) from None
     try:
         weights = torch.load(path, weights_only=True, map_location="cpu")
-        net = lpips.LPIPS(net="alex", pretrained=True, pnet_rand=True, verbose=False).eval()
-        names = [name for name in weights if name.startswith("features.")]
-        slots = {k.split(".", 1)[1].split(".", 1)[1]: k for k in net.net.state_dict()}
-        state = {slots[name.removeprefix("features.")]: weights[name] for name in names}
-        net.net.load_state_dict(state)
+        with warnings.catch_warnings(), isolated(0, "lpips"):
+            warnings.simplefilter("ignore")  # it asks torchvision for a network in an old way
+            net = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).eval()
+        slots = {name.split(".", 1)[1]: name for name in net.net.state_dict()}
+        net.net.load_state_dict({slots[k]: v for k, v in below(weights, "features.").items()})
     except Exception as error:  # noqa: BLE001 - whatever a foreign file does
         raise ScenarioError(where, f"cannot use {path}: {type(error).__name__}: {error}") from None
 
@@ -95,7 +101,5 @@ def lpips_from(path: Path, where: str) -> Distance:
 def _grown(image: Tensor) -> Tensor:
     """In colour, and large enough for AlexNet."""
     image = image.expand(3, -1, -1)[None]
-    least = 64 / min(image.shape[2:])
-    if least <= 1:
-        return image
-    return torch.nn.functional.interpolate(image, scale_factor=least, mode="bilinear")
+    size = [max(side, LEAST) for side in image.shape[2:]]
+    return torch.nn.functional.interpolate(image, size, mode="bilinear")

@@ -1,9 +1,13 @@
 """Distances of recovered images: hand-made values, foreground, and what cannot be said."""
 
+import warnings
+
 import pytest
 import torch
 
-from simsplit.metrics.images import image_figures
+from simsplit.errors import ScenarioError
+from simsplit.metrics.images import image_figures, lpips_from
+from simsplit.seeds import rng_for
 
 
 def pair(size: int = 16):
@@ -58,3 +62,46 @@ def test_values_out_of_range_are_seen_as_a_screen_shows_them():
 def test_small_images_have_no_structure_and_black_truth_no_foreground():
     (figures,) = image_figures(torch.ones(1, 1, 8, 8), torch.zeros(1, 1, 8, 8))
     assert figures == {"mse": 1.0, "psnr": 0.0}
+
+
+@pytest.fixture
+def alexnet(tmp_path):
+    """A file of weights as torchvision has them, and the distance that lpips makes of them."""
+    lpips = pytest.importorskip("lpips")
+    from torchvision.models import AlexNet
+
+    network = AlexNet()
+    torch.save(network.state_dict(), tmp_path / "alexnet.pth")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).eval()
+    slices = [layer for index in range(1, 6) for layer in getattr(whole.net, f"slice{index}")]
+    for layer, own in zip(slices, network.features, strict=False):
+        layer.load_state_dict(own.state_dict())
+    return tmp_path / "alexnet.pth", whole
+
+
+def test_perceptual_distance_is_the_one_of_the_package_on_the_weights_of_a_file(alexnet):
+    path, whole = alexnet
+    truth, image = torch.rand(2, 2, 3, 32, 32, generator=rng_for(0, "pixels"))
+    (figures, _) = image_figures(image, truth, lpips_from(path, "targets.lpips"))
+    with torch.no_grad():
+        expected = whole(2 * image[:1] - 1, 2 * truth[:1] - 1).item()
+    assert figures["lpips"] == pytest.approx(expected, rel=1e-6)
+    assert expected > 0
+    assert image_figures(truth, truth, lpips_from(path, "x"))[0]["lpips"] == 0
+
+
+def test_perceptual_distance_takes_small_grey_images(alexnet):
+    truth, image = pair()
+    (figures,) = image_figures(0.5 * image, truth, lpips_from(alexnet[0], "targets.lpips"))
+    assert figures["lpips"] > 0
+    assert figures["fg_lpips"] > 0
+
+
+def test_weights_that_are_none_are_blamed_on_the_field(tmp_path, alexnet):
+    (tmp_path / "other.pth").write_bytes(b"no weights")
+    with pytest.raises(ScenarioError, match=r"targets\.lpips.*other\.pth"):
+        lpips_from(tmp_path / "other.pth", "targets.lpips")
+    with pytest.raises(ScenarioError, match=r"targets\.lpips.*missing\.pth"):
+        lpips_from(tmp_path / "missing.pth", "targets.lpips")

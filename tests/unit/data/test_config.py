@@ -93,6 +93,11 @@ def test_unit_normalisation_only_scales(numbered):
     assert (got.mean, got.std) == ((0.0,), (1.0,))
 
 
+def test_symmetric_normalisation_ends_at_one_either_side(numbered):
+    got = prepared(numbered, normalise="symmetric")
+    assert [(pixel - got.mean[0]) / got.std[0] for pixel in (0, 1)] == [-1, 1]
+
+
 def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
     (tmp_path / "only").mkdir()
     for number in range(10):
