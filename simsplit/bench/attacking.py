@@ -1,7 +1,7 @@
 """How fast attacks work: iterations a second, each on the network that it was published on."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,11 +53,14 @@ CASES = (
 
 
 def attacking(
-    device: str, quick: bool, say: Callable[[str], None]
+    device: str,
+    quick: bool,
+    say: Callable[[str], None],
+    cases: Sequence[Case] = CASES,
 ) -> Iterator[tuple[Table, dict[str, object]]]:
     """A row per attack."""
     rows, figures = [], {}
-    for case in CASES:
+    for case in cases:
         say(f"attacks: {case.name} ...")
         iterate = _iterating(case, device)
         iterate()

@@ -3,12 +3,16 @@
 import pytest
 import torch
 
-from simsplit.bench import benches, overhead
+from simsplit.bench import attacking, benches, overhead
+from simsplit.bench.attacking import CASES
+from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.overhead import Case, _assembled, _feeds, _same_loss, _stepper
 from simsplit.bench.plain import PlainLoop
 from simsplit.errors import ProtocolError, ScenarioError
 
 TINY = Case("tiny", {"kind": "simplecnn"}, 4, [{"kind": "lightsplit", "ratio": 8}], 1.0, 1)
+
+FOLLOWING = Attacked("pcat", {"kind": "pcat"}, {"kind": "resnet20", "cut": 4, "width": 4}, 4)
 
 
 def test_losses_that_differ_are_no_comparison() -> None:
@@ -43,3 +47,11 @@ def test_the_overhead_bench_yields_its_three_tables() -> None:
     figures = [figure for _, part in found for figure in part.values()]
     assert len(figures) == 5
     assert all(isinstance(figure, dict) and figure["ratio"] > 0 for figure in figures)
+
+
+@pytest.mark.slow
+def test_the_attacks_bench_times_one_that_follows_and_one_that_works() -> None:
+    cases = [case for case in CASES if case.name in ("whitebox", "unsplit, batched")]
+    ((table, figures),) = attacking("cpu", True, lambda said: None, [*cases, FOLLOWING])
+    assert [row[0] for row in table.rows] == ["whitebox", "unsplit, batched", "pcat"]
+    assert all(figure["per_s"] > 0 for figure in figures.values())
