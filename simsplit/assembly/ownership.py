@@ -5,6 +5,7 @@ whether ten or a hundred others exist, and wherever it is built.
 """
 
 import copy
+from typing import Literal
 
 import torch
 from torch import nn
@@ -83,14 +84,13 @@ class Ownership:
             return {"head": self.model.head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
 
-    def _own(self, segment: str, number: ClientId) -> nn.Module:
+    def _own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
         """A client's own head or tail, from the common start or from its own stream."""
         if self.scenario.clients.start == "same":
             return copy.deepcopy(self.model.head if segment == "head" else self.model.tail)
-        model = self.scenario.model
-        build = model.build_head if segment == "head" else model.build_tail
         shape, classes = self.info.shape, self.info.classes
-        return self._placed(build(shape, classes, self.scenario.seed, ("client", number)))
+        seed, scope = self.scenario.seed, ("client", number)
+        return self._placed(self.scenario.model.segment(segment, shape, classes, seed, scope))
 
     def owned_modules(self) -> list[nn.Module]:
         """The client modules of which each client has its own."""

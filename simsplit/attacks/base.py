@@ -87,8 +87,8 @@ class Knowledge:
         stack.hear(self.stack.announce())
         model = self.model
         return Surrogate(
-            model.build_head(self.image, self.classes, seed).to(self.device),
-            model.build_tail(self.image, self.classes, seed).to(self.device),
+            model.segment("head", self.image, self.classes, seed).to(self.device),
+            model.segment("tail", self.image, self.classes, seed).to(self.device),
             stack,
         )
 

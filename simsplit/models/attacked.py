@@ -11,12 +11,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig, Start
+from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape, Start
 from simsplit.models.layers import BatchNorm2d
 from simsplit.models.vision import misfit
 
 
-class ResNet20(SplitConfig):
+class ResNet20(LaidOut):
     """ResNet-20 for small images: nine residual blocks; the tail pools and classifies."""
 
     start: ClassVar[Start] = "glorot"
@@ -77,7 +77,7 @@ _MOBILE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1)
 """Channels and stride of MobileNet's separable convolutions; one more of 1024 follows."""
 
 
-class MobileNet(SplitConfig):
+class MobileNet(LaidOut):
     """MobileNet for small images: a convolution and thirteen separable ones."""
 
     kind: Literal["mobilenet"] = "mobilenet"
@@ -116,7 +116,7 @@ def _separable(inputs: int, outputs: int, stride: int) -> nn.Module:
     )
 
 
-class MnistNet(SplitConfig):
+class MnistNet(LaidOut):
     """Two convolutions and three linear layers, for grey images of 28 pixels."""
 
     kind: Literal["mnistnet"] = "mnistnet"

@@ -17,8 +17,8 @@ from simsplit.config import Config
 from simsplit.models.split import SplitModel
 from simsplit.seeds import Scope, isolated
 
-InputShape = tuple[int, int, int]
-"""One image: channels, height, width."""
+InputShape = tuple[int, ...]
+"""One sample: channels, height and width of an image, or the tokens of a text."""
 
 Shape = tuple[int, ...]
 
@@ -38,22 +38,26 @@ class Segments(NamedTuple):
 
 
 class SplitConfig(Config):
-    """Base of the models: says how the segments are laid out, and gets fresh ones from that."""
-
-    start: ClassVar[Start] = "torch"
-    """How weights start."""
+    """Base of the models: says what crosses between the segments, and makes each of them."""
 
     @abstractmethod
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Cut and feature shape per sample; ScenarioError if such images do not fit the network.
+        """Cut and feature shape per sample; ScenarioError if such samples do not fit the network.
 
         By arithmetic: tracing the layers, even on the meta device, loads a second's worth of
         torch's compiler, and a scenario is to be validated at once.
         """
 
     @abstractmethod
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """The three segments, their weights of no account; called under the meta device."""
+    def segment(
+        self,
+        owner: Owner,
+        input_shape: InputShape,
+        num_classes: int,
+        seed: int,
+        scope: tuple[Scope, ...] = (),
+    ) -> nn.Module:
+        """One of the three, on the CPU; `scope` picks other draws."""
 
     def build(
         self,
@@ -62,38 +66,38 @@ class SplitConfig(Config):
         seed: int,
         scope: tuple[Scope, ...] = (),
     ) -> SplitModel:
-        """A model with fresh weights; `scope` picks another head and tail for the same trunk."""
+        """The whole network; `scope` picks another head and tail for the same trunk."""
         cut_shape, feature_shape = self.shapes(input_shape)
-        trunk = _layout(self, input_shape, num_classes).trunk
         return SplitModel(
-            head=self.build_head(input_shape, num_classes, seed, scope),
-            trunk=fresh(trunk, "trunk", seed, start=self.start),
-            tail=self.build_tail(input_shape, num_classes, seed, scope),
+            head=self.segment("head", input_shape, num_classes, seed, scope),
+            trunk=self.segment("trunk", input_shape, num_classes, seed),
+            tail=self.segment("tail", input_shape, num_classes, seed, scope),
             cut_shape=cut_shape,
             feature_shape=feature_shape,
         )
 
-    def build_head(
-        self,
-        input_shape: InputShape,
-        num_classes: int,
-        seed: int,
-        scope: tuple[Scope, ...] = (),
-    ) -> nn.Module:
-        """The head that `build` would give, at the cost of the head alone."""
-        head = _layout(self, input_shape, num_classes).head
-        return fresh(head, "head", seed, scope, start=self.start)
 
-    def build_tail(
+class LaidOut(SplitConfig):
+    """Base of the networks whose layers are laid out here, and whose weights start afresh."""
+
+    start: ClassVar[Start] = "torch"
+    """How weights start."""
+
+    @abstractmethod
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """The three segments, their weights of no account; called under the meta device."""
+
+    def segment(
         self,
+        owner: Owner,
         input_shape: InputShape,
         num_classes: int,
         seed: int,
         scope: tuple[Scope, ...] = (),
     ) -> nn.Module:
-        """The tail that `build` would give, at the cost of the tail alone."""
-        tail = _layout(self, input_shape, num_classes).tail
-        return fresh(tail, "tail", seed, scope, start=self.start)
+        """A copy of the layout with weights from a stream of its own."""
+        layout: nn.Module = getattr(_layout(self, input_shape, num_classes), owner)
+        return fresh(layout, owner, seed, scope, start=self.start)
 
 
 def shapes(config: SplitConfig, input_shape: InputShape, num_classes: int) -> tuple[Shape, Shape]:
@@ -134,7 +138,7 @@ def _reset(module: nn.Module, start: Start) -> None:
 
 
 @lru_cache(maxsize=64)
-def _layout(config: SplitConfig, input_shape: InputShape, num_classes: int) -> Segments:
+def _layout(config: LaidOut, input_shape: InputShape, num_classes: int) -> Segments:
     """The segments on the meta device; builds copy from them, so they are never handed out."""
     config.shapes(input_shape)  # refuses what does not fit, before the layers do
     with torch.device("meta"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig, Start
+from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape, Start
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Cut = Literal["l1h", "l2h"]
 
 
-class ResNet18(SplitConfig):
+class ResNet18(LaidOut):
     """torchvision's ResNet-18; its segments keep torchvision's names for their weights."""
 
     start: ClassVar[Start] = "kaiming"
@@ -71,7 +71,7 @@ class ResNet18(SplitConfig):
         return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu, maxpool=net.maxpool)
 
 
-class SimpleCNN(SplitConfig):
+class SimpleCNN(LaidOut):
     """Two convolutions and two linear layers, for grey or colour images of 28 or 32 pixels."""
 
     kind: Literal["simplecnn"] = "simplecnn"
@@ -107,7 +107,7 @@ class SimpleCNN(SplitConfig):
         return Segments(nn.Sequential(*head), trunk, nn.Linear(512, num_classes))
 
 
-class MicronNet(SplitConfig):
+class MicronNet(LaidOut):
     """The small traffic-sign network, for 32x32 colour images.
 
     Its first linear layer takes 74x4x4 values, which unpadded convolutions give only without the

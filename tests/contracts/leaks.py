@@ -17,7 +17,7 @@ from simsplit.data.batches import Batcher
 from simsplit.data.samples import Samples
 from simsplit.methods import MethodConfig
 from simsplit.methods.stack import build_stack
-from simsplit.models.fresh import InputShape, Segments, Shape, SplitConfig
+from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape
 from simsplit.packets import Leg, Packet
 from simsplit.parties.feed import Feed
 from simsplit.seeds import rng_for
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 IMAGE, CUT, BATCH = (1, 8, 8), (1, 8, 8), 16
 
 
-class Leaky(SplitConfig):
+class Leaky(LaidOut):
     """Pixels are not negative, so what leaves this head is what went in."""
 
     kind: Literal["leaky"] = "leaky"

@@ -44,12 +44,14 @@ def test_a_scope_changes_head_and_tail_but_not_the_trunk(config):
     assert not same(shared.head, third.head)
     assert not same(shared.tail, third.tail)
     assert same(shared.trunk, third.trunk)
-    assert same(third.head, config.build_head(IMAGE, 10, 5, scope=("client", 3)))
-    assert same(third.tail, config.build_tail(IMAGE, 10, 5, scope=("client", 3)))
+    assert same(third.head, config.segment("head", IMAGE, 10, 5, ("client", 3)))
+    assert same(third.tail, config.segment("tail", IMAGE, 10, 5, ("client", 3)))
 
 
 def test_the_tail_does_not_depend_on_the_cut_or_the_stem():
-    tails = [config.build_tail(IMAGE, 10, 0) for config in EVERY_CUT if config.kind == "resnet18"]
+    tails = [
+        config.segment("tail", IMAGE, 10, 0) for config in EVERY_CUT if config.kind == "resnet18"
+    ]
     assert all(same(tails[0], tail) for tail in tails)
 
 

@@ -1,5 +1,7 @@
 """Table II of the LightSplit paper: parameter counts, cut shapes, and what does not fit."""
 
+from functools import partial
+
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -136,7 +138,7 @@ def test_resnet18_is_torchvisions(cut):
     ],
 )
 def test_images_that_do_not_fit(config, input_shape, reason):
-    for attempt in (config.build, config.build_head):
+    for attempt in (config.build, partial(config.segment, "head")):
         with pytest.raises(ScenarioError) as caught:
             attempt(input_shape, 10, seed=0)
         assert caught.value.field == "model.kind"

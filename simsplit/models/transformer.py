@@ -1,0 +1,175 @@
+"""A transformer of the transformers library, cut in three: exact, padded either side, cached.
+
+Each segment builds causal mask, positions and rotary angles once for all of its layers, as the
+whole model does. Padding on the right needs no mask: under causal attention nothing real looks at
+it. On the left it does, so the mask goes along to every segment. Layers count from 0 in each
+segment, since a segment has a cache of its own and asks its first layer how much it has seen.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from transformers import Cache, PreTrainedConfig, PreTrainedModel
+
+
+class Family(NamedTuple):
+    """What a kind of model calls its parts, inside of its body."""
+
+    tokens: str
+    layers: str
+    norm: str
+    positions: str | None = None
+    """An embedding of positions, in place of rotary angles."""
+    dropout: str | None = None
+    attention: str = "self_attn"
+
+
+ROTARY = Family("embed_tokens", "layers", "norm")
+GPT2 = Family("wte", "h", "ln_f", positions="wpe", dropout="drop", attention="attn")
+
+
+def family_of(model: "PreTrainedModel") -> Family:
+    """How the parts of a model are called; ScenarioError for models of another make."""
+    body = model.base_model
+    for family, needed in ((ROTARY, "rotary_emb"), (GPT2, "wpe")):
+        if all(hasattr(body, name) for name in (family.tokens, family.layers, needed)):
+            kinds = set(getattr(model.config, "layer_types", None) or ())
+            if kinds <= {"full_attention"}:
+                return family
+            other = ", ".join(sorted(kinds - {"full_attention"}))
+            raise ScenarioError("model.name", f"has layers of {other}, which cannot be cut yet")
+    made = type(model).__name__
+    raise ScenarioError(
+        "model.name", f"is a {made}; models made like Llama, Qwen3 or GPT-2 can be cut"
+    )
+
+
+class Blocks(nn.Module):
+    """Some of a model's layers in a row."""
+
+    def __init__(
+        self, config: "PreTrainedConfig", layers: Sequence[nn.Module], rotary: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(layers)
+        self.rotary = rotary
+
+    def forward(
+        self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
+    ) -> Tensor:
+        """All layers; `mask` says which tokens, those in `past` included, are real."""
+        if not len(self.layers):
+            return x_BLD
+        from transformers.masking_utils import create_causal_mask
+
+        positions = positions_of(x_BLD, mask, past)
+        attended = create_causal_mask(self.config, x_BLD, mask, past, positions)
+        given: dict[str, Any] = {"position_ids": positions}
+        if self.rotary is not None:
+            given["position_embeddings"] = self.rotary(x_BLD, position_ids=positions)
+        for layer in self.layers:
+            x_BLD = layer(
+                x_BLD,
+                attention_mask=attended,
+                past_key_values=past,
+                use_cache=past is not None,
+                **given,
+            )
+        return x_BLD
+
+
+def positions_of(x: Tensor, mask: Tensor | None, past: "Cache | None") -> Tensor:
+    """Where tokens stand, counted from the first real one."""
+    length, seen = x.shape[1], past.get_seq_length() if past is not None else 0
+    if mask is None:
+        return torch.arange(seen, seen + length, device=x.device)[None]
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, seen : seen + length]
+
+
+class Head(nn.Module):
+    """Tokens, and the first layers."""
+
+    def __init__(self, tokens: nn.Module, blocks: Blocks, family: Family, body: nn.Module) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.blocks = blocks
+        self.positions = getattr(body, family.positions) if family.positions else None
+        self.dropout = getattr(body, family.dropout) if family.dropout else None
+
+    def forward(
+        self, ids_BL: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
+    ) -> Tensor:
+        """Embedded, and taken through the layers."""
+        return self.onwards(self.tokens(ids_BL), mask, past)
+
+    def onwards(
+        self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
+    ) -> Tensor:
+        """The same from embeddings on."""
+        if self.positions is not None:
+            x_BLD = x_BLD + self.positions(positions_of(x_BLD, mask, past))
+        if self.dropout is not None:
+            x_BLD = self.dropout(x_BLD)
+        out: Tensor = self.blocks(x_BLD, mask, past)
+        return out
+
+
+class Tail(nn.Module):
+    """The last layers, the norm, and what reads words or classes off every position."""
+
+    def __init__(self, blocks: Blocks, norm: nn.Module, reader: nn.Module) -> None:
+        super().__init__()
+        self.blocks, self.norm, self.reader = blocks, norm, reader
+
+    def forward(
+        self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
+    ) -> Tensor:
+        """Logits at every position."""
+        out: Tensor = self.reader(self.norm(self.blocks(x_BLD, mask, past)))
+        return out
+
+
+class Cut(NamedTuple):
+    """Where a model is cut: so many layers in the head, so many in the tail."""
+
+    head: int
+    tail: int
+
+
+def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
+    """A copy of one segment; weights that head and tail of the whole model tie come apart."""
+    family, body = family_of(model), model.base_model
+    layers: nn.ModuleList = getattr(body, family.layers)
+    bounds = {
+        "head": (0, cut.head),
+        "trunk": (cut.head, len(layers) - cut.tail),
+        "tail": (len(layers) - cut.tail, len(layers)),
+    }
+    blocks = Blocks(model.config, layers[slice(*bounds[owner])], getattr(body, "rotary_emb", None))
+    segment: nn.Module = blocks
+    if owner == "head":
+        segment = Head(getattr(body, family.tokens), blocks, family, body)
+    elif owner == "tail":
+        segment = Tail(blocks, getattr(body, family.norm), reader)
+    segment = copy.deepcopy(segment)
+    own: Blocks = segment if owner == "trunk" else segment.blocks  # type: ignore[assignment]
+    for index, layer in enumerate(own.layers):
+        getattr(layer, family.attention).layer_idx = index
+    return segment
+
+
+def eager(segment: nn.Module) -> nn.Module:
+    """Attention that can be differentiated twice, in place."""
+    for module in segment.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            config._attn_implementation = "eager"
+    return segment
