@@ -266,6 +266,68 @@ def attack(
 
 
 @app.command()
+def pretrain(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The model's folder, to be made.")],
+    *,
+    tier: Annotated[
+        Literal["ci", "demo", "gpu"], typer.Option(help="What fields start from.")
+    ] = "demo",
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A .txt, .md or .parquet file, or a folder; default: Python's docs."),
+    ] = None,
+    family: Annotated[
+        Literal["llama", "qwen3", "gpt2"] | None, typer.Option(help="The architecture.")
+    ] = None,
+    width: Annotated[int | None, typer.Option(help="Values per token between layers.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Blocks of attention and MLP.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads of a layer.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Tokens of the tokenizer.")] = None,
+    context: Annotated[int | None, typer.Option(help="Positions at most.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Windows of text in a step.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
+    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights and batches.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; default: all.")] = None,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Train a small language model from nothing."""
+    fields = {
+        "text": text, "family": family, "width": width, "layers": layers, "heads": heads,
+        "vocabulary": vocabulary, "context": context, "steps": steps, "batch_size": batch_size,
+        "length": length, "lr": lr, "seed": seed,
+    }  # fmt: skip
+    from rich.console import Console
+
+    from simsplit import pretrain as training
+    from simsplit.machine import pinned_threads
+    from simsplit.pretrain.tiers import config_of
+    from simsplit.terminal.pretraining import closing, named_device, opening, watching_pretraining
+
+    config = config_of(tier, {name: got for name, got in fields.items() if got is not None})
+    place, kept = named_device(device), training.is_there(out, config)
+    if not (quiet or as_json or kept):
+        _say(opening(config, out))
+    try:
+        with (
+            watching_pretraining(Console(stderr=True), config, quiet=quiet or as_json) as watch,
+            pinned_threads(threads),
+        ):
+            training.pretrain(config, out, watch, place)
+    except KeyboardInterrupt:
+        _say("\ninterrupted; nothing was kept")
+        raise typer.Exit(130) from None
+    facts = training.facts_of(out)
+    if as_json:
+        typer.echo(json.dumps({**facts, "path": str(out)}, indent=2))
+    elif not quiet:
+        typer.echo(closing(facts, out, kept=kept))
+
+
+@app.command()
 def bench(
     name: Annotated[
         str | None, typer.Argument(help="overhead, scale, detectors, attacks; nothing: all.")

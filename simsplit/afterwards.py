@@ -12,7 +12,6 @@ from pathlib import Path
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.state import put_back
-from simsplit.data import prepare
 from simsplit.errors import RunError
 from simsplit.machine import device_of, pinned_threads
 from simsplit.recovery import Progress, Recovery
@@ -104,7 +103,7 @@ class _Afterwards:
         self.folder, self.progress = folder, progress
         self.title = scenario.attacks[0].title
         device = device_of(scenario.device)
-        data = prepare(scenario.data, scenario.clients.count, scenario.seed)
+        data = scenario.prepared()
         found = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
         if found is None:
             raise RunError(f"{path} has no checkpoint to attack; did the run come to one?")

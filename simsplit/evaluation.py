@@ -6,19 +6,24 @@ client each is scored on the whole split with its own head and tail, and the fig
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.config import Config
+from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.metrics.classification import Metric, accuracy, score
+from simsplit.metrics.words import WordMetric, WordScore
 from simsplit.packets import ClientId
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
 
 Split = Literal["test", "validation"]
+AnyMetric = Literal[
+    "accuracy", "balanced_accuracy", "macro_f1", "top5", "loss", "perplexity", "answers"
+]
 TRIGGERED = "triggered"
 """The test samples by which an attack is judged."""
 ATTACK_SUCCESS = "attack_success"
@@ -33,8 +38,9 @@ class EvaluateConfig(Config):
     """Which splits; null: test, and validation where `data.validation` holds some out."""
     clients: int | None = Field(default=None, ge=1)
     """With per-client heads: evaluate at most so many clients (a seeded choice); null: all."""
-    metrics: tuple[Metric, ...] = ("accuracy", "balanced_accuracy", "loss")
-    """What to report."""
+    metrics: tuple[AnyMetric, ...] | None = None
+    """What to report; null: accuracy, balanced_accuracy and loss of classes; loss, perplexity and
+    accuracy of words, and of a classification task its answers."""
     batch_size: int = Field(default=500, ge=1)
     """Samples per evaluation batch."""
 
@@ -50,16 +56,18 @@ class Evaluator:
         self,
         config: EvaluateConfig,
         exchange: Exchange,
-        splits: Mapping[Split, Tensor],
+        splits: Mapping[Split, Samples],
         clients: Sequence[ClientId] | None,
         seed: int,
         *,
+        metrics: Sequence[str],
         wanted: Tensor | None = None,
+        choices: Choices | None = None,
     ) -> None:
-        """`splits` are the labels of each; `clients` those with models of their own, if any;
-        `wanted` what an attack wants the triggered samples to be taken for.
+        """`clients` are those with models of their own, if any; `wanted` is what an attack wants
+        the triggered samples to be taken for; `choices` says that models write words.
         """
-        self.config = config
+        self.config, self.metrics, self.choices = config, metrics, choices
         self.exchange = exchange
         self.splits = splits
         self.wanted = wanted
@@ -76,7 +84,7 @@ class Evaluator:
     @property
     def columns(self) -> list[str]:
         """The names of the figures that `evaluate` gives."""
-        names = [f"{split}_{metric}" for split in self.splits for metric in self.config.metrics]
+        names = [f"{split}_{metric}" for split in self.splits for metric in self.metrics]
         return names if self.wanted is None else [*names, ATTACK_SUCCESS]
 
     def evaluate(
@@ -91,14 +99,43 @@ class Evaluator:
 
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
         row: dict[str, float] = {}
-        for split, labels in self.splits.items():
-            outputs = self._outputs(client, split, round_number, len(labels))
-            figures = score(outputs, labels, self.config.metrics)
+        for split, samples in self.splits.items():
+            figures = self._figures(client, split, round_number, samples)
             row |= {f"{split}_{name}": value for name, value in figures.items()}
         if self.wanted is not None:
             outputs = self._outputs(client, TRIGGERED, round_number, len(self.wanted))
             row[ATTACK_SUCCESS] = accuracy(outputs, self.wanted)
         return row
+
+    def _figures(
+        self, client: ClientId, split: str, round_number: int, samples: Samples
+    ) -> dict[str, float]:
+        if self.choices is not None:
+            return self._words(client, split, round_number, samples, self.choices)
+        outputs = self._outputs(client, split, round_number, len(samples))
+        labels = samples.labels[samples.labels != IGNORED]
+        return score(outputs, labels, cast("Sequence[Metric]", self.metrics))
+
+    def _words(
+        self,
+        client: ClientId,
+        split: str,
+        round_number: int,
+        samples: Samples,
+        choices: Choices,
+    ) -> dict[str, float]:
+        """Of a model that writes words, batch by batch."""
+        found = WordScore()
+        answering = samples.answering(choices.after)
+        for number, labels in enumerate(samples.labels.split(self.config.batch_size)):
+            logits = self.exchange.evaluate(client, split, round_number, number).cpu()
+            learned = labels != IGNORED
+            found.add(logits, labels[learned])
+            if choices.words:
+                start = number * self.config.batch_size
+                at = learned & answering[start : start + len(labels)]
+                found.choose(logits[at[learned]], labels[at], choices.words)
+        return found.figures(cast("Sequence[WordMetric]", self.metrics))
 
     def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
         batches = range(math.ceil(num_samples / self.config.batch_size))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from simsplit.assembly import Assembler, Assembly, CrewRecipe
 from simsplit.assembly.sizing import estimate
 from simsplit.assembly.state import put_back, state_of
-from simsplit.data import Prepared, prepare
+from simsplit.data import Prepared
 from simsplit.detectors.watch import COLUMNS, Watch
 from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, RunFailedError
@@ -77,7 +77,7 @@ def run(
     """
     path = run_directory(scenario, out, resume=resume)
     with pinned_threads(scenario.threads):
-        data = prepare(scenario.data, scenario.clients.count, scenario.seed)
+        data = scenario.prepared()
         with hosts_of(scenario, data.nbytes) as hosts:
             experiment = Experiment(scenario, path, observer or Silent(), data, hosts)
             experiment.run(resume=resume)
@@ -122,7 +122,7 @@ class Experiment:
         self.hosts = hosts
         self.device = device_of(scenario.device)
         self.clients = range(scenario.clients.count)
-        self.data = data or prepare(scenario.data, scenario.clients.count, scenario.seed)
+        self.data = data or scenario.prepared()
         scenario.shapes(self.data.info)
         assembler = Assembler(scenario, self.data, self.device)
         num_hosts = 0 if hosts is None else len(hosts)

@@ -5,7 +5,7 @@ All of it follows from the scenario, the clients' data and the methods; nothing 
 
 from simsplit.assembly import Assembly
 from simsplit.errors import DataError, ScenarioError
-from simsplit.methods.base import Phase
+from simsplit.methods.base import Aside, Phase
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup, choose
@@ -52,7 +52,8 @@ class Program:
             raise ScenarioError(
                 "topology", "got vanilla; a method has a phase without gradients: use u_shaped"
             )
-        return [*wanted, Phase("train", rounds=rounds)]
+        aside: Aside | None = parts.pool.ask(parts.clients[0], "aside")
+        return [*wanted, Phase("train", rounds=rounds, aside=aside)]
 
     def _phase_of(self, number: int) -> tuple[Phase, int]:
         """The phase of a round, and how many of the phase's rounds come before it."""

@@ -10,8 +10,9 @@ from simsplit.assembly.courses import clock_for, course_for, federation_for, pac
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import flops_of
 from simsplit.data import Prepared
-from simsplit.data.batches import Batcher
+from simsplit.data.batches import Batcher, Batches
 from simsplit.data.samples import Samples
+from simsplit.data.texts import TextBatcher, TextStock
 from simsplit.detectors import Sensor
 from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.engine.pool import Crew, InlinePool, Pool
@@ -168,11 +169,12 @@ class Assembler:
                 device=self.device,
                 autocast=self.autocast,
                 poisons=poisons,
+                stock=self.stock,
             )
         return Crew(made)
 
     def _evaluator(self, exchange: Exchange) -> Evaluator:
-        splits = {split: self._samples(split).labels for split in self.scenario.splits}
+        splits = {split: self._samples(split) for split in self.scenario.splits}
         own_models = self.scenario.clients.heads == "per_client"
         return Evaluator(
             self.scenario.evaluate,
@@ -180,7 +182,9 @@ class Assembler:
             splits,
             self.clients if own_models else None,
             self.scenario.seed,
+            metrics=self.scenario.metrics,
             wanted=None if self.aim is None else self.aim.wanted,
+            choices=None if self.data.vocabulary is None else self.data.vocabulary.choices,
         )
 
     def _server(self) -> Server:
@@ -198,7 +202,7 @@ class Assembler:
 
     def _feed(
         self,
-        batcher: Batcher,
+        batcher: Batches,
         part: torch.Tensor,
         number: ClientId,
         poisons: Sequence[Poison] = (),
@@ -215,7 +219,9 @@ class Assembler:
             change=change,
         )
 
-    def _batcher(self, samples: Samples, *, augment: bool) -> Batcher:
+    def _batcher(self, samples: Samples, *, augment: bool) -> Batches:
+        if samples.words is not None:
+            return TextBatcher(samples, self.device)
         return Batcher(
             samples,
             mean=self.data.mean,
@@ -230,6 +236,14 @@ class Assembler:
         batcher = self._batcher(samples, augment=False)
         rows = torch.arange(len(samples))
         return Exam(batcher, rows, self.scenario.evaluate.batch_size)
+
+    @cached_property
+    def stock(self) -> TextStock | None:
+        """What clients may add to their texts."""
+        support, vocabulary = self.data.support, self.data.vocabulary
+        if support is None or vocabulary is None:
+            return None
+        return TextStock(TextBatcher(support, self.device), len(support), vocabulary)
 
     @cached_property
     def poisons(self) -> list[Poison]:

@@ -81,7 +81,7 @@ def _activations(owners: Ownership) -> int:
 
 
 def _images(owners: Ownership) -> torch.Tensor:
-    return torch.zeros(FEW, *owners.info.shape, device=owners.device)
+    return owners.info.blank(FEW).to(owners.device)
 
 
 @contextmanager

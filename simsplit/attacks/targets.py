@@ -41,9 +41,9 @@ class TargetsConfig(Config):
     def chosen(self, data: Prepared) -> tuple[Samples, Tensor]:
         """The split, and which of its rows."""
         if self.split == "test":
-            return data.test, torch.as_tensor(self.rows(data.test.labels.numpy()))
+            return data.test, torch.as_tensor(self.rows(data.test.groups))
         part = data.parts[self.client]
-        return data.train, torch.as_tensor(part[self.rows(data.train.labels.numpy()[part])])
+        return data.train, torch.as_tensor(part[self.rows(data.train.groups[part])])
 
     def due(self, number: int, rounds: int) -> bool:
         """Whether attacks are judged after this round."""

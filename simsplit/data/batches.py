@@ -7,7 +7,7 @@ tensor that all clients of a process share, and every draw depends only on (seed
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -20,11 +20,29 @@ Augmentation = Literal["crop", "flip"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Normalised images, their labels, and the rows of the samples they came from."""
+    """What a head takes, the labels, and the rows of the samples they came from."""
 
     inputs: Tensor
+    """Normalised images, or tokens."""
     labels: Tensor
     indices: Tensor
+    mask: Tensor | None = None
+    """Which tokens are real, of texts padded on the left; on the right nothing looks at padding."""
+
+    @property
+    def context(self) -> tuple[Tensor, ...]:
+        """What all three segments are given beside their input."""
+        return () if self.mask is None else (self.mask,)
+
+
+class Batches(Protocol):
+    """Whatever makes batches out of rows."""
+
+    device: torch.device
+    augments: bool
+
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+        """The rows `indices`; augmented with draws from `rng`, plain without."""
 
 
 class Batcher:

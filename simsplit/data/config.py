@@ -1,7 +1,7 @@
 """From a scenario's `data:` to what a run trains and tests on, with no row in two places."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
@@ -9,21 +9,25 @@ from pydantic import Field, ValidationInfo, field_validator
 from simsplit.config import Config
 from simsplit.data.batches import Augmentation, channel_statistics
 from simsplit.data.partitions import Iid, Partition
-from simsplit.data.samples import DataInfo, Samples
+from simsplit.data.samples import Choices, DataInfo, DataSet, Samples, Vocabulary
 from simsplit.data.sources import DigitsSource, Source
 from simsplit.data.splits import Limit, stratified
 from simsplit.data.tables import TableConfig
+from simsplit.data.tasks import Classification
+from simsplit.data.texts import TextHub, TextParquet, TextTable
 from simsplit.errors import ScenarioError
+from simsplit.models.tokens import Reader
 from simsplit.seeds import numpy_rng_for
 
 Normalisation = Literal["dataset", "unit", "symmetric"]
+TextSource = Annotated[TextParquet | TextHub, Field(discriminator="kind")]
 
 
 class DataConfig(Config):
     """Which data, how much of it, what is held out, and who holds the rest."""
 
     source: Source = DigitsSource()
-    """Where images come from; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
+    """Where samples come from; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
     train_samples: int | None = Field(default=None, ge=1)
     """Use at most so many of the training samples, stratified."""
     test_samples: int | None = Field(default=None, ge=1)
@@ -32,6 +36,10 @@ class DataConfig(Config):
     """Part of the training samples held out to select by, before clients are dealt theirs."""
     auxiliary: float = Field(default=0.0, ge=0, lt=1)
     """Part of the training samples that is public, held out likewise: for attacks and warm-ups."""
+    public: TextSource | None = None
+    """Public texts from elsewhere, in place of such a part."""
+    support: TextSource | None = None
+    """Texts that a client mixes its own with (mixguard); null: the public ones."""
     augment: tuple[Augmentation, ...] = ()
     """Changes drawn anew for every image and epoch: `crop` (padded by an eighth), `flip`."""
     normalise: Normalisation = "dataset"
@@ -70,26 +78,34 @@ class Prepared:
     parts: list[np.ndarray]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    support: Samples | None = None
+    """Texts to mix private ones with."""
+    vocabulary: Vocabulary | None = None
+    """Of texts."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of all samples."""
-        held = (self.train, self.validation, self.auxiliary, self.test)
+        held = (self.train, self.validation, self.auxiliary, self.support, self.test)
         return sum(samples.nbytes for samples in held if samples is not None)
 
 
-def prepare(config: DataConfig, num_clients: int, seed: int) -> Prepared:
-    """Load, limit, hold out, deal and measure, in that order.
+def prepare(
+    config: DataConfig, num_clients: int, seed: int, reader: Reader | None = None
+) -> Prepared:
+    """Load, limit, hold out, deal and measure, in that order; texts as the reader reads them.
 
     Each choice has its own stream of draws, so that more auxiliary data leaves the validation part
     what it was.
     """
     limit = Limit(config.train_samples, config.test_samples, seed)
-    source = config.source
-    data = source.load(limit) if isinstance(source, TableConfig) else source.load()
+    data = _loaded(config.source, limit, reader)
     train = _limited(data.train, limit, "train")
     kept, validation = _without(train, config.validation, len(train), seed, "validation")
     kept, auxiliary = _without(kept, config.auxiliary, len(train), seed, "auxiliary")
+    if config.public is not None:
+        auxiliary = _read(config.public, reader)
+    support = auxiliary if config.support is None else _read(config.support, reader)
     mean, std = _statistics(kept, config.normalise)
     return Prepared(
         name=data.name,
@@ -97,15 +113,51 @@ def prepare(config: DataConfig, num_clients: int, seed: int) -> Prepared:
         train=kept,
         validation=validation,
         auxiliary=auxiliary,
+        support=support,
         test=_limited(data.test, limit, "test"),
-        parts=config.partition.deal(kept.labels.numpy(), num_clients, seed),
+        parts=config.partition.deal(kept.groups, num_clients, seed),
         mean=mean,
         std=std,
+        vocabulary=None if reader is None else _vocabulary(config.source, reader),
     )
 
 
+def _loaded(source: Source, limit: Limit, reader: Reader | None) -> DataSet:
+    if isinstance(source, TextTable):
+        assert reader is not None, "a model of images is refused"
+        return source.load(reader, limit)
+    return source.load(limit) if isinstance(source, TableConfig) else source.load()
+
+
+def _read(source: TextTable, reader: Reader | None) -> Samples:
+    assert reader is not None, "a model of images is refused"
+    return source.read("train", reader)
+
+
+def _vocabulary(source: Source, reader: Reader) -> Vocabulary:
+    return Vocabulary(reader.size, reader.pad, reader.special, _choices(source, reader))
+
+
+def _choices(source: Source, reader: Reader) -> Choices | None:
+    if reader.classifies or not isinstance(source, TextTable):
+        return None
+    if not isinstance(source.task, Classification):
+        return Choices(0, ())
+    names = reader.encode([f" {name}" for name in source.task.names])
+    alike = [len(set(each)) == 1 for each in zip(*names, strict=False)]
+    after = [*alike, False].index(False)
+    words = [tokens[after] if after < len(tokens) else reader.end for tokens in names]
+    if len(set(words)) < len(words):
+        raise ScenarioError(
+            "data.source.task.names",
+            f"got {', '.join(source.task.names)}; the model tells classes apart by the first token "
+            "at which their names differ, and two are alike there: choose other names",
+        )
+    return Choices(after, tuple(words))
+
+
 def _limited(samples: Samples, limit: Limit, split: str) -> Samples:
-    rows = limit.rows(samples.labels.numpy(), split)
+    rows = limit.rows(samples.groups, split)
     return samples if rows is None else samples.take(rows)
 
 
@@ -122,7 +174,7 @@ def _without(
             f"must hold out 1 to {len(samples) - 1} of {total} training samples, "
             f"got {count} (a part of {fraction:g})",
         )
-    out = stratified(samples.labels.numpy(), count, numpy_rng_for(seed, "data", field))
+    out = stratified(samples.groups, count, numpy_rng_for(seed, "data", field))
     kept = np.setdiff1d(np.arange(len(samples)), out)
     return samples.take(kept), samples.take(out)
 
@@ -130,6 +182,8 @@ def _without(
 def _statistics(
     samples: Samples, normalise: Normalisation
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if samples.words is not None:
+        return (), ()
     channels = samples.inputs.shape[1]
     if normalise == "unit":
         return (0.0,) * channels, (1.0,) * channels

@@ -1,10 +1,12 @@
-"""What every data source yields: labelled images as two tensors.
+"""What every data source yields: labelled images, or texts with what is to be learned of them.
 
 All images stay uint8, as they were stored: a data set then takes a quarter of the memory of floats,
-moves to an accelerator once, and is normalised a batch at a time (see `batches`).
+moves to an accelerator once, and is normalised a batch at a time (see `batches`). Texts are tokens,
+padded to the same length; their labels say at each position which word (or class) is to come out.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,30 +14,87 @@ from torch import Tensor
 
 from simsplit.errors import DataError
 
+IGNORED = -100
+"""Label of a position where nothing is to be learned; torch's losses skip it."""
+
 
 @dataclass(frozen=True)
 class DataInfo:
     """What a model needs to know of the data before any of it is loaded."""
 
-    shape: tuple[int, int, int]
-    """Channels, height, width."""
+    shape: tuple[int, ...]
+    """Channels, height, width of images; how many tokens a text has at most."""
     classes: int
+
+    @property
+    def texts(self) -> bool:
+        """Whether samples are texts."""
+        return len(self.shape) == 1
+
+    def blank(self, count: int) -> Tensor:
+        """So many samples without content, as a head takes them."""
+        kind = torch.int64 if self.texts else torch.float32
+        return torch.zeros(count, *self.shape, dtype=kind)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What samples that are texts have besides."""
+
+    lengths: Tensor
+    """int64, N: how many tokens are no padding."""
+    prompts: Tensor
+    """int64, N: how many of them are shown before what is to be learned begins."""
+    groups: Tensor
+    """int64, N: class or topic, by which texts are dealt out."""
+    left: bool = False
+    """Whether padding comes first."""
+
+    def take(self, rows: Tensor) -> "Words":
+        """The same of some rows."""
+        return Words(self.lengths[rows], self.prompts[rows], self.groups[rows], self.left)
+
+
+class Choices(NamedTuple):
+    """By which word a text's classes are told apart: of their names, the first that differs."""
+
+    after: int
+    """So many words that all names begin with."""
+    words: tuple[int, ...]
+    """That word of each class; none where there are no classes."""
+
+
+class Vocabulary(NamedTuple):
+    """What a run must know of the words of the model that reads its texts."""
+
+    size: int
+    pad: int
+    special: frozenset[int]
+    """Words that stand for no text."""
+    choices: Choices | None
+    """Where the model writes words."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled images, row by row."""
+    """Labelled samples, row by row."""
 
     inputs: Tensor
-    """uint8, N x C x H x W."""
+    """uint8, N x C x H x W; of texts int64, N x L."""
     labels: Tensor
-    """int64, N."""
+    """int64, N; of texts N x L."""
+    words: Words | None = None
+    """Only of texts."""
 
     def __post_init__(self) -> None:
-        assert self.inputs.dtype == torch.uint8
-        assert self.inputs.ndim == 4
         assert self.labels.dtype == torch.int64
-        assert self.labels.shape == self.inputs.shape[:1]
+        if self.words is None:
+            assert self.inputs.dtype == torch.uint8
+            assert self.inputs.ndim == 4
+            assert self.labels.shape == self.inputs.shape[:1]
+        else:
+            assert self.inputs.dtype == torch.int64
+            assert self.labels.shape == self.inputs.shape
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -45,10 +104,24 @@ class Samples:
         """Bytes that the tensors hold."""
         return self.inputs.nbytes + self.labels.nbytes
 
+    @property
+    def groups(self) -> np.ndarray:
+        """By which samples are dealt out and held out: their classes, or what texts are about."""
+        groups: np.ndarray = (self.labels if self.words is None else self.words.groups).numpy()
+        return groups
+
+    def answering(self, after: int) -> Tensor:
+        """Where texts put out their answer's first word, or a later one: N x L."""
+        assert self.words is not None, "asked of texts alone"
+        places = torch.arange(self.inputs.shape[1])
+        starts = self.inputs.shape[1] - self.words.lengths if self.words.left else 0
+        return places == (starts + self.words.prompts - 1 + after)[:, None]
+
     def take(self, indices: np.ndarray | Tensor) -> "Samples":
         """The rows named by `indices`, in that order, as a copy."""
         rows = torch.as_tensor(indices)
-        return Samples(self.inputs[rows], self.labels[rows])
+        words = None if self.words is None else self.words.take(rows)
+        return Samples(self.inputs[rows], self.labels[rows], words)
 
 
 @dataclass(frozen=True)
@@ -63,8 +136,7 @@ class DataSet:
     @property
     def info(self) -> DataInfo:
         """Shape and number of classes."""
-        channels, height, width = self.train.inputs.shape[1:]
-        return DataInfo((channels, height, width), len(self.class_names))
+        return DataInfo(tuple(self.train.inputs.shape[1:]), len(self.class_names))
 
 
 def samples_of(images: np.ndarray, labels: np.ndarray) -> Samples:

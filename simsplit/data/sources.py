@@ -17,6 +17,7 @@ from simsplit.data.images import Form, pixels
 from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
 from simsplit.data.splits import held_out
 from simsplit.data.tables import HubSource, ParquetSource
+from simsplit.data.texts import TextHub, TextParquet
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 
@@ -119,7 +120,13 @@ def _signs(source: Any) -> Samples:  # noqa: ANN401
 
 
 Source = Annotated[
-    DigitsSource | TorchvisionSource | ParquetSource | HubSource | FolderSource,
+    DigitsSource
+    | TorchvisionSource
+    | ParquetSource
+    | HubSource
+    | FolderSource
+    | TextParquet
+    | TextHub,
     Field(discriminator="kind"),
 ]
 
@@ -133,4 +140,6 @@ SOURCES: dict[str, type[Config]] = {
     "parquet": ParquetSource,
     "hub": HubSource,
     "folder": FolderSource,
+    "text_parquet": TextParquet,
+    "text_hub": TextHub,
 }

@@ -18,6 +18,7 @@ from simsplit.config import Config
 from simsplit.data.images import Channels, Form, form_of, opened, stacked
 from simsplit.data.samples import DataInfo, DataSet, Samples, checked_labels
 from simsplit.data.splits import Limit
+from simsplit.data.stored import hub_table, parquet_files, parquet_table, unreadable
 from simsplit.errors import DataError, near
 
 if TYPE_CHECKING:
@@ -60,23 +61,23 @@ class ParquetSource(TableConfig):
 
         if not self.path.is_dir():
             return None
-        first, *_ = files = _files(self.path, ("train",))
+        first, *_ = files = parquet_files(self.path, ("train",))
         try:
             with pq.ParquetFile(first) as parquet:
                 columns = columns_of(parquet.schema_arrow, self, str(first))
                 batch = next(parquet.iter_batches(batch_size=1, columns=[columns.image]))
             form = _form(pa.Table.from_batches([batch]), columns, self, str(first))
         except (OSError, pa.ArrowException, StopIteration) as error:
-            raise _unreadable(first, error) from error
+            raise unreadable(first, error) from error
         if columns.names is not None:
             return DataInfo(form.shape, len(columns.names))
-        labels = _labels(_read(files, [columns.label]), columns, str(self.path))
+        labels = _labels(parquet_table(files, [columns.label]), columns, str(self.path))
         return DataInfo(form.shape, int(labels.max()) + 1)
 
     def load(self, limit: Limit | None = None) -> DataSet:
         """Decode every image, or those that a limit leaves."""
-        train = _read(_files(self.path, ("train",)))
-        test = _read(_files(self.path, ("test", "validation")))
+        train = parquet_table(parquet_files(self.path, ("train",)))
+        test = parquet_table(parquet_files(self.path, ("test", "validation")))
         return data_set(self.path.name, train, test, self, limit)
 
 
@@ -101,25 +102,10 @@ class HubSource(TableConfig):
 
     def load(self, limit: Limit | None = None) -> DataSet:
         """Fetch (or find in the hub's cache) and decode every image that a limit leaves."""
-        train = self._table(self.train_split)
-        test = self._table(self.test_split)
+        where = (self.name, self.config, self.revision)
+        train = hub_table(*where, self.train_split)
+        test = hub_table(*where, self.test_split)
         return data_set(self.name.rsplit("/", 1)[-1], train, test, self, limit)
-
-    def _table(self, split: str) -> "pa.Table":
-        import datasets
-
-        try:
-            loaded = datasets.load_dataset(
-                self.name, self.config, revision=self.revision, split=split
-            )
-        except Exception as error:  # the hub's client raises from half a dozen packages
-            raise DataError(
-                f"data.source.name: '{self.name}' (split '{split}') cannot be loaded: {error}; "
-                "check the names and the network, or download its parquet files and use "
-                "{kind: parquet, path: ...}"
-            ) from error
-        schema = loaded.features.arrow_schema
-        return loaded.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
 
 
 def data_set(
@@ -249,36 +235,3 @@ def _content(value: dict[str, Any] | None) -> bytes | Path | None:
     if value.get("bytes") is not None:
         return bytes(value["bytes"])
     return Path(value["path"]) if value.get("path") else None
-
-
-def _files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
-    """The files of the first of `splits` that has any, in `folder` or its data/."""
-    for split in splits:
-        for place in (folder, folder / "data"):
-            whole = place / f"{split}.parquet"
-            files = [whole] if whole.is_file() else sorted(place.glob(f"{split}-*.parquet"))
-            if files:
-                return files
-    wanted = " or ".join(f"{split}.parquet" for split in splits)
-    raise DataError(
-        f"data.source.path: no {wanted} (or its shards) in {folder.absolute()}; "
-        "name a folder that has the hub's parquet files"
-    )
-
-
-def _read(files: list[Path], columns: list[str] | None = None) -> "pa.Table":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    tables = []
-    for file in files:
-        try:
-            # a file at a time: `read_table` on a folder would take its name for a partition
-            tables.append(pq.ParquetFile(file).read(columns))
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(file, error) from error
-    return pa.concat_tables(tables)
-
-
-def _unreadable(file: Path, error: Exception) -> DataError:
-    return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")

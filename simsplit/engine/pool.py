@@ -130,8 +130,13 @@ class Pool(ABC):
         """Call a method on one client."""
         return self.call(method, {client: args})[client]
 
-    def expect(self, turns: Sequence[ClientId], round_number: int) -> None:  # noqa: B027
-        """Be told whose `forward` will be asked for next, in this order: a chance to work ahead."""
+    def expect(  # noqa: B027 - nothing to do is an answer
+        self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False
+    ) -> None:
+        """Be told whose `forward` will be asked for next, in this order: a chance to work ahead.
+
+        `asides`: every step is followed by `forward_aside`.
+        """
 
     @abstractmethod
     def whole_rounds(

@@ -30,6 +30,8 @@ JOINING_S = 15.0
 """How long a cluster's nodes may take to join before it is said that there are too few."""
 _UNANSWERED = ("backward", "receive")
 """Calls that give nothing back: a failure is told with the host's next answer."""
+_LAST = ("finish", "forward_aside")
+"""Calls that are answered with nothing where a step ends."""
 
 
 class Hosts:
@@ -148,6 +150,7 @@ class RayPool(Pool):
         self.hosts, self.where, self.device = hosts, list(where), device
         self._ahead: deque[ClientId] = deque()
         self._round = 0
+        self._asides = False
         self._early: dict[ClientId, Any] = {}
         self._stepping: set[ClientId] = set()
         self._send_out(recipe)
@@ -184,18 +187,18 @@ class RayPool(Pool):
             return on_device(self._get(self._early.pop(client), host), self.device)
         if method in _UNANSWERED:
             self.hosts.actors[host].tell.remote(client, method, *args)
-            if method == "backward":
+            if method == "backward" and not self._asides:
                 self._through(client)
             return None
         reference = self.hosts.actors[host].ask.remote(client, method, *args)
         answer = on_device(self._get(reference, host), self.device)
-        if method == "finish" and answer is None:  # a phase whose gradients stay home
+        if answer is None and method in _LAST:
             self._through(client)
         return answer
 
-    def expect(self, turns: Sequence[ClientId], round_number: int) -> None:
+    def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
         """Start the first turns' forward passes now, and further ones as these are used up."""
-        self._ahead, self._round = deque(turns), round_number
+        self._ahead, self._round, self._asides = deque(turns), round_number, asides
         self._work_ahead()
 
     def _through(self, client: ClientId) -> None:

@@ -14,6 +14,7 @@ from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
+from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.noise import NoiseConfig
 from simsplit.methods.nopeek import NopeekConfig
 from simsplit.methods.quantise import QuantiseConfig
@@ -38,6 +39,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "nopeek": NopeekConfig,
     "shredder": ShredderConfig,
     "splitguard": SplitguardConfig,
+    "mixguard": MixguardConfig,
 }
 
 __all__ = [

@@ -18,7 +18,7 @@ index list): they act on detached tensors, so gradients pass them straight throu
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,10 @@ from simsplit.seeds import Scope, rng_for
 Side = Literal["client", "server"]
 Shape = tuple[int, ...]
 Segment = Literal["head", "trunk", "tail", "method"]
+Modality = Literal["images", "texts"]
+IMAGES: frozenset[Modality] = frozenset({"images"})
+TEXTS: frozenset[Modality] = frozenset({"texts"})
+ANYTHING = IMAGES | TEXTS
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,16 @@ class Site:
         return int(torch.Size(self.shape).numel())
 
 
+class Stock(Protocol):
+    """What a client may add to its texts: public ones, and words."""
+
+    vocabulary: int
+    pad: int
+
+    def support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
+        """So many batches of so many public texts."""
+
+
 @dataclass(slots=True)
 class Step:
     """One side's view of one mini-batch; `memo` carries what a method needs from hook to hook."""
@@ -65,6 +79,9 @@ class Step:
     seed: int
     training: bool = True
     labels: Tensor | None = None
+    phase: str = "train"
+    stock: Stock | None = None
+    """On a client of texts."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
     def rng(self, *scope: Scope) -> torch.Generator:
@@ -90,6 +107,18 @@ class Phase:
     source: Literal["private", "public"] = "private"
     learns: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
     gradients: bool = True
+    task: bool = True
+    """Whether the task is learned, or the methods' own terms alone."""
+    aside: "Aside | None" = None
+    """Steps of another phase in between."""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A step of a phase that follows every so many steps of another one."""
+
+    phase: Phase
+    every: int = 1
 
 
 class Method:
@@ -162,10 +191,24 @@ class Method:
         """Phases to run before the `rounds` of training proper."""
         return ()
 
+    def aside(self) -> Aside | None:
+        """Client: what to do in between the steps of training proper."""
+        return None
+
+    def own(self, step: Step) -> Tensor | None:
+        """Client, for whoever judges an attack: which words of what was sent are the texts' own."""
+        return None
+
 
 class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
 
+    suits: ClassVar[frozenset[Modality]] = IMAGES
+    """What it can be used on."""
+    public: ClassVar[bool] = False
+    """Whether it needs public data."""
+    pads_right: ClassVar[bool] = False
+    """Whether it needs texts that are padded on the right."""
     superposes: ClassVar[bool] = False
     """Whether a row on the smashed legs is more than one sample's."""
     reported: ClassVar[tuple[str, ...]] = ()

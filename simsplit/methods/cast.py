@@ -6,12 +6,12 @@ probability of its fractional part, so the expectation is the value itself. Not 
 counts 32 bits a value; composes with any other method.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from simsplit.methods.base import CodecConfig, Method, Site, Step
+from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step
 
 _FLOAT = torch.finfo(torch.float32)
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -21,6 +21,7 @@ class CastConfig(CodecConfig):
     """A narrower number format on the wire."""
 
     kind: Literal["cast"] = "cast"
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
     to: Literal["fp16", "bf16", "int8"] = "fp16"
     """int8 rounds stochastically and sends one fp32 scale per sample."""
 

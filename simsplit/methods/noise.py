@@ -3,19 +3,20 @@
 Drawn anew for every step, in evaluation too. Gradients pass straight through.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step
 
 
 class NoiseConfig(MethodConfig):
     """Adds random noise to every value that is sent."""
 
     kind: Literal["noise"] = "noise"
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
     sigma: float = Field(default=0.1, ge=0)
     """Standard deviation of the noise."""
     distribution: Literal["gaussian", "laplace"] = "gaussian"

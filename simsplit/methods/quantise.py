@@ -7,13 +7,13 @@ codes no longer show it.
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import CodecConfig, Method, Site, Step
+from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step
 from simsplit.methods.bits import pack_bits, unpack_bits
 
 
@@ -21,6 +21,7 @@ class QuantiseConfig(CodecConfig):
     """Fewer bits a value, on evenly spaced levels."""
 
     kind: Literal["quantise"] = "quantise"
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
     bits: int = Field(default=8, ge=1, le=16)
     """Bits a value."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"

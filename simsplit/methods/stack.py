@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import (
+    Aside,
     Method,
     MethodConfig,
     Phase,
@@ -118,8 +119,8 @@ class Stack:
         return tuple(_dense(tensor) for tensor in (x, *beside))
 
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The inverse of `pack`, last method first."""
-        x, *beside = tensors
+        """The inverse of `pack`, last method first; the context that follows is left out."""
+        x, *beside = tensors[: self._width(leg)]
         for method in reversed(self._chain(leg)):
             start = len(beside) - _num_side(method, leg)
             x = method.unpack((x, *beside[start:]), step)
@@ -128,12 +129,28 @@ class Stack:
 
     def messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         """Cut a packet's tensors into its messages (one, unless `outgoing` made several)."""
-        width = 1 + sum(_num_side(method, leg) for method in self._chain(leg))
+        width = self._width(leg)
         return [tensors[start : start + width] for start in range(0, len(tensors), width)]
+
+    def context(self, smashed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What a SMASHED packet holds behind its payload: what the trunk is given besides."""
+        return smashed[self._width(Leg.SMASHED) :]
 
     def plan(self, rounds: int) -> list[Phase]:
         """The phases that the methods want before training proper, in order."""
         return [phase for method in self.smashed for phase in method.plan(rounds)]
+
+    def _width(self, leg: Leg) -> int:
+        """Tensors of one message."""
+        return 1 + sum(_num_side(method, leg) for method in self._chain(leg))
+
+    def aside(self) -> Aside | None:
+        """What the methods want done in between; one of them at most has such a wish."""
+        return next(filter(None, (method.aside() for method in self.smashed)), None)
+
+    def own(self, step: Step) -> Tensor | None:
+        """Which words of what was sent are the texts' own; None: all."""
+        return next((own for method in self.smashed if (own := method.own(step)) is not None), None)
 
     def _chain(self, leg: Leg) -> tuple[Method, ...]:
         return self.features if leg in _FEATURE_LEGS else self.smashed

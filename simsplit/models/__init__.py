@@ -7,6 +7,7 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
 from simsplit.models.fresh import shapes
+from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.split import SplitModel
 from simsplit.models.vision import MicronNet, ResNet18, SimpleCNN
 
@@ -17,22 +18,33 @@ MODELS: dict[str, type[Config]] = {
     "resnet20": ResNet20,
     "mobilenet": MobileNet,
     "mnistnet": MnistNet,
+    "causal_lm": CausalLM,
+    "sequence_classifier": SequenceClassifier,
 }
 
 Model = Annotated[
-    ResNet18 | SimpleCNN | MicronNet | ResNet20 | MobileNet | MnistNet,
+    ResNet18
+    | SimpleCNN
+    | MicronNet
+    | ResNet20
+    | MobileNet
+    | MnistNet
+    | CausalLM
+    | SequenceClassifier,
     Field(discriminator="kind"),
 ]
 """A scenario's `model`: the entries of MODELS, told apart by `kind`."""
 
 __all__ = [
     "MODELS",
+    "CausalLM",
     "MicronNet",
     "MnistNet",
     "MobileNet",
     "Model",
     "ResNet18",
     "ResNet20",
+    "SequenceClassifier",
     "SimpleCNN",
     "SplitModel",
     "shapes",

@@ -19,5 +19,5 @@ class SplitModel:
     """Per sample, what the trunk puts out, e.g. (512,)."""
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of the tail's logits, averaged over the batch."""
-        return F.cross_entropy(outputs, labels)
+        """Cross entropy of the tail's logits, averaged over what is to be learned."""
+        return F.cross_entropy(outputs.flatten(0, -2), labels.flatten())

@@ -7,7 +7,7 @@ segment, since a segment has a cache of its own and asks its first layer how muc
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -55,7 +55,7 @@ class Blocks(nn.Module):
     """Some of a model's layers in a row."""
 
     def __init__(
-        self, config: "PreTrainedConfig", layers: Sequence[nn.Module], rotary: nn.Module | None
+        self, config: "PreTrainedConfig", layers: Iterable[nn.Module], rotary: nn.Module | None
     ) -> None:
         super().__init__()
         self.config = config
@@ -154,16 +154,22 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
         "tail": (len(layers) - cut.tail, len(layers)),
     }
     blocks = Blocks(model.config, layers[slice(*bounds[owner])], getattr(body, "rotary_emb", None))
-    segment: nn.Module = blocks
+    segment: Head | Blocks | Tail = blocks
     if owner == "head":
         segment = Head(getattr(body, family.tokens), blocks, family, body)
     elif owner == "tail":
         segment = Tail(blocks, getattr(body, family.norm), reader)
     segment = copy.deepcopy(segment)
-    own: Blocks = segment if owner == "trunk" else segment.blocks  # type: ignore[assignment]
-    for index, layer in enumerate(own.layers):
+    for index, layer in enumerate(blocks_of(segment).layers):
         getattr(layer, family.attention).layer_idx = index
     return segment
+
+
+def blocks_of(segment: nn.Module) -> Blocks:
+    """A segment's layers."""
+    blocks = segment if isinstance(segment, Blocks) else segment.blocks
+    assert isinstance(blocks, Blocks), "what every segment has"
+    return blocks
 
 
 def eager(segment: nn.Module) -> nn.Module:

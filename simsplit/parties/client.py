@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
+from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Phase, Step
+from simsplit.methods.base import Aside, Phase, Step, Stock
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Exam, Feed
@@ -34,6 +35,9 @@ class _Pending:
     step: Step
     sent: Tensor
     labels: Tensor
+    context: tuple[Tensor, ...]
+    """What all segments are given beside their input."""
+    phase: Phase
 
 
 @dataclass
@@ -65,6 +69,7 @@ class Client:
         device: torch.device,
         autocast: Autocast = nullcontext,
         poisons: Sequence[Poison] = (),
+        stock: Stock | None = None,
     ) -> None:
         self.number = number
         self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
@@ -76,6 +81,7 @@ class Client:
         self.seed = seed
         self.autocast = autocast
         self.poisons = poisons
+        self.stock = stock
         self.tally = Tally()
         self.device = device
         self.taken = dict.fromkeys(feeds, 0)
@@ -96,11 +102,22 @@ class Client:
 
     def forward(self, round_number: int) -> Packet:
         """Take the next batch through the head and encode it: SMASHED."""
-        number = self.taken[self.phase.source]
-        self.taken[self.phase.source] += 1
-        batch = self.feeds[self.phase.source].batch(number)
-        step = Step(self.number, round_number, number, self.seed, labels=batch.labels)
-        return self._sent(self._smash(batch, step))
+        return self._begin(self.phase, round_number)
+
+    def forward_aside(self, round_number: int) -> Packet | None:
+        """The same of a step in between, if one is due."""
+        aside = self.phase.aside
+        if aside is None or self.taken[self.phase.source] % aside.every:
+            return None
+        return self._begin(aside.phase, round_number)
+
+    def _begin(self, phase: Phase, round_number: int) -> Packet:
+        number = self.taken[phase.source]
+        self.taken[phase.source] += 1
+        batch = self.feeds[phase.source].batch(number)
+        step = self._step(round_number, number, phase=phase)
+        step.labels = batch.labels
+        return self._sent(self._smash(batch, step, phase))
 
     def labels(self) -> Packet:
         """Vanilla cut: the labels that belong to what `forward` sent."""
@@ -117,15 +134,21 @@ class Client:
         arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
         arrived = arrived.detach().requires_grad_()
         with self.autocast(), self._noise(step, "tail"):
-            outputs = self._tail()(self.stack.lift(arrived, step))
-            loss = self.loss(outputs, pending.labels)
+            lifted = self.stack.lift(arrived, step)
+            with torch.set_grad_enabled(pending.phase.task):
+                outputs = self._tail()(lifted, *pending.context)
+                loss = self.loss(outputs, pending.labels)
             extra = self.stack.tail_loss(step)
-        self.tally.add(loss, outputs, pending.labels)
-        self.tally.add_method_loss(extra, len(pending.labels))
-        (loss if extra is None else loss + extra).backward()
-        if not self.phase.gradients:
+        if pending.phase is self.phase:
+            self.tally.add(loss, outputs, pending.labels)
+            self.tally.add_method_loss(extra, len(pending.labels))
+        whole = loss if extra is None else loss + extra
+        if not pending.phase.gradients:
+            if whole.requires_grad:
+                whole.backward(inputs=self._learning(pending.phase))
             self._learn()
             return None
+        whole.backward()
         assert arrived.grad is not None, "the loss does not depend on the features"
         shares = self.stack.outgoing(arrived.grad, step)
         step.memo["weights"] = [share.weight for share in shares]
@@ -159,7 +182,7 @@ class Client:
 
     def probe(self, split: str, round_number: int, number: int) -> Packet:
         """Evaluation: SMASHED for batch `number` of a held-out split, nothing learned."""
-        step = Step(self.number, round_number, number, self.seed, training=False)
+        step = self._step(round_number, number, training=False)
         with torch.no_grad():
             return self._smash(self.exams[split].batch(number), step)
 
@@ -173,7 +196,7 @@ class Client:
         """What it would send for batch `number` of a split, for attacks to be judged by: SMASHED,
         and under a vanilla cut LABELS. It is afterwards as it was before.
         """
-        step = Step(self.number, round_number, number, self.seed, training=as_in_training)
+        step = self._step(round_number, number, training=as_in_training)
         batch = self.exams[split].batch(number)
         with ExitStack() as untouched, torch.no_grad():
             for learner in self.learners:
@@ -186,12 +209,15 @@ class Client:
 
     def predict(self, packet: Packet) -> Tensor:
         """Evaluation: the outputs for the features that came back."""
-        step = self._waiting().step
+        pending = self._waiting()
         self._pending = None
         with torch.no_grad(), self.autocast():
-            arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
-            lifted = self.stack.lift(arrived, step)
-            outputs: Tensor = lifted if self.tail is None else self.tail(lifted)
+            arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
+            outputs = self.stack.lift(arrived, pending.step)
+            if self.tail is not None:
+                outputs = self.tail(outputs, *pending.context)
+        if pending.labels.ndim > 1:  # of texts, only where something is to come out
+            outputs = outputs[pending.labels != IGNORED]
         return outputs.float()
 
     def hand_over(self, round_number: int) -> Packet:
@@ -249,18 +275,40 @@ class Client:
         """The stream of batches from a source."""
         return self.feeds[source]
 
+    def aside(self) -> Aside | None:
+        """What its methods want done in between the steps of training proper."""
+        return self.stack.aside()
+
     def plan(self, rounds: int) -> list[Phase]:
         """The phases that this client's methods want before training proper."""
         return self.stack.plan(rounds)
 
-    def _smash(self, batch: Batch, step: Step) -> Packet:
+    def _step(
+        self, round_number: int, number: int, *, phase: Phase | None = None, training: bool = True
+    ) -> Step:
+        name = (phase or self.phase).name if training else "evaluate"
+        at = (self.number, round_number, number, self.seed)
+        return Step(*at, training=training, phase=name, stock=self.stock)
+
+    def _learning(self, phase: Phase) -> list[nn.Parameter]:
+        """What learns in a phase."""
+        return [
+            parameter
+            for learner in self.learners
+            for name, module in learner.modules.items()
+            for parameter in module.parameters()
+            if name in phase.learns and parameter.requires_grad
+        ]
+
+    def _smash(self, batch: Batch, step: Step, phase: Phase | None = None) -> Packet:
         for learner in self.learners:
             learner.train(step.training)
         batch = self.stack.transform(batch, step)
         with self.autocast(), self._noise(step, "head"):
-            sent = self.stack.encode(self.head(batch.inputs), step)
-        self._pending = _Pending(step, sent, batch.labels)
-        return self._packet(Leg.SMASHED, step, self.stack.pack(Leg.SMASHED, sent.detach(), step))
+            sent = self.stack.encode(self.head(batch.inputs, *batch.context), step)
+        self._pending = _Pending(step, sent, batch.labels, batch.context, phase or self.phase)
+        packed = self.stack.pack(Leg.SMASHED, sent.detach(), step)
+        return self._packet(Leg.SMASHED, step, (*packed, *batch.context))
 
     def _reply(self, packet: Packet, step: Step) -> Tensor:
         """The gradient of what was sent, recombined if `outgoing` made several messages."""
@@ -300,7 +348,8 @@ class Client:
         """Dropout draws from the global stream: lend it this step's own."""
         if not (self.random and step.training):
             return nullcontext()
-        scope = ("dropout", segment, step.round, step.number)
+        phase = () if step.phase == "train" else (step.phase,)
+        scope = ("dropout", segment, step.round, step.number, *phase)
         return isolated(self.seed, *scope, device=self.device)
 
     def _travelling(self) -> Travelling:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from simsplit.data.batches import Batch, Batcher, batch_indices
+from simsplit.data.batches import Batch, Batches, batch_indices
 from simsplit.packets import ClientId
 from simsplit.seeds import rng_for
 
@@ -23,7 +23,7 @@ class Feed:
 
     def __init__(
         self,
-        batcher: Batcher,
+        batcher: Batches,
         part: Tensor,
         *,
         batch_size: int,
@@ -74,7 +74,7 @@ class Exam:
     """Held-out samples, every one once and in order: how an evaluation walks through them."""
 
     def __init__(
-        self, batcher: Batcher, rows: Tensor, batch_size: int, change: Change = unchanged
+        self, batcher: Batches, rows: Tensor, batch_size: int, change: Change = unchanged
     ) -> None:
         self.batcher = batcher
         self.change = change

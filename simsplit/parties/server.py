@@ -154,23 +154,26 @@ class Server:
     def _trunk(self, packet: Packet, step: Step) -> Tensor:
         arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, step)
         arrived = arrived.detach().requires_grad_(step.training)
+        context = self.stack.context(packet.tensors)
         if not step.training:
-            return self.through_trunk(arrived, step)
+            return self.through_trunk(arrived, step, context)
         # under a vanilla cut forward and backward are one
         versions = self._versions if self.tail is None else None
         with versions.after(self.updates) if versions else nullcontext() as version:
-            features = self.through_trunk(arrived, step)
+            features = self.through_trunk(arrived, step, context)
         flight = _InFlight(self.updates, step, arrived, features, version)
         self._in_flight[packet.client] = flight
         return features
 
-    def through_trunk(self, arrived: Tensor, step: Step) -> Tensor:
+    def through_trunk(
+        self, arrived: Tensor, step: Step, context: tuple[Tensor, ...] = ()
+    ) -> Tensor:
         """Lift, trunk, and the methods of the feature leg."""
         self.learner.train(step.training)
         grad = torch.enable_grad() if step.training else torch.no_grad()
         with grad, self.autocast(), self._noise(step):
-            features: Tensor = self.stack.encode(self.trunk(self.stack.lift(arrived, step)), step)
-        return features
+            out: Tensor = self.trunk(self.stack.lift(arrived, step), *context)
+            return self.stack.encode(out, step)
 
     def _reply(self, flight: _InFlight) -> tuple[Tensor, ...]:
         grad = flight.arrived.grad

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from simsplit.data.samples import IGNORED
+
 
 class Tally:
     """Sample-weighted loss, hits, samples and steps since the last reading."""
@@ -11,8 +13,12 @@ class Tally:
         self._restart()
 
     def add(self, loss: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Count one step: nothing is summed or awaited now, scalars are cheap to keep."""
+        """Count one step: nothing is summed or awaited now, scalars are cheap to keep.
+
+        A mean goes by samples; of texts by the words that were to be learned.
+        """
         self._sizes.append(len(labels))
+        self._learned.append(len(labels) if labels.ndim == 1 else (labels != IGNORED).sum())
         self._losses.append(loss.detach())
         self._hits.append((outputs.detach().argmax(-1) == labels).sum())
 
@@ -30,11 +36,12 @@ class Tally:
         samples = sum(self._sizes or sizes)
         row: dict[str, float] = {}
         if self._sizes:
+            learned = [int(count) for count in self._learned]
             row = {
                 "steps": len(self._sizes),
                 "samples": samples,
-                "train_loss": _weighted(self._losses, self._sizes) / samples,
-                "train_accuracy": torch.stack(self._hits).sum().item() / samples,
+                "train_loss": _weighted(self._losses, learned) / max(1, sum(learned)),
+                "train_accuracy": torch.stack(self._hits).sum().item() / max(1, sum(learned)),
                 "method_loss": 0.0,
             }
         if extras:
@@ -44,6 +51,7 @@ class Tally:
 
     def _restart(self) -> None:
         self._sizes: list[int] = []
+        self._learned: list[int | Tensor] = []
         self._losses: list[Tensor] = []
         self._hits: list[Tensor] = []
         self._extras: list[tuple[Tensor, int]] = []

@@ -86,4 +86,6 @@ def _cell(name: str, value: float | None) -> str:
         return ""
     if name == "round":
         return f"{value:.0f}"
+    if name.endswith("perplexity"):
+        return f"{value:.1f}"
     return f"{value:.4f}" if name.endswith("loss") else f"{100 * value:.2f}%"

@@ -24,15 +24,20 @@ from torch import nn
 
 from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
 from simsplit.config import Config
-from simsplit.data import DataConfig, DataInfo
+from simsplit.data import DataConfig, DataInfo, Prepared, prepare
+from simsplit.data.tasks import Classification
+from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.stack import sent_shapes
+from simsplit.metrics.classification import METRICS
+from simsplit.metrics.words import WORD_METRICS
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.fresh import Shape
+from simsplit.models.language import CausalLM, LanguageConfig
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
@@ -46,6 +51,7 @@ from simsplit.scenario.cells import refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
+from simsplit.scenario.modalities import refuse_strange_methods
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -85,8 +91,8 @@ class StopConfig(Config):
 
     @property
     def smaller_is_better(self) -> bool:
-        """Losses fall, everything else rises."""
-        return self.metric.endswith("loss")
+        """Losses and perplexities fall, everything else rises."""
+        return self.metric.endswith(("loss", "perplexity"))
 
 
 class CheckpointConfig(Config):
@@ -162,6 +168,7 @@ class Scenario(Config):
     def _parts_fit(self) -> Self:
         self._refuse_unscorable()
         self._refuse_missing_legs()
+        refuse_strange_methods(self.method, self.data)
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
         refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)
@@ -190,10 +197,17 @@ class Scenario(Config):
 
     def _refuse_unscorable(self) -> None:
         """Splits that do not exist, and figures that nobody computes."""
-        for field, names in (("metrics", self.evaluate.metrics), ("on", self.splits)):
+        for field, names in (("metrics", self.metrics), ("on", self.splits)):
             if not names or len(set(names)) < len(names):
                 raise ScenarioError(
                     f"evaluate.{field}", f"must name at least one, each once, got {shown(names)}"
+                )
+        known = WORD_METRICS if isinstance(self.model, CausalLM) else METRICS
+        for index, name in enumerate(self.metrics):
+            if name not in known:
+                raise ScenarioError(
+                    f"evaluate.metrics.{index}",
+                    f"got {name}, which {self.model.kind} has not; allowed: {', '.join(known)}",
                 )
         if "validation" in self.splits and not self.data.validation:
             raise ScenarioError("evaluate.on", f"got {shown(self.splits)}; {_NO_VALIDATION}")
@@ -262,9 +276,20 @@ class Scenario(Config):
         return ("validation", "test") if self.data.validation else ("test",)
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """What an evaluation reports."""
+        if self.evaluate.metrics is not None:
+            return self.evaluate.metrics
+        if not isinstance(self.model, CausalLM):
+            return ("accuracy", "balanced_accuracy", "loss")
+        source = self.data.source
+        chosen = isinstance(source, TextTable) and isinstance(source.task, Classification)
+        return ("loss", "perplexity", "accuracy", *(("answers",) if chosen else ()))
+
+    @property
     def figures(self) -> list[str]:
         """The evaluation columns of the `rounds` table."""
-        names = [f"{split}_{metric}" for split in self.splits for metric in self.evaluate.metrics]
+        names = [f"{split}_{metric}" for split in self.splits for metric in self.metrics]
         aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
         return [*names, ATTACK_SUCCESS] if aimed else names
 
@@ -278,8 +303,18 @@ class Scenario(Config):
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
         """(cut, features) as the model has them, and as they cross the wire."""
+        if info.texts and not isinstance(self.model, LanguageConfig):
+            raise ScenarioError(
+                "model.kind",
+                f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
+            )
         whole = self.model.shapes(info.shape)
         return whole, sent_shapes(self.method, whole)
+
+    def prepared(self) -> Prepared:
+        """Its data, loaded and dealt out."""
+        reader = self.model.reader() if isinstance(self.model, LanguageConfig) else None
+        return prepare(self.data, self.clients.count, self.seed, reader)
 
     def yaml(self) -> str:
         """The scenario, resolved and complete: what is saved with a run and replays it."""

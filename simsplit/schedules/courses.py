@@ -93,7 +93,8 @@ class InTurn(Course):
         turns = list(self.schedule.turns(lineup.steps))
         left = dict(lineup.steps)
         if not (self.hands_over or self.pace.skips or lineup.drops):
-            self.exchange.pool.expect(turns, lineup.round)
+            asides = lineup.phase.aside is not None
+            self.exchange.pool.expect(turns, lineup.round, asides=asides)
         for done, client in enumerate(turns, start=1):
             if self.turns is not None and left[client] == lineup.steps[client]:
                 self.turns.begin()

@@ -145,6 +145,18 @@ class UShaped(Exchange):
         reply = carry(self.server.backward(gradient))
         yield reply
         self.pool.ask(client, "backward", reply)
+        if self.phase.aside is not None:
+            self._aside(client, round_number, self.phase.aside.phase)
+
+    def _aside(self, client: ClientId, round_number: int, phase: Phase) -> None:
+        """A step of another phase in between, whose gradients stay home."""
+        smashed = self.pool.ask(client, "forward_aside", round_number)
+        if smashed is None:
+            return
+        within, self.wire.phase = self.wire.phase, phase.name
+        features = self.server.forward(self.wire.carry(smashed), training=False)
+        self.pool.ask(client, "finish", self.wire.carry(features))
+        self.wire.phase = within
 
     def train_together(self, clients: Sequence[ClientId], round_number: int) -> None:
         """The same four crossings, a cohort's at a time."""

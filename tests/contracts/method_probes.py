@@ -11,6 +11,7 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.methods import CodecConfig, Method, Phase, Share, Site, Step
+from simsplit.methods.base import Aside
 from simsplit.seeds import rng_for
 
 NUM_SUPPORT = 2
@@ -107,6 +108,9 @@ class Warm(Probe):
 
     def plan(self, rounds: int) -> Sequence[Phase]:
         return [Phase("warm", rounds // 10, "public", frozenset({"trunk"}))]
+
+    def aside(self) -> Aside | None:
+        return Aside(Phase("cool", 0, "public", frozenset({"method"}), gradients=False))
 
 
 PROBES = {

@@ -75,7 +75,8 @@ def test_types_and_defaults_are_told_as_a_user_would_write_them():
 def test_kinds_that_share_their_fields_share_a_table():
     titles = [table.title.split(":")[0] for table in catalogue("data")]
     assert titles == [
-        "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder"
+        "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder",
+        "text_parquet", "text_hub",
     ]  # fmt: skip
 
 

@@ -68,6 +68,7 @@ def test_help_answers_without_loading_what_is_heavy():
         "show",
         "compare",
         "attack",
+        "pretrain",
         "bench",
     ):
         assert re.search(rf"^  {command} +[A-Z].*\.$", help_text, re.MULTILINE), command

@@ -9,6 +9,8 @@ from pydantic import BaseModel
 
 from simsplit.attacks import AttackConfig
 from simsplit.errors import ScenarioError
+from simsplit.methods import METHODS
+from simsplit.methods.base import TEXTS as TEXTS_ALONE
 from simsplit.methods.base import MethodConfig
 from simsplit.scenario import Scenario, parse
 
@@ -294,7 +296,7 @@ def test_a_plugins_fields_are_named_like_any_other():
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")
-    assert "splitguard, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
+    assert "mixguard, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in refused({"method": [{"kind": "halv"}]})
 
 
@@ -336,6 +338,30 @@ def fitting(below):
     return {"schedule": {"kind": "parallel"}} if below.__name__ == "Fused" else {}
 
 
+TEXTS = {"kind": "text_parquet", "path": "nowhere", "task": "language"}
+WRITES = {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}
+LEAST = {"prompt": "{text}", "names": ["no", "yes"], "task": "language"}
+
+
+def matched(values):
+    """Texts need a model that reads them, and such a model needs texts."""
+    data = values.get("data")
+    source = data.get("source") if isinstance(data, dict) else None
+    kind = source.get("kind") if isinstance(source, dict) else None
+    if str(kind).startswith("text_"):
+        return {"model": WRITES, **values}
+    listed = values.get("method")
+    listed = listed if isinstance(listed, list) else []
+    methods = [each for each in listed if isinstance(each, dict)] if listed else []
+    of_texts = [kind for kind, each in METHODS.items() if each.suits == TEXTS_ALONE]
+    if any(each.get("kind") in of_texts for each in methods):
+        return {"data": {"source": TEXTS, "auxiliary": 0.2}, "model": WRITES, **values}
+    model = values.get("model")
+    if isinstance(model, dict) and model.get("kind") in ("causal_lm", "sequence_classifier"):
+        return {"data": {"source": TEXTS}, **values}
+    return values
+
+
 def starting(config):
     """The least that a config needs."""
     needed = {"kind": "mnist"} if "kind" in config.model_fields else {}
@@ -344,7 +370,7 @@ def starting(config):
     for name, field in config.model_fields.items():
         if field.is_required() and name != "kind":
             listed = is_list(field.annotation)  # of poisons
-            needed[name] = [{"kind": "badnets"}] if listed else "nowhere"
+            needed[name] = LEAST.get(name, [{"kind": "badnets"}] if listed else "nowhere")
         elif name == "kind":
             needed[name] = get_args(field.annotation)[0]
     return needed
@@ -394,14 +420,14 @@ def complaints(values):
 def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(config, path, around):
     for name in config.model_fields:
         place = ".".join(("scenario", *path, name))
-        misspelt = refused(around({f"{name}x": 1}))
+        misspelt = refused(matched(around({f"{name}x": 1})))
         assert any(
             line.startswith(f"{place}x: unknown field, did") for line in misspelt.splitlines()
         )
         assert name in misspelt.split("did you mean")[1].split("?")[0]
         for value in ABSURD:
-            said = complaints(around({name: value}))
+            said = complaints(matched(around({name: value})))
             assert not said or any(line.startswith(place) for line in said), (value, said)
             assert not JARGON.search("\n".join(said)), said
         with pytest.raises(ScenarioError):
-            parse(around({name: {"no": ["sense"]}}))
+            parse(matched(around({name: {"no": ["sense"]}})))

@@ -1,0 +1,156 @@
+"""What a text client learns: rows of a table as a prompt and what is to come after it.
+
+A task says which columns make up the prompt and the answer. Some data sets are known by name, in
+the columns that they have on the hub.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from string import Formatter
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, field_validator
+
+from simsplit.config import Config
+from simsplit.errors import DataError, near
+
+Record = Mapping[str, Any]
+Learned = Literal["answer", "all"]
+
+
+class Piece(NamedTuple):
+    """One row, as text."""
+
+    prompt: str
+    answer: str
+    label: int = 0
+    """Of a classification."""
+
+
+def columns_in(template: str) -> list[str]:
+    """The names in braces."""
+    return [name for _, name, _, _ in Formatter().parse(template) if name]
+
+
+class _Prompted(Config):
+    prompt: str
+    """How a row is shown, with its columns in braces: `Question: {question}`."""
+    learns: Learned = "answer"
+    """Whether a causal model learns what comes after the prompt, or the prompt's words as well."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _names_columns(cls, prompt: str) -> str:
+        if not columns_in(prompt):
+            raise ValueError("must name a column in braces, such as {text}")
+        return prompt
+
+
+class Classification(_Prompted):
+    """Texts with a label: a class for a classifier, a word for a causal model."""
+
+    kind: Literal["classification"] = "classification"
+    label: str = "label"
+    """Column of the labels, numbers from 0 on."""
+    names: tuple[str, ...] = Field(min_length=2)
+    """What the classes are called."""
+
+    @property
+    def columns(self) -> set[str]:
+        """Those that a table must have."""
+        return {*columns_in(self.prompt), self.label}
+
+    def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
+        """Prompt, name of the class, class."""
+        return [self._piece(record, f"{where}, row {row}") for row, record in enumerate(records)]
+
+    def _piece(self, record: Record, where: str) -> Piece:
+        label = record[self.label]
+        if not isinstance(label, int) or not 0 <= label < len(self.names):
+            raise DataError(
+                f"data.source.task.label: {where}: must be 0 to {len(self.names) - 1}, got {label}"
+            )
+        return Piece(_filled(self.prompt, record), f" {self.names[label]}", label)
+
+
+class Generation(_Prompted):
+    """Texts to be answered by texts."""
+
+    kind: Literal["generation"] = "generation"
+    answer: str = " {answer}"
+    """What is to follow the prompt, columns in braces."""
+
+    @property
+    def columns(self) -> set[str]:
+        """Those that a table must have."""
+        return {*columns_in(self.prompt), *columns_in(self.answer)}
+
+    def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
+        """Prompt and answer."""
+        del where
+        return [
+            Piece(_filled(self.prompt, record), _filled(self.answer, record)) for record in records
+        ]
+
+
+class Language(Config):
+    """Texts to be continued: every word is learned."""
+
+    kind: Literal["language"] = "language"
+    text: str = "text"
+    """Column of texts."""
+    learns: Literal["all"] = "all"
+    """All that there is."""
+
+    @property
+    def columns(self) -> set[str]:
+        """Those that a table must have."""
+        return {self.text}
+
+    def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
+        """Nothing but answers; empty ones (WikiText has many) are left out."""
+        del where
+        texts = (str(record[self.text] or "").strip() for record in records)
+        return [Piece("", text) for text in texts if text]
+
+
+AnyTask = Classification | Generation | Language
+Task = Annotated[AnyTask, Field(discriminator="kind")]
+
+LAYOUTS: Mapping[str, AnyTask] = {
+    "sst2": Classification(prompt="{sentence} It was", names=("negative", "positive")),
+    "cola": Classification(
+        prompt="{sentence} Is this acceptable?", label="label", names=("no", "yes")
+    ),
+    "rte": Classification(
+        prompt="{sentence1} Does it follow that {sentence2}", names=("yes", "no")
+    ),
+    "mrpc": Classification(prompt="{sentence1} The same as {sentence2}", names=("no", "yes")),
+    "qqp": Classification(prompt="{question1} The same as {question2}", names=("no", "yes")),
+    "gsm8k": Generation(prompt="Question: {question}\nAnswer:", answer=" {answer}"),
+    "codealpaca": Generation(
+        prompt="Instruction: {instruction}\nInput: {input}\nOutput:", answer="\n{output}"
+    ),
+    "samsum": Generation(prompt="Dialogue: {dialogue}\nSummary:", answer=" {summary}"),
+    "webnlg": Generation(prompt="Facts: {input}\nText:", answer=" {target}"),
+    "language": Language(),
+}
+"""Tasks by a word."""
+
+
+def task_of(word: str) -> AnyTask:
+    """The task that a word stands for; ValueError if it stands for none."""
+    if word not in LAYOUTS:
+        allowed = ", ".join(LAYOUTS)
+        raise ValueError(f"unknown '{word}'{near(word, LAYOUTS) or ','} allowed: {allowed}")
+    return LAYOUTS[word]
+
+
+def _filled(template: str, record: Record) -> str:
+    values = {name: _text(record[name]) for name in columns_in(template)}
+    return template.format_map(values)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value).strip()

@@ -1,0 +1,238 @@
+"""Texts as data: where their rows lie, and how they become tokens, targets and batches.
+
+The label at a position is what the model is to put out there: the next word, or (for a classifier)
+the class, at the last word; everywhere else nothing is learned. So one loss serves all tasks.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from simsplit.config import Config
+from simsplit.data.batches import Batch
+from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, Vocabulary, Words
+from simsplit.data.splits import Limit
+from simsplit.data.stored import hub_table, parquet_files, parquet_table
+from simsplit.data.tasks import AnyTask, Classification, Piece, Task, task_of
+from simsplit.errors import DataError, ScenarioError, near
+from simsplit.models.tokens import Reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TextTable(Config):
+    """What any table of texts must be told."""
+
+    task: Task
+    """What is learned; a bare word such as `sst2` stands for the task of that data set."""
+    length: int = Field(default=64, ge=2)
+    """Tokens of a text at most: prompts lose their beginning, answers their end."""
+    topic: str | None = None
+    """Column by which partitions deal texts out; null: by class, where there are classes."""
+    rows: int | None = Field(default=None, ge=1)
+    """Read at most so many rows of each split, the first."""
+    padding: Literal["right", "left"] = "right"
+    """Where shorter texts are filled up; on the left a mask must cross the cut as well."""
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return task_of(value) if isinstance(value, str) else value
+
+    def describe(self) -> DataInfo | None:
+        """Known beforehand."""
+        return DataInfo((self.length,), len(self.class_names))
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One alone where there is nothing to tell apart."""
+        return self.task.names if isinstance(self.task, Classification) else ("text",)
+
+    @abstractmethod
+    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+        """Its rows, and where they lie."""
+
+    def load(self, reader: Reader, limit: Limit | None = None) -> DataSet:
+        """Read as a model reads them, all or those that a limit leaves."""
+        train, test = (self.read(split, reader, limit) for split in ("train", "test"))
+        return DataSet(self._name(), train, test, self.class_names)
+
+    def read(
+        self, split: Literal["train", "test"], reader: Reader, limit: Limit | None = None
+    ) -> Samples:
+        """One split."""
+        table, where = self.table(split)
+        wanted = sorted(self.task.columns | ({self.topic} if self.topic else set()))
+        for name in wanted:
+            if name not in table.column_names:
+                allowed = ", ".join(table.column_names)
+                raise DataError(
+                    f"data.source.task: {where} has no column '{name}'"
+                    f"{near(name, table.column_names) or ','} it has: {allowed}"
+                )
+        records = table.select(wanted).slice(0, self.rows).to_pylist()
+        pieces = self.task.pieces(records, where)
+        if not pieces:
+            raise DataError(f"data.source: {where} has no rows")
+        groups = self._groups(records, pieces)
+        rows = None if limit is None else limit.rows(groups, split)
+        if rows is not None:
+            pieces, groups = [pieces[row] for row in rows], groups[rows]
+        return encoded(pieces, groups, self, reader)
+
+    def _groups(self, records: Sequence[dict[str, object]], pieces: Sequence[Piece]) -> np.ndarray:
+        if self.topic is None or len(records) != len(pieces):
+            return np.array([piece.label for piece in pieces], dtype=np.int64)
+        topics = [str(record[self.topic]) for record in records]
+        return np.unique(topics, return_inverse=True)[1].astype(np.int64)
+
+    @abstractmethod
+    def _name(self) -> str: ...
+
+
+class TextParquet(TextTable):
+    """A folder of parquet files as downloaded from the Hugging Face hub."""
+
+    kind: Literal["text_parquet"] = "text_parquet"
+    path: Path
+    """Holds train.parquet and test.parquet or validation.parquet, or shards (train-*.parquet)."""
+
+    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+        """Read from its files."""
+        names = ("train",) if split == "train" else ("test", "validation")
+        return parquet_table(parquet_files(self.path, names)), f"{self.path} ({split})"
+
+    def _name(self) -> str:
+        return self.path.name
+
+
+class TextHub(TextTable):
+    """A data set of the Hugging Face hub, or a local folder laid out like one."""
+
+    kind: Literal["text_hub"] = "text_hub"
+    name: str
+    """Such as `stanfordnlp/sst2`."""
+    config: str | None = None
+    """Which of the data set's configurations, if it has several (`sst2` of `nyu-mll/glue`)."""
+    revision: str | None = None
+    """A branch, tag or commit; name one to be sure of the same data another day."""
+    train_split: str = "train"
+    """The split to train on."""
+    test_split: str = "test"
+    """The split to test on; some data sets call it `validation`."""
+
+    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+        """Fetched, or found in the hub's cache."""
+        wanted = self.train_split if split == "train" else self.test_split
+        table = hub_table(self.name, self.config, self.revision, wanted)
+        return table, f"{self.name} ({wanted})"
+
+    def _name(self) -> str:
+        return self.name.rsplit("/", 1)[-1]
+
+
+def encoded(
+    pieces: Sequence[Piece], groups: np.ndarray, source: TextTable, reader: Reader
+) -> Samples:
+    """Pieces as tokens and targets."""
+    task, length = source.task, source.length
+    if reader.classifies and not isinstance(task, Classification):
+        raise ScenarioError(
+            "model.kind",
+            f"got sequence_classifier, but a {task.kind} task has no classes: use causal_lm",
+        )
+    begin = [] if reader.begin is None else [reader.begin]
+    prompts = reader.encode([piece.prompt for piece in pieces])
+    shown, learned = _cut(prompts, pieces, reader, length - len(begin))
+    lengths = [
+        len(begin) + len(one) + len(other) for one, other in zip(shown, learned, strict=True)
+    ]
+    inputs = torch.full((len(pieces), length), reader.pad)
+    labels = torch.full((len(pieces), length), IGNORED)
+    left = source.padding == "left"
+    for row, (prompt, answer) in enumerate(zip(shown, learned, strict=True)):
+        tokens = torch.tensor([*begin, *prompt, *answer])
+        start = length - len(tokens) if left else 0
+        inputs[row, start : start + len(tokens)] = tokens
+        targets = _targets(tokens, len(begin) + len(prompt), pieces[row], task, reader)
+        labels[row, start : start + len(tokens)] = targets
+    words = Words(
+        torch.tensor(lengths),
+        torch.tensor([len(begin) + len(prompt) for prompt in shown]),
+        torch.from_numpy(groups),
+        left,
+    )
+    return Samples(inputs, labels, words)
+
+
+def _cut(
+    prompts: list[list[int]], pieces: Sequence[Piece], reader: Reader, room: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Prompts and answers that fit together: at least a quarter of the room is the prompt's."""
+    if reader.classifies:
+        return [prompt[:room] for prompt in prompts], [[] for _ in prompts]
+    answers = [[*answer, reader.end] for answer in reader.encode([p.answer for p in pieces])]
+    shown, learned = [], []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        cut = answer[: max(1, room - min(len(prompt), room // 4))]
+        shown.append(prompt[max(0, len(prompt) + len(cut) - room) :])
+        learned.append(cut)
+    return shown, learned
+
+
+def _targets(tokens: Tensor, prompt: int, piece: Piece, task: AnyTask, reader: Reader) -> Tensor:
+    """At each position, what is to come out there."""
+    targets = torch.full_like(tokens, IGNORED)
+    if reader.classifies:
+        targets[-1] = piece.label
+        return targets
+    first = 0 if task.learns == "all" else max(0, prompt - 1)
+    targets[first:-1] = tokens[first + 1 :]
+    return targets
+
+
+class TextBatcher:
+    """Batches of texts, as long as the longest among them."""
+
+    augments = False
+
+    def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
+        assert samples.words is not None, "made for no images"
+        self.device = torch.device(device)
+        self._inputs = samples.inputs.to(self.device)
+        self._labels = samples.labels.to(self.device)
+        self._words = samples.words
+
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+        """The rows `indices`; texts are never augmented."""
+        del rng
+        lengths = self._words.lengths[indices.cpu()]
+        longest = int(lengths.max())
+        rows = indices.to(self.device, non_blocking=True)
+        kept = slice(-longest, None) if self._words.left else slice(longest)
+        inputs = self._inputs.index_select(0, rows)[:, kept]
+        labels = self._labels.index_select(0, rows)[:, kept]
+        mask = None
+        if self._words.left:
+            mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)
+        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask)
+
+
+class TextStock:
+    """What clients may add to their texts: public ones, and words."""
+
+    def __init__(self, batcher: TextBatcher, size: int, words: Vocabulary) -> None:
+        self._batcher, self._size = batcher, size
+        self.vocabulary, self.pad = words.size, words.pad
+
+    def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
+        """So many batches of so many public texts, drawn alike."""
+        drawn = torch.randint(self._size, (count, rows), generator=rng)
+        return [self._batcher.batch(each) for each in drawn]

@@ -1,0 +1,256 @@
+"""MixGuard: a text client mixes what it sends with other texts, and alone knows how to unmix.
+
+A batch becomes k inputs, the private one at a secret place among public ones, all with secret
+tokens in them; m blinded mixtures of the k outputs of the head cross the cut (Eq. 13-17). What
+comes back is unmixed (Eq. 18-19) into an approximation Z^ of the trunk's output, which a small
+calibration model corrects (Eq. 20-21). Stage I trains that model on public data, with the rest
+frozen; the plain output that it learns from crosses beside the mixtures, so the server sees public
+pairs of both. In stage II it is frozen in private steps, each followed by one more public step.
+The gradient of Z^ is noised by how much calibration had to correct (Eq. 28-29).
+
+The paper leaves open, and here stands ours: how matrices are drawn (see `mixing`), that secret
+tokens stand before what is learned and are attended to, the calibration model's bottleneck (a
+quarter) and zero start, and that RMS is taken text by text.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import mse_loss, pad
+
+from simsplit.data.batches import Batch
+from simsplit.data.samples import IGNORED
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import (
+    TEXTS,
+    Aside,
+    Method,
+    MethodConfig,
+    Modality,
+    Phase,
+    Segment,
+    Site,
+    Step,
+)
+from simsplit.methods.mixing import Sampler, Secrets, draw
+from simsplit.methods.secret_tokens import inserted
+from simsplit.seeds import isolated, numpy_rng_for
+
+CALIBRATE, REFINE = "calibrate", "refine"
+
+
+class MixguardConfig(MethodConfig):
+    """Mixes private texts with public ones and blinds the mixtures."""
+
+    kind: Literal["mixguard"] = "mixguard"
+    messages: int = Field(default=3, ge=2)
+    """m: mixtures that cross for every batch."""
+    inputs: int = Field(default=3, ge=2)
+    """k: texts in a mixture, the private one among them."""
+    sampler: Sampler = "general"
+    """How secrets are drawn: `affine` undoes affine trunks exactly, and hides less."""
+    blind: bool = True
+    """Whether mixtures are blinded; if not, their signed sum is the private text's."""
+    tokens: int = Field(default=20, ge=0)
+    """Secret tokens in every text; published: 20 for classes, 40 for generation, none on CoLA."""
+    calibrate: bool = True
+    """Whether a calibration model corrects what is unmixed."""
+    bottleneck: float = Field(default=0.25, gt=0, le=1)
+    """Width of the calibration model's middle, as a part of the features'."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """In the calibration model."""
+    warm_up: int = Field(default=2, ge=0)
+    """Rounds of stage I."""
+    refine_every: int = Field(default=1, ge=0)
+    """Private steps between two steps of refinement; 0: none."""
+    noise: Literal["adaptive", "fixed", "none"] = "adaptive"
+    """Noise on the gradient: as large as the correction was, or the same for all, or none."""
+    gamma: float = Field(default=1.0, ge=0)
+    """How much noise: times RMS(gradient), and if adaptive times RMS(correction)."""
+    inference: Literal["mixed", "plain"] = "mixed"
+    """Whether texts are mixed in evaluation, too."""
+    calibrated_inference: bool = True
+    """Whether the calibration model is used in evaluation."""
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+    public: ClassVar[bool] = True
+    pads_right: ClassVar[bool] = True
+    superposes: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _can_be_drawn(self) -> Self:
+        if self.sampler == "affine" and self.messages % 2 == 0:
+            raise ValueError("messages must be odd for affine secrets")
+        return self
+
+    def build(self, site: Site) -> Method:
+        """All of it on the client; the server does not know."""
+        return Mixguard(self, site) if site.side == "client" else Method()
+
+
+@dataclass
+class _Mixed:
+    """What a client remembers of a step."""
+
+    secrets: Secrets
+    rows: int
+    public: bool
+    """Whether the plain output crosses as well, to calibrate by."""
+    own: Tensor
+    """Which words of the private texts are no secret tokens."""
+    error: Tensor | None = None
+
+
+class Calibration(nn.Module):
+    """Z + W_up GELU(W_down Z), which starts as nothing but Z."""
+
+    def __init__(self, width: int, middle: int, dropout: float) -> None:
+        super().__init__()
+        self.down = nn.Linear(width, middle)
+        self.up = nn.Linear(middle, width)
+        self.dropout = nn.Dropout(dropout)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, z: Tensor, *, learning: bool = False) -> Tensor:
+        """Corrected."""
+        change = self.up(nn.functional.gelu(self.down(z)))
+        return z + nn.functional.dropout(change, self.dropout.p, training=learning)
+
+
+class Mixguard(Method):
+    """The client's half."""
+
+    def __init__(self, config: MixguardConfig, site: Site) -> None:
+        self.config = config
+        self.module = None
+        if config.calibrate:
+            width = site.shape[-1]
+            with isolated(site.seed, "calibration"):
+                middle = max(1, round(config.bottleneck * width))
+                self.module = Calibration(width, middle, config.dropout)
+
+    def plan(self, rounds: int) -> list[Phase]:
+        """Stage I."""
+        if not (self.config.calibrate and self.config.warm_up):
+            return []
+        return [_public_phase(CALIBRATE, self.config.warm_up)]
+
+    def aside(self) -> Aside | None:
+        """Refinement."""
+        if not (self.config.calibrate and self.config.refine_every):
+            return None
+        return Aside(_public_phase(REFINE, 0), self.config.refine_every)
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """k batches in one, the given one at its secret place."""
+        config = self.config
+        if not step.training and config.inference == "plain":
+            return batch
+        if step.stock is None:
+            raise ProtocolError("mixguard was given no texts to mix in")
+        if batch.mask is not None:
+            raise ProtocolError("mixguard mixes texts that are padded on the right alone")
+        public = step.phase in (CALIBRATE, REFINE)
+        tokens = 0 if public else config.tokens
+        rng = step.rng("mixguard", step.phase)
+        secrets = draw(
+            config.messages, config.inputs, config.sampler, _secret(step), blind=config.blind
+        )
+        target, own = inserted(batch, tokens, step.stock.vocabulary, rng)
+        others = [
+            inserted(each, tokens, step.stock.vocabulary, rng)[0].inputs
+            for each in step.stock.support(config.inputs - 1, len(batch.labels), rng)
+        ]
+        texts = [*others[: secrets.target], target.inputs, *others[secrets.target :]]
+        longest = max(each.shape[1] for each in texts)
+        inputs = torch.cat([_padded(each, longest, step.stock.pad) for each in texts])
+        labels = _padded(target.labels, longest, IGNORED)
+        step.memo[self] = _Mixed(secrets, len(labels), public, _padded(own, longest, 0))
+        return Batch(inputs, labels, batch.indices)
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """m mixtures of the k inputs' rows; on public data the plain rows behind them."""
+        mixed: _Mixed | None = step.memo.get(self)
+        if mixed is None:
+            return z
+        z_KBLD = z.unflatten(0, (-1, mixed.rows))
+        encode_MK = torch.as_tensor(mixed.secrets.encode, dtype=z.dtype, device=z.device)
+        sent = torch.tensordot(encode_MK, z_KBLD, 1).flatten(0, 1)
+        return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        """Unmixed, and corrected."""
+        mixed: _Mixed | None = step.memo.get(self)
+        if mixed is None:
+            return u
+        messages = len(mixed.secrets.decode)
+        decode_M = torch.as_tensor(mixed.secrets.decode, dtype=u.dtype, device=u.device)
+        u_MBLD = u[: messages * mixed.rows].unflatten(0, (messages, mixed.rows))
+        z = torch.tensordot(decode_M, u_MBLD, 1)
+        if mixed.public:
+            corrected = self._corrected(z.detach(), step, learning=True)
+            mixed.error = mse_loss(corrected, u[messages * mixed.rows :].detach())
+            return corrected
+        corrected = self._corrected(z, step, learning=False)
+        if step.training and self.config.noise != "none":
+            self._noise(z, corrected, step)
+        return corrected
+
+    def tail_loss(self, step: Step) -> Tensor | None:
+        """On public data, how far from the plain output it comes out."""
+        mixed: _Mixed | None = step.memo.get(self)
+        return None if mixed is None else mixed.error
+
+    def own(self, step: Step) -> Tensor | None:
+        """Which of the words that a step sent are no secret tokens."""
+        mixed: _Mixed | None = step.memo.get(self)
+        return None if mixed is None else mixed.own
+
+    def _corrected(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
+        model = self.module
+        if model is None or not (step.training or self.config.calibrated_inference):
+            return z
+        if learning:
+            out: Tensor = model(z, learning=True)
+            return out
+        frozen = {name: weight.detach() for name, weight in model.named_parameters()}
+        return functional_call(model, frozen, (z,))  # type: ignore[no-any-return]
+
+    def _noise(self, z: Tensor, corrected: Tensor, step: Step) -> None:
+        """Have the gradient of z noised on its way back to the server."""
+        if not z.requires_grad:
+            return
+        scale = torch.full((len(z), 1, 1), self.config.gamma, device=z.device)
+        if self.config.noise == "adaptive":
+            scale = scale * _rms((corrected - z).detach())
+        rng = step.rng("noise")
+
+        def noised(grad: Tensor) -> Tensor:
+            draws = torch.randn(grad.shape, generator=rng).to(grad)
+            return grad + scale * _rms(grad) * draws
+
+        z.register_hook(noised)
+
+
+def _secret(step: Step) -> np.random.Generator:
+    """The client's own stream of this step's secrets."""
+    mode = "train" if step.training else "evaluate"
+    return numpy_rng_for(step.seed, "secrets", mode, step.phase, step.round, step.number)
+
+
+def _public_phase(name: str, rounds: int) -> Phase:
+    learns: frozenset[Segment] = frozenset({"method"})
+    return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
+
+
+def _padded(x_BL: Tensor, length: int, value: int) -> Tensor:
+    return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
+
+
+def _rms(x_BLD: Tensor) -> Tensor:
+    return x_BLD.square().mean((1, 2), keepdim=True).sqrt()

@@ -1,0 +1,102 @@
+"""MixGuard's secrets: signs s, a mixing matrix M, a blinding matrix B, and what undoes them.
+
+s^T M = e_t^T (Eq. 14): of what the k inputs become, the signed sum keeps the target alone. All of M
+is positive, so every message mixes all inputs (Eq. 15 asks for two). What is sent is B M H, and the
+weights w = s^T B^-1 bring it back. The paper leaves open how such matrices are drawn; both samplers
+are ours. An affine trunk adds the same offset to every message, which w keeps once only if it sums
+to 1; `affine` draws rows of M and B, and signs, that sum to 1, so such a trunk is undone exactly.
+It does so at the price of mixtures nearer to the target: what the server sees is easier to invert.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Sampler = Literal["general", "affine"]
+
+CONDITION = 20.0
+"""Of a blinding matrix at most: its inverse amplifies whatever the trunk does not pass through."""
+LEAST = 0.02
+"""Part of any input in any message, of affine mixtures."""
+_TRIES = 1000
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """One batch's; none of this ever leaves the client."""
+
+    target: int
+    """Which of the k inputs is private."""
+    encode: Matrix
+    """B M, M x K: from inputs to messages."""
+    decode: Matrix
+    """w, M: from what became of the messages to what became of the target, nearly."""
+
+
+def draw(
+    messages: int, inputs: int, sampler: Sampler, rng: np.random.Generator, *, blind: bool = True
+) -> Secrets:
+    """Fresh secrets; without blinding a plain signed sum of the messages gives the target away."""
+    target = int(rng.integers(inputs))
+    affine = sampler == "affine"
+    signs_M = _signs(messages, rng, affine=affine)
+    mix = _affine_mixture if affine else _mixture
+    mixing_MK = mix(signs_M, inputs, target, rng)
+    blinding_MM = _blinding(messages, rng, affine=affine) if blind else np.eye(messages)
+    decode_M: Matrix = np.linalg.solve(blinding_MM.T, signs_M).astype(np.float64)
+    return Secrets(target, blinding_MM @ mixing_MK, decode_M)
+
+
+def _signs(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
+    """Both signs; affine: one more plus than minus."""
+    if affine:
+        signs = np.ones(messages)
+        signs[: messages // 2] = -1
+        return rng.permutation(signs)
+    while True:
+        signs = rng.choice((-1.0, 1.0), messages)
+        if abs(signs.sum()) < messages:
+            return signs
+
+
+def _mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
+    """Uniform draws, of which one sign's rows are scaled until each column adds up."""
+    mixing_MK = rng.uniform(0.1, 1.0, (len(signs_M), inputs))
+    plus = signs_M > 0
+    wanted_K = np.zeros(inputs)
+    wanted_K[target] = 1.0
+    of_plus_K, of_minus_K = mixing_MK[plus].sum(0), mixing_MK[~plus].sum(0)
+    others = np.arange(inputs) != target
+    mixing_MK[np.ix_(~plus, others)] *= (of_plus_K / of_minus_K)[others]
+    mixing_MK[plus, target] *= (1 + of_minus_K[target]) / of_plus_K[target]
+    return mixing_MK
+
+
+def _affine_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
+    """Rows that sum to 1 besides: projected in turn onto all that and onto what is positive."""
+    messages = len(signs_M)
+    rows = np.kron(np.eye(messages), np.ones(inputs))
+    columns = np.kron(signs_M, np.eye(inputs))
+    wanted = np.concatenate([np.ones(messages), np.eye(inputs)[target]])
+    constraints = np.vstack([rows, columns])
+    back = np.linalg.pinv(constraints)
+    for _ in range(_TRIES):
+        flat = rng.dirichlet(np.ones(inputs), messages).ravel()
+        for _ in range(200):
+            flat = flat + back @ (wanted - constraints @ flat)
+            if flat.min() > LEAST / 2:
+                return flat.reshape(messages, inputs)
+            flat = np.maximum(flat, LEAST)
+    raise AssertionError("no positive mixture, though there is one for any odd number of messages")
+
+
+def _blinding(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
+    while True:
+        drawn = rng.standard_normal((messages, messages))
+        if affine:
+            drawn += (1 - drawn.sum(1, keepdims=True)) / messages
+        if np.linalg.cond(drawn) < CONDITION:
+            return drawn

@@ -1,0 +1,87 @@
+"""How a language model reads: from texts to its tokens, and back."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from simsplit.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+BYTES = 3 + 256
+"""Tokens of a model that reads bytes: padding, begin, end, and one for each byte."""
+_PAD, _BEGIN, _END = range(3)
+
+
+class Reader:
+    """Tokens of one model. Of all it knows only this crosses from models to data."""
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase | None",
+        size: int,
+        *,
+        classifies: bool,
+    ) -> None:
+        """Without a tokenizer texts are read byte by byte; `size` is the vocabulary's."""
+        self._tokenizer = tokenizer
+        self.size = size
+        self.classifies = classifies
+        """Whether the model puts out classes rather than words."""
+        self.begin: int | None = _BEGIN
+        self.end, self.pad = _END, _PAD
+        if tokenizer is not None:
+            end = tokenizer.eos_token_id
+            self.begin, self.end = tokenizer.bos_token_id, 0 if end is None else int(end)
+            pad = tokenizer.pad_token_id
+            self.pad = self.end if pad is None else int(pad)
+
+    @property
+    def special(self) -> frozenset[int]:
+        """Tokens that stand for no text."""
+        named = {self.begin, self.end, self.pad}
+        if self._tokenizer is not None:
+            named |= set(self._tokenizer.all_special_ids)
+        return frozenset(token for token in named if token is not None)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text's tokens, no special ones among them."""
+        if self._tokenizer is None:
+            return [[byte + _END + 1 for byte in text.encode()] for text in texts]
+        if not texts:
+            return []
+        found: list[list[int]] = self._tokenizer(
+            list(texts), add_special_tokens=False, return_attention_mask=False
+        )["input_ids"]
+        return found
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text that tokens stand for; special ones are left out."""
+        special = self.special
+        words = [int(token) for token in tokens if int(token) not in special]
+        if self._tokenizer is None:
+            return bytes(word - _END - 1 for word in words if word < BYTES).decode(errors="replace")
+        return str(self._tokenizer.decode(words))
+
+
+@lru_cache(maxsize=4)
+def tokenizer_of(name: str, revision: str | None) -> "PreTrainedTokenizerBase":
+    """A model's tokenizer, from its folder or the hub."""
+    from transformers import AutoTokenizer
+
+    try:
+        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, revision=revision)
+    except Exception as error:  # the hub's client raises from half a dozen packages
+        raise unloadable(name, error) from error
+    return found
+
+
+def unloadable(name: str, error: Exception) -> ScenarioError:
+    """What to do about a model that cannot be had."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return ScenarioError(
+        "model.name",
+        f"'{name}' cannot be loaded ({lines[0]}); name a model of the hub, a folder that holds "
+        "one, or simsplit/demo, which needs no network",
+    )

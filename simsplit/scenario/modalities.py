@@ -1,0 +1,37 @@
+"""Parts made for images in a scenario of texts, and the other way round: refused as it is read."""
+
+from collections.abc import Sequence
+
+from simsplit.data import DataConfig
+from simsplit.data.texts import TextTable
+from simsplit.errors import ScenarioError
+from simsplit.methods import METHODS, MethodConfig
+from simsplit.methods.base import IMAGES, TEXTS, Modality
+
+
+def refuse_strange_methods(methods: Sequence[MethodConfig], data: DataConfig) -> None:
+    """ScenarioError for methods that cannot be used on the data, or lack public ones."""
+    reads: frozenset[Modality] = TEXTS if isinstance(data.source, TextTable) else IMAGES
+    for index, method in enumerate(methods):
+        if not reads <= method.suits:
+            (modality,) = reads
+            fitting = ", ".join(kind for kind, each in METHODS.items() if reads <= each.suits)
+            raise ScenarioError(
+                f"method.{index}.kind",
+                f"{method.word} cannot be used on {modality}; allowed: {fitting}",
+            )
+        if method.public and not (data.auxiliary or data.public or data.support):
+            raise ScenarioError(
+                f"method.{index}",
+                f"{method.word} needs public texts: set data.auxiliary to a part of the training "
+                "texts, such as 0.2, or data.public to a source of its own",
+            )
+        if (
+            method.pads_right
+            and isinstance(data.source, TextTable)
+            and data.source.padding == "left"
+        ):
+            raise ScenarioError(
+                "data.source.padding",
+                f"got left, but {method.word} mixes texts padded on the right",
+            )

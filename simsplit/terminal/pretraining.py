@@ -1,0 +1,71 @@
+"""How a pretraining shows itself in a terminal: a live bar where there is one, else plain lines."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.machine import device_of
+from simsplit.pretrain.tiers import PretrainConfig
+from simsplit.pretrain.watching import Progress as Reached
+from simsplit.pretrain.watching import Tenths, Watch
+from simsplit.terminal.runs import clock
+
+
+@contextmanager
+def watching_pretraining(
+    console: Console, config: PretrainConfig, *, quiet: bool
+) -> Iterator[Watch]:
+    """What to tell of every few steps; a bar is taken away however it ends."""
+    if quiet:
+        yield lambda reached: None
+    elif not console.is_terminal or console.no_color:
+        yield Tenths(lambda line: console.print(line, highlight=False, markup=False))
+    else:
+        columns = (
+            TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[reached]}"),
+        )
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=config.steps, reached="reading the text")
+
+            def watch(reached: Reached) -> None:
+                bar.update(task, completed=reached.step, reached=str(reached))
+
+            yield watch
+
+
+def opening(config: PretrainConfig, out: Path) -> str:
+    """The line before training."""
+    text = config.text or "Python's own documentation"
+    return (
+        f"{config.family}, {config.layers} layers of width {config.width}, a vocabulary of "
+        f"{config.vocabulary:,}: {config.steps:,} steps of {config.batch_size} x {config.length} "
+        f"tokens of {text}\nfolder: {out}"
+    )
+
+
+def closing(facts: Mapping[str, object], out: Path, *, kept: bool) -> str:
+    """The lines after it: how it went, where it lies, what for."""
+    losses = f"validation loss {facts['validation_loss']:.3f}, training {facts['train_loss']:.3f}"
+    spent = f"{facts['tokens_seen']:,} tokens in {clock(float(str(facts['seconds'])))}"
+    return (
+        f"{facts['weights']:,} weights, {losses}, {spent}\n"
+        f"The model lies in {out}{', where it was already' if kept else ''}; "
+        f"in a scenario: model: {{kind: causal_lm, name: {out}}}"
+    )
+
+
+def named_device(name: str) -> torch.device:
+    """The device that an option names."""
+    try:
+        return device_of(name)
+    except ScenarioError as error:
+        raise SimsplitError(f"--device: {error.reason}") from None
+    except RuntimeError:
+        raise SimsplitError(f"--device: got '{name}'; allowed: cpu, cuda, cuda:N, auto") from None

@@ -1,0 +1,137 @@
+"""Text clients: split training is the whole transformer's, wherever padding is and clients live."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import transformers
+from builders import StopAt, finished
+from comparing import assert_equal
+from texts import text_scenario
+
+from simsplit import run
+from simsplit.data.batches import batch_indices
+from simsplit.data.texts import TextBatcher
+from simsplit.models.language import _config_of
+from simsplit.results import Run
+from simsplit.scenario import Scenario
+
+LM = {"kind": "causal_lm", "sizes": {"width": 16}, "head": 1, "tail": 1}
+FAMILIES = pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+
+
+def whole(given: Scenario, classes: int) -> torch.nn.Module:
+    """The uncut model, with the weights that the segments start from."""
+    config = _config_of(given.model.sizes)
+    config.num_labels = classes
+    made = (
+        transformers.AutoModelForCausalLM.from_config(config)
+        if given.model.kind == "causal_lm"
+        else transformers.AutoModelForSequenceClassification.from_config(config)
+    )
+    parts = given.model.build((given.data.source.length,), classes, given.seed)
+    body = made.base_model
+    cut = [*parts.head.blocks.layers, *parts.trunk.layers, *parts.tail.blocks.layers]
+    layers = body.h if hasattr(body, "h") else body.layers
+    for layer, own in zip(layers, cut, strict=True):
+        layer.load_state_dict(own.state_dict())
+    made.get_input_embeddings().load_state_dict(parts.head.tokens.state_dict())
+    norm = body.ln_f if hasattr(body, "ln_f") else body.norm
+    norm.load_state_dict(parts.tail.norm.state_dict())
+    if hasattr(body, "wpe"):
+        body.wpe.load_state_dict(parts.head.positions.state_dict())
+    reader = made.lm_head if given.model.kind == "causal_lm" else made.score
+    reader.load_state_dict(parts.tail.reader.state_dict())
+    return made.train()
+
+
+def losses_of_the_whole(given: Scenario) -> list[float]:
+    """Each round's mean loss of one optimizer on the uncut model, one client's batches."""
+    data = given.prepared()
+    model = whole(given, data.info.classes)
+    optimizer = given.train.client.build(model.parameters())
+    batcher = TextBatcher(data.train)
+    means = []
+    for epoch in range(2):
+        part = torch.as_tensor(data.parts[0])
+        sums = [0.0, 0]
+        for rows in batch_indices(part, 8, given.seed, 0, epoch, drop_last=False):
+            batch = batcher.batch(rows)
+            learned = batch.labels != -100
+            real = batch.inputs != 0
+            if given.model.kind == "causal_lm":
+                out = model(input_ids=batch.inputs, attention_mask=real.long()).logits[learned]
+            else:
+                out = model(input_ids=batch.inputs, attention_mask=real.long()).logits
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(out, batch.labels[learned])
+            loss.backward()
+            optimizer.step()
+            count = int(learned.sum())
+            sums = [sums[0] + loss.item() * count, sums[1] + count]
+        means.append(sums[0] / sums[1])
+    return means
+
+
+@FAMILIES
+@pytest.mark.parametrize("model", [{}, LM], ids=["classifier", "words"])
+def test_split_training_is_that_of_the_whole_model(family, model, tmp_path):
+    model = {**model, "sizes": {"family": family, "width": 16}}
+    given = text_scenario(tmp_path, model=model, clients={"count": 1})
+    expected = losses_of_the_whole(given)
+    rounds = Run.load(finished(given, tmp_path / "run").path).rounds
+    assert rounds["train_loss"].tolist() == pytest.approx(expected, rel=2e-5)
+    assert rounds["train_loss"][1] < rounds["train_loss"][0]
+
+
+@pytest.mark.parametrize("model", [{}, LM], ids=["classifier", "words"])
+def test_padding_on_the_left_changes_nothing_but_that_a_mask_crosses(model, tmp_path):
+    made = {}
+    for side in ("right", "left"):
+        given = text_scenario(tmp_path, model=model, data={"source": {"padding": side}})
+        made[side] = Run.load(finished(given, tmp_path / side).path)
+    right, left = (made[side].rounds["train_loss"].tolist() for side in ("right", "left"))
+    assert left == pytest.approx(right, rel=1e-4)
+    bytes_of = {side: _bytes(made[side].wire) for side in made}
+    tokens = bytes_of["right"]["smashed"] / (16 * 4)
+    assert bytes_of["left"]["smashed"] == bytes_of["right"]["smashed"] + tokens
+    for leg in ("features", "features_grad", "smashed_grad"):
+        assert bytes_of["left"][leg] == bytes_of["right"][leg]
+
+
+def _bytes(wire: pd.DataFrame) -> dict[str, int]:
+    trained = wire[wire["phase"] == "train"]
+    return trained.groupby("leg")["bytes"].sum().to_dict()
+
+
+def test_a_vanilla_cut_learns_the_same(tmp_path):
+    rounds = []
+    for topology in ("u_shaped", "vanilla"):
+        given = text_scenario(tmp_path, topology=topology, model=LM)
+        rounds.append(Run.load(finished(given, tmp_path / topology).path).rounds)
+    assert rounds[0]["train_loss"].tolist() == pytest.approx(rounds[1]["train_loss"].tolist())
+    assert rounds[0]["test_loss"].tolist() == pytest.approx(rounds[1]["test_loss"].tolist())
+
+
+def test_a_run_that_is_stopped_and_resumed_is_the_same(tmp_path):
+    given = text_scenario(tmp_path, model=LM, clients={"heads": "per_client"})
+    finished(given, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(given, tmp_path / "again", observer=StopAt(6))
+    run(given, tmp_path / "again", resume=True)
+    assert_equal(tmp_path / "whole", tmp_path / "again")
+
+
+@pytest.mark.ray
+def test_hosts_change_nothing(tmp_path: Path):
+    given = text_scenario(tmp_path, model=LM, clients={"count": 3, "heads": "per_client"})
+    run(given, tmp_path / "here")
+    there = text_scenario(
+        tmp_path,
+        model=LM,
+        clients={"count": 3, "heads": "per_client"},
+        engine={"kind": "ray", "hosts": 2},
+    )
+    run(there, tmp_path / "there")
+    assert_equal(tmp_path / "here", tmp_path / "there")

@@ -1,0 +1,149 @@
+"""MixGuard in whole runs: bytes as the paper counts them, secrets that stay home, resuming."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from builders import StopAt, experiment, finished
+from comparing import assert_equal
+from texts import text_scenario
+
+from simsplit import run
+from simsplit.experiment import Experiment
+from simsplit.packets import Leg, Packet
+from simsplit.parties.client import Client
+from simsplit.progress import Silent
+from simsplit.results import Run
+from simsplit.scenario import Scenario
+
+APART = {"auxiliary": 0.3, "source": {"length": 32}}
+"""Long enough for texts to differ."""
+LEGS = ["smashed", "features", "features_grad", "smashed_grad"]
+
+
+def mixed(path: Path, **changes) -> Scenario:
+    """Texts all as long as can be, so that every batch is as wide."""
+    fields = {"kind": "mixguard", "tokens": 0, "warm_up": 1, **changes.pop("mixguard", {})}
+    data = {"auxiliary": 0.3, "source": {"length": 8}}
+    return text_scenario(path, method=[fields], **{"data": data, **changes})
+
+
+def trained(made: Run, phases: list[str]) -> dict[str, int]:
+    wire = made.wire[made.wire["phase"].isin(phases)]
+    return wire[wire["leg"].isin(LEGS)].groupby("leg")["bytes"].sum().to_dict()
+
+
+def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_path):
+    plain = text_scenario(tmp_path, data={"auxiliary": 0.3, "source": {"length": 8}})
+    unit = trained(Run.load(finished(plain, tmp_path / "plain").path), ["train"])
+    assert len(set(unit.values())) == 1
+    (one,) = set(unit.values())
+    # public batches are whole where private ones may be short, so of these all must be whole
+    given = mixed(tmp_path, train={"drop_last": True})
+    whole = text_scenario(
+        tmp_path, data={"auxiliary": 0.3, "source": {"length": 8}}, train={"drop_last": True}
+    )
+    one = trained(Run.load(finished(whole, tmp_path / "whole").path), ["train"])["smashed"]
+    made = Run.load(finished(given, tmp_path / "mixed").path)
+    assert trained(made, ["train"]) == dict.fromkeys(LEGS, 3 * one)
+    assert trained(made, ["refine"]) == {"smashed": 4 * one, "features": 4 * one}
+    assert sum(trained(made, ["train", "refine"]).values()) == 5.0 * 4 * one
+
+
+@pytest.mark.parametrize(("messages", "inputs"), [(5, 3), (3, 7)])
+def test_messages_cost_bytes_and_inputs_do_not(messages, inputs, tmp_path):
+    sizes = {"messages": messages, "inputs": inputs}
+    given = mixed(tmp_path, mixguard=sizes, train={"drop_last": True})
+    made = Run.load(finished(given, tmp_path / "run").path)
+    wire = made.wire[(made.wire["phase"] == "train") & (made.wire["leg"] == "smashed")]
+    unit = 8 * 8 * 16 * 4
+    assert (wire["bytes"] == wire["packets"] * messages * unit).all()
+
+
+def test_the_server_sees_no_private_text_as_it_is_and_public_ones_only_in_public_steps(tmp_path):
+    seen: list[tuple[str, Packet]] = []
+
+    class Tap:
+        def observe(self, packet: Packet) -> None:
+            seen.append((made.parts.wire.phase, packet))
+
+    given = mixed(tmp_path, clients={"count": 1}, data=APART)
+    made = experiment(given, tmp_path / "run")
+    made.parts.wire.taps.append(Tap())
+    client = made.parts.pool.crew.clients[0]
+    plain: list[torch.Tensor] = []
+    smash = client._smash
+
+    def watched(batch, step, phase=None):
+        with torch.no_grad():
+            plain.append(client.head(batch.inputs))
+        return smash(batch, step, phase)
+
+    client._smash = watched
+    made.run(resume=False)
+    sent = [(phase, packet) for phase, packet in seen if packet.leg is Leg.SMASHED]
+    assert len(sent) == len(plain)
+    for (phase, packet), hidden in zip(sent, plain, strict=True):
+        rows = packet.tensors[0][:, : hidden.shape[1]].flatten(1)
+        near = torch.nn.functional.cosine_similarity(rows[:, None], hidden.flatten(1)[None], dim=-1)
+        public = phase in ("calibrate", "refine")
+        assert (near.max() > 0.9999) == public, phase
+        assert len(packet.tensors) == 1
+    assert {phase for phase, _ in sent} == {"calibrate", "train", "refine", "evaluate"}
+
+
+def test_secrets_are_of_a_stream_that_the_server_has_not(tmp_path):
+    made = experiment(mixed(tmp_path), tmp_path / "run")
+    client, server = made.parts.pool.crew.clients[0], made.parts.server
+    assert client.seed != server.seed
+    assert server.stack.modules.state_dict() == {}
+    assert [type(method).__name__ for method in server.stack.smashed] == ["Method"]
+
+
+class Weights(Silent):
+    """What a client's parts are after each round."""
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+        self.after: list[dict[str, torch.Tensor]] = []
+
+    def round(self, row: object, elapsed_s: float) -> None:
+        client = self.client
+        parts = {"calibration": client.stack.modules, "head": client.head, "tail": client.tail}
+        self.after.append(
+            {n: torch.cat([w.flatten() for w in m.parameters()]).detach() for n, m in parts.items()}
+        )
+
+
+def test_calibration_learns_in_public_phases_alone(tmp_path):
+    given = mixed(tmp_path, mixguard={"refine_every": 0, "warm_up": 2}, clients={"count": 1})
+    watch = Weights()
+    made = Experiment(given, tmp_path / "run", watch)
+    watch.client = made.parts.pool.crew.clients[0]
+    made.run(resume=False)
+    changed = [
+        {name: not torch.equal(before[name], after[name]) for name in before}
+        for before, after in itertools.pairwise(watch.after)
+    ]
+    public = {"calibration": True, "head": False, "tail": False}
+    private = {"calibration": False, "head": True, "tail": True}
+    assert changed == [public, private, private]
+
+
+@pytest.mark.parametrize("heads", ["shared", "per_client"])
+def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
+    given = mixed(tmp_path, clients={"heads": heads}, mixguard={"tokens": 3})
+    finished(given, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(given, tmp_path / "again", observer=StopAt(9))
+    run(given, tmp_path / "again", resume=True)
+    assert_equal(tmp_path / "whole", tmp_path / "again")
+
+
+@pytest.mark.ray
+def test_hosts_change_nothing(tmp_path):
+    changes = {"clients": {"count": 3, "heads": "per_client"}, "mixguard": {"tokens": 3}}
+    run(mixed(tmp_path, **changes), tmp_path / "here")
+    run(mixed(tmp_path, engine={"kind": "ray", "hosts": 2}, **changes), tmp_path / "there")
+    assert_equal(tmp_path / "here", tmp_path / "there")

@@ -1,0 +1,251 @@
+"""MixGuard by hand: what is mixed, what comes back, what is learned where, and what is noised."""
+
+import pytest
+import torch
+from torch import nn
+
+from simsplit.data.batches import Batch
+from simsplit.data.samples import IGNORED
+from simsplit.methods.base import Site, Step
+from simsplit.methods.mixguard import CALIBRATE, REFINE, Mixguard, MixguardConfig
+from simsplit.methods.secret_tokens import inserted
+from simsplit.packets import Leg
+from simsplit.seeds import rng_for
+
+WIDTH, WORDS, PAD = 8, 50, 0
+EXACT = {"tokens": 0, "noise": "none"}
+
+
+class Public:
+    """Texts of seven words, other ones in each step."""
+
+    vocabulary, pad = WORDS, PAD
+
+    def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
+        ids = torch.randint(1, WORDS, (count, rows, 7), generator=rng)
+        return [Batch(each, each, torch.arange(rows)) for each in ids]
+
+
+def mixguard(**fields) -> Mixguard:
+    site = Site("client", Leg.SMASHED, (16, WIDTH), 0, torch.device("cpu"))
+    made = MixguardConfig(**fields).build(site)
+    assert isinstance(made, Mixguard)
+    if made.module is not None:
+        made.module.double()
+    return made
+
+
+def texts(rows: int = 4, length: int = 5) -> Batch:
+    ids = torch.randint(1, WORDS, (rows, length), generator=rng_for(0, "ids"))
+    labels = ids.roll(-1, 1)
+    labels[:, -1] = IGNORED
+    labels[:, :2] = IGNORED
+    return Batch(ids, labels, torch.arange(rows))
+
+
+def step(number: int = 0, phase: str = "train", **fields) -> Step:
+    return Step(0, 1, number, 5, phase=phase, stock=Public(), **fields)
+
+
+def embedding() -> nn.Module:
+    table = nn.Embedding(WORDS, WIDTH)
+    with torch.no_grad():
+        table.weight.copy_(torch.randn(WORDS, WIDTH, generator=rng_for(0, "table")))
+    return table.double()
+
+
+def linear(offset: float = 0.0) -> nn.Module:
+    layer = nn.Linear(WIDTH, WIDTH).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(WIDTH, WIDTH, generator=rng_for(0, "trunk")))
+        layer.bias.fill_(offset)
+    return layer
+
+
+def through(method: Mixguard, trunk: nn.Module, at: Step, head: nn.Module | None = None):
+    """What comes back for a batch, and the batch as it was sent."""
+    head = head or embedding()
+    sent = method.transform(texts(), at)
+    return method.decode(trunk(method.encode(head(sent.inputs), at)), at), sent
+
+
+@pytest.mark.parametrize(("messages", "inputs"), [(3, 3), (3, 10), (5, 3), (9, 3)])
+@pytest.mark.parametrize("sampler", ["general", "affine"])
+def test_a_linear_trunk_gives_the_plain_output(messages, inputs, sampler):
+    method = mixguard(messages=messages, inputs=inputs, sampler=sampler, calibrate=False, **EXACT)
+    back, _ = through(method, linear(), step())
+    plain = linear()(embedding()(texts().inputs))
+    torch.testing.assert_close(back[:, :5], plain, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("sampler", ["general", "affine"])
+def test_an_affine_trunk_does_so_under_affine_secrets_alone(sampler):
+    back, _ = through(mixguard(sampler=sampler, calibrate=False, **EXACT), linear(2.0), step())
+    error = (back[:, :5] - linear(2.0)(embedding()(texts().inputs))).abs().max()
+    assert (error < 1e-10) == (sampler == "affine")
+
+
+def test_m_times_the_rows_cross_and_no_message_is_the_texts_own():
+    method, at = mixguard(messages=5, inputs=4, **EXACT), step()
+    sent = method.transform(texts(), at)
+    assert sent.inputs.shape == (16, 7)  # as long as the longest among k
+    assert sent.labels.shape == (4, 7)
+    assert (sent.labels[:, 5:] == IGNORED).all()
+    z = method.encode(embedding()(sent.inputs), at)
+    assert z.shape == (20, 7, WIDTH)
+    plain = embedding()(texts().inputs)
+    messages = z.unflatten(0, (5, 4))[:, :, :5]
+    near = nn.functional.cosine_similarity(messages.flatten(2), plain.flatten(1), dim=-1)
+    assert near.abs().max() < 0.95
+
+
+def test_other_steps_have_other_secrets_and_the_same_one_the_same():
+    def first(at: Step):
+        method = mixguard(**EXACT)
+        return method.encode(embedding()(method.transform(texts(), at).inputs), at)
+
+    assert torch.equal(first(step()), first(step()))
+    for other in (step(1), step(phase="other"), step(training=False)):
+        assert not torch.equal(first(step()), first(other))
+
+
+def test_gradient_messages_are_the_weights_times_one_gradient():
+    method, at = mixguard(calibrate=False, **EXACT), step()
+    sent = method.transform(texts(), at)
+    u = linear()(method.encode(embedding()(sent.inputs), at)).detach().requires_grad_()
+    slope = torch.randn(4, 7, WIDTH, generator=rng_for(0, "slope"), dtype=torch.float64)
+    (method.decode(u, at) * slope).sum().backward()
+    weights = torch.from_numpy(at.memo[method].secrets.decode)
+    expected = weights[:, None, None, None] * slope
+    torch.testing.assert_close(u.grad.unflatten(0, (3, 4)), expected)
+
+
+@pytest.mark.parametrize("phase", [CALIBRATE, REFINE])
+def test_public_steps_send_the_plain_rows_as_well_and_teach_calibration_alone(phase):
+    method, at, head = mixguard(tokens=6, dropout=0), step(phase=phase), embedding()
+    sent = method.transform(texts(), at)
+    assert sent.inputs.shape == (12, 7), "no secret tokens on public texts"
+    z = method.encode(head(sent.inputs), at)
+    assert z.shape == (16, 7, WIDTH)
+    assert torch.equal(z[12:, :5], head(texts().inputs))
+    trunk = nn.Sequential(linear(), nn.Tanh(), linear())
+    u = trunk(z)
+    corrected = method.decode(u, at)
+    error = method.tail_loss(at)
+    assert error.item() == pytest.approx((corrected - u[12:]).square().mean().item())
+    error.backward()
+    assert all(weight.grad is None for weight in (*head.parameters(), *trunk.parameters()))
+    assert method.module.up.weight.grad.abs().sum() > 0
+
+
+def test_calibration_does_not_learn_in_private_steps_but_gradients_pass_it():
+    method, at = mixguard(**EXACT), step()
+    nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
+    head = embedding()
+    back, _ = through(method, linear(), at, head)
+    assert method.tail_loss(at) is None
+    back.sum().backward()
+    assert all(weight.grad is None for weight in method.module.parameters())
+    assert head.weight.grad.abs().sum() > 0
+
+
+def test_calibration_brings_back_what_a_trunk_that_is_not_linear_spoils():
+    method = mixguard(tokens=0, noise="none", sampler="affine", dropout=0)
+    trunk = nn.Sequential(linear(), nn.Tanh(), linear())
+    before = errors(method, trunk, range(200, 260))
+    optimizer = torch.optim.Adam(method.module.parameters(), 0.01)
+    for number in range(200):
+        at = step(number, CALIBRATE)
+        through(method, trunk, at)
+        optimizer.zero_grad()
+        method.tail_loss(at).backward()
+        optimizer.step()
+    after = errors(method, trunk, range(200, 260))
+    assert after.median() < 0.85 * before.median()
+
+
+def errors(method: Mixguard, trunk: nn.Module, numbers: range) -> torch.Tensor:
+    """How far public texts come out from their plain output."""
+    found = []
+    for number in numbers:
+        at = step(number, CALIBRATE)
+        through(method, trunk, at)
+        found.append(method.tail_loss(at).detach())
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("noise", ["adaptive", "fixed", "none"])
+def test_noise_is_as_large_as_the_correction_and_the_gradient(noise):
+    method, at = mixguard(tokens=0, gamma=0.5, noise=noise), step()
+    nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
+    sent = method.transform(texts(400), at)
+    z = method.encode(embedding()(sent.inputs), at)
+    u = linear()(z).detach().requires_grad_()
+    corrected = method.decode(u, at)
+    weights = torch.from_numpy(at.memo[method].secrets.decode)
+    unmixed = torch.tensordot(weights, u.detach().unflatten(0, (3, 400)), 1)
+    slope = torch.randn(400, 7, WIDTH, generator=rng_for(0, "slope"), dtype=torch.float64)
+    (corrected * slope).sum().backward()
+    frozen = method.module
+    leaf = unmixed.clone().requires_grad_()
+    (frozen(leaf) * slope).sum().backward()
+    added = u.grad.unflatten(0, (3, 400))[0] / weights[0] - leaf.grad
+    rms = lambda x: x.square().mean((1, 2)).sqrt()  # noqa: E731
+    wanted = {
+        "adaptive": 0.5 * rms((corrected - unmixed).detach()) * rms(leaf.grad),
+        "fixed": 0.5 * rms(leaf.grad),
+        "none": torch.zeros(400, dtype=torch.float64),
+    }[noise]
+    torch.testing.assert_close(rms(added).mean(), wanted.mean(), rtol=0.02, atol=1e-12)
+    if noise == "adaptive":  # text by text
+        assert torch.corrcoef(torch.stack([rms(added), wanted]))[0, 1] > 0.5
+
+
+def test_evaluation_may_be_plain_and_without_calibration():
+    plain, at = mixguard(inference="plain"), step(training=False)
+    batch = texts()
+    assert plain.transform(batch, at) is batch
+    z = torch.ones(4, 5, WIDTH)
+    assert plain.encode(z, at) is z
+    assert plain.decode(z, at) is z
+    method, at = mixguard(calibrated_inference=False, tokens=0), step(training=False)
+    nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
+    back, _ = through(method, linear(), at)
+    torch.testing.assert_close(back[:, :5], linear()(embedding()(texts().inputs)))
+
+
+class TestSecretTokens:
+    """Where they stand, and that they change nothing else."""
+
+    def given(self, count: int, batch: Batch | None = None):
+        batch = batch or texts(300, 9)
+        return batch, *inserted(batch, count, WORDS, rng_for(0, "draws"))
+
+    def test_a_texts_own_words_and_labels_stay_in_order(self):
+        batch, changed, own = self.given(6)
+        assert changed.inputs.shape == own.shape == (300, 15)
+        assert (own.sum(1) == 9).all()
+        assert torch.equal(changed.inputs[own].view(300, 9), batch.inputs)
+        assert torch.equal(changed.labels[own].view(300, 9), batch.labels)
+        assert (changed.labels[~own] == IGNORED).all()
+
+    def test_they_stand_after_the_first_word_and_before_what_is_learned(self):
+        _, _, own = self.given(6)
+        assert own[:, 0].all()
+        assert own[:, 8:].all()  # two words are shown, and six secret ones among them
+        assert (~own[:, 1:8]).any(0).all()
+
+    def test_they_stand_anywhere_where_everything_is_learned(self):
+        batch = texts(300, 9)
+        batch.labels[:, :2] = batch.inputs[:, 1:3]
+        _, _, own = self.given(6, batch)
+        assert (~own[:, 1:14]).any(0).all()
+        assert own[:, 0].all()
+        assert own[:, 14].all(), "of the last word nothing is learned"
+
+    def test_they_are_of_the_whole_vocabulary_and_none_change_nothing(self):
+        batch, changed, own = self.given(6)
+        assert changed.inputs[~own].unique().numel() == WORDS
+        same, kept = inserted(batch, 0, WORDS, rng_for(0, "draws"))
+        assert same is batch
+        assert kept.all()

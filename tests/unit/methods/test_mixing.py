@@ -1,0 +1,68 @@
+"""MixGuard's secrets keep their equations, and undo linear (and affine) trunks exactly."""
+
+import numpy as np
+import pytest
+
+from simsplit.methods.mixing import CONDITION, draw
+
+SIZES = pytest.mark.parametrize(("messages", "inputs"), [(3, 3), (3, 10), (5, 3), (9, 3)])
+SAMPLERS = pytest.mark.parametrize("sampler", ["general", "affine"])
+
+
+def secrets(messages, inputs, sampler, count=50, **options):
+    return [
+        draw(messages, inputs, sampler, np.random.default_rng(seed), **options)
+        for seed in range(count)
+    ]
+
+
+@SIZES
+@SAMPLERS
+def test_the_weights_undo_the_mixture(messages, inputs, sampler):
+    for drawn in secrets(messages, inputs, sampler):
+        kept = drawn.decode @ drawn.encode
+        assert np.abs(kept - np.eye(inputs)[drawn.target]).max() < 1e-12
+
+
+@SIZES
+@SAMPLERS
+def test_a_linear_trunk_is_undone_exactly_and_an_affine_one_by_affine_secrets(
+    messages, inputs, sampler
+):
+    rng = np.random.default_rng(0)
+    hidden, weights, offset = rng.normal(size=(inputs, 20, 8)), rng.normal(size=(8, 8)), 3.0
+    for drawn in secrets(messages, inputs, sampler, count=10):
+        sent = np.tensordot(drawn.encode, hidden, 1)
+        linear = np.tensordot(drawn.decode, sent @ weights, 1)
+        exact = hidden[drawn.target] @ weights
+        assert np.abs(linear - exact).max() < 1e-12
+        affine = np.tensordot(drawn.decode, sent @ weights + offset, 1)
+        undone = np.abs(affine - exact - offset).max() < 1e-12
+        assert undone == (sampler == "affine")
+
+
+@SIZES
+@SAMPLERS
+def test_every_message_mixes_all_inputs_and_signs_differ(messages, inputs, sampler):
+    for drawn in secrets(messages, inputs, sampler, blind=False):
+        assert (drawn.encode > 0).all()
+        assert set(np.unique(drawn.decode)) == {-1, 1}
+        if sampler == "affine":
+            assert np.abs(drawn.encode.sum(1) - 1).max() < 1e-12
+            assert drawn.decode.sum() == 1
+
+
+@SIZES
+@SAMPLERS
+def test_blinding_hides_the_signed_sum_and_can_be_inverted(messages, inputs, sampler):
+    plain = secrets(messages, inputs, sampler, count=1, blind=False)[0]
+    drawn = secrets(messages, inputs, sampler, count=1)[0]
+    assert np.abs(drawn.encode - plain.encode).max() > 0.1
+    # the weights cannot be larger than the blinding matrix's condition allows
+    assert np.linalg.norm(drawn.decode) < CONDITION * np.sqrt(messages) * 10
+
+
+@SAMPLERS
+def test_the_target_stands_anywhere(sampler):
+    targets = [drawn.target for drawn in secrets(3, 3, sampler, count=90)]
+    assert min(targets.count(place) for place in range(3)) > 15

@@ -1,0 +1,136 @@
+import threading
+import time
+
+import pytest
+from filelock import FileLock
+
+from simsplit.errors import RunError, SimsplitError
+from simsplit.pretrain import TIERS, cache, pretrained
+from simsplit.pretrain.tiers import config_of
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMSPLIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """Counts trainings, which take a moment and do nothing."""
+    begun = []
+
+    def pretend(config, out, watch, device):
+        begun.append(config)
+        time.sleep(0.3)
+        out.mkdir()
+        (out / "pretraining.json").touch()
+
+    monkeypatch.setattr(cache, "pretrain", pretend)
+    return begun
+
+
+def test_a_model_is_trained_once_and_kept(tiny, place):
+    said = []
+    folder = pretrained(tiny, said.append)
+    assert folder.parent == place
+    assert folder.name.startswith("own-")
+    assert "is pretrained once, and then kept in" in said[0]
+    assert len(said) == 3
+    assert said[-1].startswith("step 20/20  loss ")
+    assert pretrained(tiny, said.append) == folder
+    assert len(said) == 3
+
+
+def test_another_config_or_text_is_another_model(tiny, tmp_path):
+    first = cache.cached_at(tiny)
+    assert cache.cached_at(tiny.model_copy(update={"steps": 21})) != first
+    copied, other = tmp_path / "copied.txt", tmp_path / "other.txt"
+    copied.write_bytes(tiny.text.read_bytes())
+    other.write_text("something else")
+    assert cache.cached_at(tiny.model_copy(update={"text": copied})) == first
+    assert cache.cached_at(tiny.model_copy(update={"text": other})) != first
+
+
+def test_a_tier_goes_by_its_name(trainings):
+    said = []
+    folder = pretrained("ci", said.append)
+    assert folder.name.startswith("ci-")
+    assert pretrained(TIERS["ci"], said.append) == folder
+    assert trainings == [TIERS["ci"]]
+
+
+def test_of_two_that_want_it_at_once_one_trains(tiny, trainings):
+    said, got = [], []
+    both = [
+        threading.Thread(target=lambda: got.append(pretrained(tiny, said.append))) for _ in "ab"
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert got[0] == got[1]
+    assert len(trainings) == 1
+    assert any("by another process; waiting for it" in line for line in said)
+
+
+def test_the_lock_of_a_process_that_died_stops_nobody(tiny, place, trainings):
+    place.mkdir(parents=True)
+    lock = FileLock(place / f"{cache.cached_at(tiny).name}.lock")
+    lock.acquire()
+    lock.release()
+    (place / f"{cache.cached_at(tiny).name}.lock").touch()
+    assert pretrained(tiny, lambda line: None).is_dir()
+
+
+def test_a_failed_training_leaves_room_for_the_next(tiny, monkeypatch, trainings):
+    def failing(config, out, watch, device):
+        raise RunError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "pretrain", failing)
+        with pytest.raises(RunError):
+            pretrained(tiny, lambda line: None)
+    assert pretrained(tiny, lambda line: None).is_dir()
+
+
+def test_what_is_said_goes_to_stderr_where_nobody_asked(tiny, trainings, capsys):
+    pretrained(tiny)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "is pretrained once" in said.err
+
+
+def test_a_cache_that_cannot_be_written_says_what_to_do(tiny, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SIMSPLIT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(RunError, match="let SIMSPLIT_CACHE name a folder that can be written"):
+        pretrained(tiny, lambda line: None)
+
+
+def test_without_the_variable_it_is_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.delenv("SIMSPLIT_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.cache() == tmp_path / ".cache" / "simsplit"
+
+
+def test_an_unknown_tier_is_named():
+    with pytest.raises(SimsplitError, match=r"unknown tier 'dmo', did you mean 'demo'\? allowed: "):
+        pretrained("dmo", lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"steps": 0}, "--steps: must be at least 1, got 0"),
+        ({"batch_size": 0}, "--batch-size: must be at least 1, got 0"),
+        ({"vocabulary": 100}, "--vocabulary: must be at least 259"),
+        ({"lr": 1.0}, "--lr: must be below 1, got 1.0"),
+        ({"width": 100, "heads": 3}, "width 100 must divide into 3 heads of an even size"),
+        ({"length": 600}, "length 600 must be at most the context, 512"),
+    ],
+)
+def test_fields_that_do_not_fit_are_named(changes, reason):
+    with pytest.raises(SimsplitError) as caught:
+        config_of("demo", changes)
+    assert reason in str(caught.value)
