@@ -17,7 +17,6 @@ from simsplit.machine import device_of, pinned_threads
 from simsplit.recovery import Progress, Recovery
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
-from simsplit.results.images import save_images
 from simsplit.scenario import Scenario, load_scenario
 
 KEEP_EVERY_S = 20.0
@@ -126,7 +125,7 @@ class _Afterwards:
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
         judged = self.recovery.judge(number, self._tell, None if kept is None else kept[0])
         table = pd.DataFrame(judged.rows, columns=list(Recovery.columns(self.recovery.scenario)))
-        save_images(self.folder, number, judged.images)
+        self.recovery.save(self.folder, number, judged)
         replace(self.folder / _RECOVERED, table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 

@@ -41,7 +41,7 @@ from simsplit.results import (
 )
 from simsplit.results.checkpoints import Progress
 from simsplit.results.environment import describe_environment
-from simsplit.results.images import PICTURE, save_images
+from simsplit.results.images import PICTURE
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.results.summary import summarise
 from simsplit.scenario import Scenario
@@ -177,7 +177,7 @@ class Experiment:
         come_to = summarise(Run.load(self.path), self.scenario.figures)
         resident = self._resident_bytes()
         self._note("finished", seed=self.scenario.seed, **come_to, resident_bytes=resident)
-        if self.scenario.attacks:
+        if self.scenario.attacks and not self.scenario.reads_texts:
             self._picture()
 
     def _picture(self) -> None:
@@ -302,7 +302,7 @@ class Experiment:
             return ()
         with self._aside(phase, number, [scenario.targets.client]):
             judged = self.recovery.judge(number, self.observer.step)
-        save_images(self.path, number, judged.images)
+        self.recovery.save(self.path, number, judged)
         return judged.rows
 
     @contextmanager

@@ -16,7 +16,7 @@ THINGS = ("film", "play", "song", "old book", "show")
 
 def reviews(path: Path, count: int = 60) -> Path:
     """train.parquet and test.parquet with columns sentence, label and topic."""
-    path.mkdir(exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
     for split, number, seed in (("train", count, 0), ("test", count // 3, 1)):
         rng = np.random.default_rng(seed)
         rows = [_review(rng) for _ in range(number)]

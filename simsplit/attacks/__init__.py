@@ -3,7 +3,9 @@
 from simsplit.attacks.base import Attack, AttackConfig, Knowledge
 from simsplit.attacks.fora import ForaConfig
 from simsplit.attacks.fsha import FshaConfig
+from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.sdar import PcatConfig, SdarConfig
+from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.attacks.whitebox import WhiteboxConfig
@@ -15,6 +17,8 @@ ATTACKS: dict[str, type[AttackConfig]] = {
     "fsha": FshaConfig,
     "unsplit": UnsplitConfig,
     "whitebox": WhiteboxConfig,
+    "sip": SipConfig,
+    "gradient_ratio": GradientRatioConfig,
 }
 
 __all__ = ["ATTACKS", "Attack", "AttackConfig", "Knowledge", "TargetsConfig"]

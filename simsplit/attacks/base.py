@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
+from simsplit.data.samples import Vocabulary
 from simsplit.methods import MethodConfig, Step
+from simsplit.methods.base import IMAGES, Modality
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.fresh import InputShape, Shape, SplitConfig
 from simsplit.packets import ClientId, Leg, Packet
@@ -65,6 +67,15 @@ class Knowledge:
     std: tuple[float, ...]
     seed: int
     device: torch.device
+    vocabulary: Vocabulary | None = None
+    """Of texts."""
+    start: int = 0
+    """The seed of the weights that training started from, which are public where pretrained."""
+
+    def pretrained(self, owner: Literal["head", "tail"]) -> nn.Module:
+        """A client's segment as it was before training."""
+        made = self.model.segment(owner, self.image, self.classes, self.start)
+        return made.to(self.device)
 
     def step(self, packet: Packet) -> Step:
         """The server's view of the step that a packet belongs to; not to be trained on."""
@@ -153,6 +164,10 @@ class AttackConfig(Config, ABC):
     """Whether it changes what the server answers."""
     public: ClassVar[bool] = True
     """Whether it needs auxiliary data."""
+    gradients: ClassVar[bool] = False
+    """Whether it needs the gradients that clients send for the targets' features."""
+    suits: ClassVar[frozenset[Modality]] = IMAGES
+    """What it can recover."""
 
     @property
     def title(self) -> str:

@@ -12,6 +12,8 @@ from simsplit.methods.base import (
 from simsplit.methods.bottlenet import BottlenetConfig
 from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
+from simsplit.methods.dp_forward import DpForwardConfig
+from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.mixguard import MixguardConfig
@@ -40,6 +42,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "shredder": ShredderConfig,
     "splitguard": SplitguardConfig,
     "mixguard": MixguardConfig,
+    "dp_forward": DpForwardConfig,
+    "dp_sgd": DpSgdConfig,
 }
 
 __all__ = [

@@ -204,8 +204,34 @@ class Client:
             sent = [self._smash(batch, step)]
         if self.tail is None:
             sent.append(self._packet(Leg.LABELS, step, (batch.labels,)))
-        self._pending = None
         return sent
+
+    def expose_gradient(self, packet: Packet) -> Packet:
+        """For attacks to be judged by: the gradient that it would answer the features of what it
+        exposed last with. It is afterwards as it was before.
+        """
+        pending, self._pending = self._waiting(), None
+        arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
+        arrived = arrived.detach().requires_grad_()
+        with ExitStack() as untouched:
+            for learner in self.learners:
+                untouched.enter_context(learner.untouched())
+            with self.autocast(), self._noise(pending.step, "tail"):
+                outputs = self._tail()(self.stack.lift(arrived, pending.step), *pending.context)
+                loss = self.loss(outputs, pending.labels)
+            loss.backward(inputs=[arrived])
+        assert arrived.grad is not None, "the loss does not depend on the features"
+        shares = self.stack.outgoing(arrived.grad, pending.step)
+        packed = [self.stack.pack(Leg.FEATURES_GRAD, each.grad, pending.step) for each in shares]
+        return self._packet(Leg.FEATURES_GRAD, pending.step, tuple(chain.from_iterable(packed)))
+
+    def own_words(
+        self, split: str, round_number: int, number: int, as_in_training: bool
+    ) -> Tensor | None:
+        """For the judge alone: which words of what `expose` would send are its texts' own."""
+        step = self._step(round_number, number, training=as_in_training)
+        self.stack.transform(self.exams[split].batch(number), step)
+        return self.stack.own(step)
 
     def predict(self, packet: Packet) -> Tensor:
         """Evaluation: the outputs for the features that came back."""

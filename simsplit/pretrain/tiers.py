@@ -36,7 +36,7 @@ class PretrainConfig(Config):
     """Windows of text in a step."""
     length: int = Field(default=128, ge=2)
     """Tokens of a window."""
-    lr: float = Field(default=3e-3, gt=0, lt=1)
+    lr: float = Field(default=5e-3, gt=0, lt=1)
     """Learning rate at its highest, after the warm-up."""
     seed: int = Field(default=0, ge=0)
     """Of the first weights, of the batches, and of what is held out."""
@@ -56,7 +56,7 @@ class PretrainConfig(Config):
 
 TIERS: dict[str, PretrainConfig] = {
     "ci": PretrainConfig(
-        width=64, layers=4, heads=4, vocabulary=1024, steps=120, batch_size=16, length=64, lr=6e-3
+        width=64, layers=4, heads=4, vocabulary=1024, steps=240, batch_size=8, length=64, lr=6e-3
     ),
     "demo": PretrainConfig(),
     "gpu": PretrainConfig(

@@ -22,21 +22,33 @@ _TITLES = {
     "fg_psnr": "foreground PSNR",
     "fg_ssim": "foreground SSIM",
     "fg_lpips": "foreground LPIPS",
+    "rouge_l": "ROUGE-L",
+    "meteor": "METEOR",
+    "words": "words",
+    "best_rouge_l": "best ROUGE-L",
+    "best_meteor": "best METEOR",
+    "best_words": "best words",
 }
-_BLIND = {"black": "(a black image)", "mean_image": "(the mean image)"}
+_BLIND = {
+    "black": "(a black image)",
+    "mean_image": "(the mean image)",
+    "random_words": "(random words)",
+    "frequent_word": "(the most frequent word)",
+}
 """Guesses that need no attack, and what tables call them."""
 
 
 def recovered(run: Run) -> Table:
-    """A row per attack, and per guess that needs none; means over images, at the last judgement."""
+    """A row per attack, and per guess that needs none; means over targets, judged last."""
     last = _last(run)
     shown = [name for name in _TITLES if name in last and last[name].notna().any()]
     rows = [
         (_BLIND.get(name, name), *(_figure(group[figure].mean()) for figure in shown))
         for name, group in _blind_last(last)
     ]
-    images = int(last.groupby("attack").size().max()) if len(last) else 0
-    title = f"what attacks recovered of {images} images"
+    count = int(last.groupby("attack").size().max()) if len(last) else 0
+    what = "texts" if "text" in last else "images"
+    title = f"what attacks recovered of {count} {what}"
     return Table(title, ("attack", *(_TITLES[name] for name in shown)), rows)
 
 
@@ -64,7 +76,7 @@ def recoveries_of(entries: Sequence[Entry]) -> Table | None:
     columns = (*swept, "attack", *figures)
     cells = [tuple(row.get(name, "") for name in columns) for row in rows]
     align = "l" * (len(swept) + 1) + "r" * len(figures)
-    return Table("what attacks recovered: means over images", columns, cells, align)
+    return Table("what attacks recovered: means over targets", columns, cells, align)
 
 
 def _told(entry: Entry) -> dict[str, str]:

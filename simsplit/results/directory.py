@@ -178,22 +178,24 @@ class Run:
 
     @cached_property
     def recovered(self) -> "pd.DataFrame":
-        """One row per judged round, attack and image: how near the attack came; may be empty."""
+        """One row per judged round, attack and target: how near the attack came; may be empty."""
         import pandas as pd
 
         files = [*self.path.glob("recovered.csv"), *sorted(self.path.glob(AFTERWARDS))]
         tables = [_read_table(file) for file in files]
         if not tables:
             return pd.DataFrame()
-        # each table has the guesses that need no attack, of the same images
-        return pd.concat(tables).drop_duplicates(["round", "attack", "image"], ignore_index=True)
+        together = pd.concat(tables)
+        target = "text" if "text" in together else "image"
+        # each table has the guesses that need no attack, of the same targets
+        return together.drop_duplicates(["round", "attack", target], ignore_index=True)
 
     @cached_property
     def attacks(self) -> "pd.DataFrame":
-        """One row per judged round and attack: means over images; may be empty."""
+        """One row per judged round and attack: means over targets; may be empty."""
         if self.recovered.empty:
             return self.recovered
-        figures = self.recovered.drop(columns=["image", "label"])
+        figures = self.recovered.drop(columns=["image", "text", "label"], errors="ignore")
         return figures.groupby(["round", "attack"], sort=False, as_index=False).mean()
 
     @cached_property

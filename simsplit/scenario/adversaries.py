@@ -11,7 +11,7 @@ from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
 
 _U_SHAPED = ("features", "features_grad")
 """Signals that a vanilla cut does not have."""
-TAKEN = ("black", "mean_image", "originals")
+TAKEN = ("black", "mean_image", "originals", "random_words", "frequent_word")
 """Names in the tables that no attack may have."""
 _SMASHED = frozenset({"payload", "smashed_grad"})
 

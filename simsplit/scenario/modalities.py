@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from simsplit.attacks import ATTACKS, AttackConfig
 from simsplit.data import DataConfig
 from simsplit.data.texts import TextTable
 from simsplit.errors import ScenarioError
@@ -9,9 +10,22 @@ from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.base import IMAGES, TEXTS, Modality
 
 
+def refuse_strange_attacks(attacks: Sequence[AttackConfig], data: DataConfig) -> None:
+    """ScenarioError for attacks that cannot recover what the data are."""
+    reads = _read(data)
+    for index, attack in enumerate(attacks):
+        if not reads <= attack.suits:
+            (modality,) = reads
+            fitting = ", ".join(kind for kind, each in ATTACKS.items() if reads <= each.suits)
+            raise ScenarioError(
+                f"attacks.{index}.kind",
+                f"{attack.word} does not recover {modality}; allowed: {fitting}",
+            )
+
+
 def refuse_strange_methods(methods: Sequence[MethodConfig], data: DataConfig) -> None:
     """ScenarioError for methods that cannot be used on the data, or lack public ones."""
-    reads: frozenset[Modality] = TEXTS if isinstance(data.source, TextTable) else IMAGES
+    reads = _read(data)
     for index, method in enumerate(methods):
         if not reads <= method.suits:
             (modality,) = reads
@@ -35,3 +49,7 @@ def refuse_strange_methods(methods: Sequence[MethodConfig], data: DataConfig) ->
                 "data.source.padding",
                 f"got left, but {method.word} mixes texts padded on the right",
             )
+
+
+def _read(data: DataConfig) -> frozenset[Modality]:
+    return TEXTS if isinstance(data.source, TextTable) else IMAGES

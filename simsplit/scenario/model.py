@@ -38,6 +38,7 @@ from simsplit.metrics.words import WORD_METRICS
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.fresh import Shape
 from simsplit.models.language import CausalLM, LanguageConfig
+from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
@@ -51,7 +52,7 @@ from simsplit.scenario.cells import refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
-from simsplit.scenario.modalities import refuse_strange_methods
+from simsplit.scenario.modalities import refuse_strange_attacks, refuse_strange_methods
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -169,6 +170,7 @@ class Scenario(Config):
         self._refuse_unscorable()
         self._refuse_missing_legs()
         refuse_strange_methods(self.method, self.data)
+        refuse_strange_attacks(self.attacks, self.data)
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
         refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)
@@ -183,7 +185,7 @@ class Scenario(Config):
             self.attacks,
             self.targets.client,
             self.clients.count,
-            auxiliary=self.data.auxiliary > 0,
+            auxiliary=self.data.auxiliary > 0 or self.data.public is not None,
             on_hosts=self.aggregation.kind == "splitfed_v1",
         )
         self.malicious  # noqa: B018 - raises where there is no such choice
@@ -311,9 +313,19 @@ class Scenario(Config):
         whole = self.model.shapes(info.shape)
         return whole, sent_shapes(self.method, whole)
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether its samples are texts."""
+        return isinstance(self.model, LanguageConfig)
+
+    def text_reader(self) -> Reader:
+        """How its model reads texts."""
+        assert isinstance(self.model, LanguageConfig), "asked of texts alone"
+        return self.model.reader()
+
     def prepared(self) -> Prepared:
         """Its data, loaded and dealt out."""
-        reader = self.model.reader() if isinstance(self.model, LanguageConfig) else None
+        reader = self.text_reader() if self.reads_texts else None
         return prepare(self.data, self.clients.count, self.seed, reader)
 
     def yaml(self) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from simsplit.attacks import AttackConfig
+from simsplit.attacks import ATTACKS, AttackConfig
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import TEXTS as TEXTS_ALONE
@@ -296,7 +296,7 @@ def test_a_plugins_fields_are_named_like_any_other():
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")
-    assert "mixguard, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
+    assert "dp_sgd, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in refused({"method": [{"kind": "halv"}]})
 
 
@@ -350,12 +350,13 @@ def matched(values):
     kind = source.get("kind") if isinstance(source, dict) else None
     if str(kind).startswith("text_"):
         return {"model": WRITES, **values}
-    listed = values.get("method")
-    listed = listed if isinstance(listed, list) else []
-    methods = [each for each in listed if isinstance(each, dict)] if listed else []
-    of_texts = [kind for kind, each in METHODS.items() if each.suits == TEXTS_ALONE]
-    if any(each.get("kind") in of_texts for each in methods):
-        return {"data": {"source": TEXTS, "auxiliary": 0.2}, "model": WRITES, **values}
+    parts = {**METHODS, **ATTACKS}
+    of_texts = {kind for kind, each in parts.items() if each.suits == TEXTS_ALONE}
+    listed = [values[name] for name in ("method", "attacks") if isinstance(values.get(name), list)]
+    named = [each.get("kind") for several in listed for each in several if isinstance(each, dict)]
+    if any(kind in of_texts for kind in named if isinstance(kind, str)):
+        public = {"source": TEXTS, "auxiliary": 0.2}
+        return {"model": WRITES, **values, "data": {**public, **(data or {})}}
     model = values.get("model")
     if isinstance(model, dict) and model.get("kind") in ("causal_lm", "sequence_classifier"):
         return {"data": {"source": TEXTS}, **values}

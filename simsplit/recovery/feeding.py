@@ -1,13 +1,12 @@
-"""A run's attacks: what they are fed, when they are judged, and against what.
+"""A run's attacks: what they are fed, and when they are judged.
 
 Attacks see packets of training as they pass the driver's wire. To be judged they are given the
-packets of target images, which a client encodes for the purpose; only then is what they recover
-held against the truth, beside two guesses that need no attack: a black image, and the mean of the
-auxiliary images (of the clients' own where there are none, which no attacker could know).
+packets of target samples, which a client encodes for the purpose; only then is what they recover
+held against the truth, by a judge (see `images`, `texts`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,31 +15,19 @@ from simsplit.assembly import Assembly
 from simsplit.assembly.assembler import QUERIES, TARGETS
 from simsplit.attacks import Attack, Knowledge
 from simsplit.data import Prepared
-from simsplit.data.batches import Batcher
+from simsplit.data.batches import Batcher, Batches
 from simsplit.data.samples import Samples
-from simsplit.metrics.images import FIGURES, LPIPS, Distance, image_figures, lpips_from
+from simsplit.data.texts import TextBatcher
 from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
+from simsplit.recovery.images import ImageJudge
+from simsplit.recovery.judging import Judge, Judgement
+from simsplit.recovery.texts import TextJudge
 from simsplit.scenario import Scenario
-from simsplit.scenario.adversaries import TAKEN
 from simsplit.seeds import seed_for
 from simsplit.states import below
 
-COLUMNS = ("round", "attack", "image", "label", *FIGURES)
-BLACK, MEAN, ORIGINALS = TAKEN
-
-Row = dict[str, object]
 Progress = Callable[[int, int], None]
-
-
-@dataclass
-class Judgement:
-    """What attacks came to after a round."""
-
-    rows: list[Row] = field(default_factory=list)
-    """One an attack and image."""
-    images: dict[str, Tensor] = field(default_factory=dict)
-    """Pixels by attack, and the originals."""
 
 
 class Recovery:
@@ -68,16 +55,15 @@ class Recovery:
         if forging:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
-        self._lpips: Distance | None = None
-        if self.configs and self.targets.lpips is not None:
-            self._lpips = lpips_from(self.targets.lpips, "targets.lpips")
+        made = TextJudge if data.info.texts else ImageJudge
+        self._judge: Judge | None = made(scenario, data) if self.configs else None
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
         """Of the `recovered` table; none without attacks."""
         if not scenario.attacks:
             return ()
-        return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
+        return (TextJudge if scenario.reads_texts else ImageJudge).columns(scenario)
 
     def observe(self, packet: Packet) -> None:
         """Show a packet of training to the attacks, of the clients that they are after."""
@@ -115,18 +101,9 @@ class Recovery:
 
     def score(self, number: int) -> Judgement:
         """Hold what is recovered against the truth."""
-        samples, rows = self.targets.chosen(self.data)
-        truth = samples.inputs[rows].float() / 255
-        images = {ORIGINALS: truth}
-        images |= {name: attack.recovered.cpu() for name, attack in self.attacks.items()}
-        images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
-        found = Judgement(images=images)
-        for name, recovered in list(images.items())[1:]:
-            for index, figures in enumerate(image_figures(recovered, truth, self._lpips)):
-                label = int(samples.labels[rows[index]])
-                place = {"round": number, "attack": name, "image": index, "label": label}
-                found.rows.append({**place, **figures})
-        return found
+        assert self._judge is not None, "there are attacks"
+        recovered = {name: attack.recovered.cpu() for name, attack in self.attacks.items()}
+        return self._judge.score(number, recovered, self._own(number))
 
     def state(self) -> dict[str, Tensor]:
         """What the attacks that follow training have learned."""
@@ -161,6 +138,8 @@ class Recovery:
             std=data.std,
             seed=seed,
             device=self.device,
+            vocabulary=data.vocabulary,
+            start=scenario.seed,
         )
 
     def _auxiliary(self, seed: int) -> Feed | None:
@@ -175,7 +154,9 @@ class Recovery:
             drop_last=True,
         )
 
-    def _batcher(self, samples: Samples) -> Batcher:
+    def _batcher(self, samples: Samples) -> Batches:
+        if samples.words is not None:
+            return TextBatcher(samples, self.device)
         return Batcher(samples, mean=self.data.mean, std=self.data.std, device=self.device)
 
     def _exposed(self, split: str, number: int) -> list[Packet]:
@@ -188,7 +169,29 @@ class Recovery:
         by_batch = self.targets.statistics == "batch"
         for batch in range(total if most is None else min(most, total)):
             sent = parts.pool.ask(client, "expose", split, number, batch, by_batch)
-            yield [parts.wire.carry(packet) for packet in sent]
+            packets = [parts.wire.carry(packet) for packet in sent]
+            if split == TARGETS and any(config.gradients for config in self.configs):
+                packets += self._answered(packets[0])
+            yield packets
+
+    def _answered(self, smashed: Packet) -> list[Packet]:
+        """What else would cross for it: FEATURES, and their gradient."""
+        parts = self.parts
+        features = parts.wire.carry(parts.server.forward(smashed, training=False))
+        gradient = parts.pool.ask(self.targets.client, "expose_gradient", features)
+        return [features, parts.wire.carry(gradient)]
+
+    def _own(self, number: int) -> list[Tensor | None]:
+        """Which words of the targets' packets were their own, batch by batch: for the judge."""
+        client, pool = self.targets.client, self.parts.pool
+        batches = range(pool.ask(client, "exposures", TARGETS))
+        by_batch = self.targets.statistics == "batch"
+        return [pool.ask(client, "own_words", TARGETS, number, each, by_batch) for each in batches]
+
+    def save(self, path: Path, number: int, judged: Judgement) -> None:
+        """Keep what was recovered in a run directory."""
+        assert self._judge is not None, "there are attacks"
+        self._judge.save(path, number, judged)
 
     def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
         assert self.data.auxiliary is not None, "refused without when the scenario is read"
@@ -197,8 +200,3 @@ class Recovery:
         parts = pixels.split(size)
         crossing = self._crossing(QUERIES, number, -(-wanted // size))
         return [(packets[0], part) for packets, part in zip(crossing, parts, strict=False)]
-
-    def _mean(self) -> Tensor:
-        """Of the auxiliary images; of the clients' own where there are none."""
-        known = self.data.auxiliary or self.data.train
-        return known.inputs.float().mean(0) / 255

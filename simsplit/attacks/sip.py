@@ -1,0 +1,30 @@
+"""SIP (Chen et al., CCS 2024): words are read off what crosses by an inverter of the public head.
+
+It learns on what the pretrained head puts out for public texts. Of several messages for a text each
+is read as if it were one.
+"""
+
+from typing import Literal
+
+from torch import Tensor
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.texts import InverterConfig, Inverting, Seen
+
+
+class SipConfig(InverterConfig):
+    """Reads words off smashed data by an inverter of the pretrained head."""
+
+    kind: Literal["sip"] = "sip"
+
+    def build(self, known: Knowledge) -> "Sip":
+        """The attack."""
+        return Sip(self, known)
+
+
+class Sip(Inverting):
+    """The inverter, applied as it is."""
+
+    def recover(self, seen: Seen) -> Tensor:
+        """Row by row."""
+        return self.read(self.known.smashed(seen.smashed))

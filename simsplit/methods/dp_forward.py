@@ -1,0 +1,96 @@
+"""DP-Forward (Du et al., CCS 2023): what is sent is clipped and noised, text by text.
+
+The noise is that of the analytic Gaussian mechanism (Balle and Wang, 2018), exact for (epsilon,
+delta) at a sensitivity of twice the clipping norm (a text replaced by another). A norm of 1 over a
+whole text would erase it, so clipping is relative: to the norm that texts of the batch have on
+average. That average is the clients' own data's; take `relative: false` for the letter of the
+guarantee. `sigma` skips all that: noise of so many times the values' root mean square.
+"""
+
+import math
+from typing import ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Step
+
+
+class DpForwardConfig(MethodConfig):
+    """Clips and noises what is sent."""
+
+    kind: Literal["dp_forward"] = "dp_forward"
+    epsilon: float | None = Field(default=None, gt=0)
+    """Privacy budget of one text at one step; null: `sigma` says how much noise."""
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """Probability that the budget is not kept."""
+    sigma: float | None = Field(default=None, ge=0)
+    """Noise in units of the values' root mean square, in place of a budget; null: 1 if there is
+    none."""
+    clip: float = Field(default=1.0, gt=0)
+    """The norm that is clipped to."""
+    relative: bool = True
+    """Whether that is a part of the batch's average norm, or a norm as such."""
+    per: Literal["text", "token"] = "text"
+    """What is clipped, and protected: a whole text, or each of its tokens."""
+    inference: bool = True
+    """Whether evaluation is noised as well."""
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.epsilon is not None and self.sigma is not None:
+            raise ValueError("epsilon and sigma: both say how much noise there is, give one")
+        return self
+
+    def build(self, site: Site) -> Method:
+        """Noise on the client, nothing on the server."""
+        return DpForward(self) if site.side == "client" else Method()
+
+
+class DpForward(Method):
+    """Clips, and adds noise drawn anew for every step."""
+
+    def __init__(self, config: DpForwardConfig) -> None:
+        self.config = config
+        self.scale = 0.0
+        if config.epsilon is not None:
+            self.scale = 2 * gaussian_sigma(config.epsilon, config.delta)
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Clipped, then noised."""
+        config = self.config
+        if not (step.training or config.inference):
+            return z
+        axes = tuple(range(1 if config.per == "text" else 2, z.dim()))
+        norms = z.detach().square().sum(axes, keepdim=True).sqrt()
+        limit = config.clip * (norms.mean() if config.relative else 1.0)
+        clipped = z * (limit / norms.clamp_min(1e-12)).clamp(max=1.0)
+        if config.epsilon is None:
+            sigma = 1.0 if config.sigma is None else config.sigma
+            size = sigma * clipped.detach().square().mean().sqrt()
+        else:
+            size = self.scale * torch.as_tensor(limit)
+        draws = torch.randn(z.shape, generator=step.rng("dp_forward"))
+        return clipped + size * draws.to(z)
+
+
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    """The least noise that is (epsilon, delta)-private at a sensitivity of 1."""
+
+    def leaks(sigma: float) -> float:
+        half, shift = 1 / (2 * sigma), epsilon * sigma
+        return _normal(half - shift) - math.exp(epsilon) * _normal(-half - shift)
+
+    low, high = 1e-6, 1.0
+    while leaks(high) > delta:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if leaks(middle) > delta else (low, middle)
+    return high
+
+
+def _normal(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))

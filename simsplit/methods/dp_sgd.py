@@ -1,0 +1,60 @@
+"""DP-SGD at the cut: the gradients that a text client sends are clipped text by text, and noised.
+
+What is private of a batch reaches the trunk, and the server, through the gradient of the features
+alone; noised there, all that the server does with it is private as well. (Abadi et al., CCS 2016,
+clip the gradients of all weights; those of the client's own head and tail never leave it.) Clipping
+is relative to the batch's average norm, as in `dp_forward`. `laplace` is the variant seen in
+practice: noise alone, of a part of the gradient's root mean square.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Share, Site, Step
+
+
+class DpSgdConfig(MethodConfig):
+    """Clips and noises the gradient of the features."""
+
+    kind: Literal["dp_sgd"] = "dp_sgd"
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+    """gaussian: clipped, and noised by the clipping norm; laplace: noised by its size alone."""
+    multiplier: float = Field(default=0.5, ge=0)
+    """Noise over the clipping norm of a text, spread over its values; or over the values' size."""
+    clip: float = Field(default=1.0, gt=0)
+    """The norm that is clipped to."""
+    relative: bool = True
+    """Whether that is a part of the batch's average norm, or a norm as such."""
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+
+    def build(self, site: Site) -> Method:
+        """Noise on the client, nothing on the server."""
+        return DpSgd(self) if site.side == "client" else Method()
+
+
+class DpSgd(Method):
+    """Changes what goes back."""
+
+    def __init__(self, config: DpSgdConfig) -> None:
+        self.config = config
+
+    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+        """One gradient, noised."""
+        config = self.config
+        count = step.memo[self] = step.memo.get(self, 0) + 1
+        rng = step.rng("dp_sgd", count)
+        if config.noise == "laplace":
+            uniform = torch.rand(grad.shape, generator=rng).to(grad) - 0.5
+            size = config.multiplier * grad.square().mean().sqrt()
+            tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
+            return (Share(grad - size * uniform.sign() * tail),)
+        axes = tuple(range(1, grad.dim()))
+        norms = grad.square().sum(axes, keepdim=True).sqrt()
+        limit = config.clip * (norms.mean() if config.relative else 1.0)
+        clipped = grad * (limit / norms.clamp_min(1e-12)).clamp(max=1.0)
+        draws = torch.randn(grad.shape, generator=rng).to(grad)
+        return (Share(clipped + config.multiplier * limit * draws),)

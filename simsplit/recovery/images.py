@@ -1,0 +1,57 @@
+"""Recovered images, beside two guesses that need no attack: a black image, and the mean of the
+auxiliary images (of the clients' own where there are none, which no attacker could know).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simsplit.data import Prepared
+from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
+from simsplit.recovery.judging import Judge, Judgement
+from simsplit.results.images import save_images
+from simsplit.scenario import Scenario
+
+COLUMNS = ("round", "attack", "image", "label", *FIGURES)
+BLACK, MEAN, ORIGINALS = "black", "mean_image", "originals"
+
+
+class ImageJudge(Judge):
+    """By pixels and structure."""
+
+    def __init__(self, scenario: Scenario, data: Prepared) -> None:
+        self.targets, self.data = scenario.targets, data
+        weights = self.targets.lpips
+        self._lpips = None if weights is None else lpips_from(weights, "targets.lpips")
+
+    @staticmethod
+    def columns(scenario: Scenario) -> tuple[str, ...]:
+        """With LPIPS where its weights are."""
+        return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
+
+    def score(
+        self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
+    ) -> Judgement:
+        """A row an attack and image."""
+        del own
+        samples, rows = self.targets.chosen(self.data)
+        truth = samples.inputs[rows].float() / 255
+        images = {ORIGINALS: truth, **recovered}
+        images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
+        found = Judgement(images=images)
+        for name, made in list(images.items())[1:]:
+            for index, figures in enumerate(image_figures(made, truth, self._lpips)):
+                label = int(samples.labels[rows[index]])
+                place = {"round": number, "attack": name, "image": index, "label": label}
+                found.rows.append({**place, **figures})
+        return found
+
+    def save(self, path: Path, number: int, judged: Judgement) -> None:
+        """The pixels."""
+        save_images(path, number, judged.images)
+
+    def _mean(self) -> Tensor:
+        known = self.data.auxiliary or self.data.train
+        return known.inputs.float().mean(0) / 255

@@ -1,0 +1,62 @@
+"""Every attack on texts: what leaks is recovered, pure noise is not, and hosts change nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import finished
+from texts import text_scenario
+
+from simsplit.attacks import ATTACKS
+from simsplit.methods.base import TEXTS
+from simsplit.results import Run
+
+WORDS = {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3}, "head": 1, "tail": 1}
+LEARNED = {"iterations": 250, "hidden": 64, "lr": 0.01}
+CASES: dict[str, dict[str, Any]] = {"sip": LEARNED, "gradient_ratio": LEARNED}
+NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier": 100.0}]
+
+
+def recovered(path: Path, kind: str, method: list[dict[str, Any]]) -> pd.DataFrame:
+    given = text_scenario(
+        path,
+        data={"auxiliary": 0.5},
+        model=WORDS,
+        clients={"count": 1},
+        schedule={"kind": "round_robin", "rounds": 1},
+        method=method,
+        attacks=[{"kind": kind, **CASES[kind]}],
+        targets={"count": 8},
+    )
+    return Run.load(finished(given, path / "run").path).attacks.set_index("attack")
+
+
+def test_every_attack_on_texts_has_a_case():
+    assert CASES.keys() == {kind for kind, each in ATTACKS.items() if each.suits == TEXTS}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_what_leaks_is_recovered(kind, tmp_path):
+    made = recovered(tmp_path, kind, [])
+    assert made.loc[kind, "words"] > 0.8
+    assert made.loc[kind, "words"] > 3 * made.loc["frequent_word", "words"]
+    assert made.loc[kind, "rouge_l"] > made.loc["random_words", "rouge_l"] + 0.3
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_noise_is_not(kind, tmp_path):
+    made = recovered(tmp_path, kind, NOISE)
+    assert made.loc[kind, "words"] < 0.35
+    assert made.loc[kind, "rouge_l"] < 0.25
+
+
+@pytest.mark.parametrize("noise", ["none", "fixed"])
+def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
+    """The hole: as good as undefended where messages are read one by one badly."""
+    mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}]
+    by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed)
+    by_message = recovered(tmp_path / "sip", "sip", mixed)
+    assert by_ratio.loc["gradient_ratio", "words"] > 0.8
+    # these texts have most of their words in common, and so have their mixtures
+    assert by_message.loc["sip", "words"] < 0.75 * by_ratio.loc["gradient_ratio", "words"]
