@@ -14,13 +14,13 @@ from simsplit.data.sources import DigitsSource, Source
 from simsplit.data.splits import Limit, stratified
 from simsplit.data.tables import TableConfig
 from simsplit.data.tasks import Classification
-from simsplit.data.texts import TextHub, TextParquet, TextTable
+from simsplit.data.texts import PythonDocs, TextHub, TextParquet, TextTable
 from simsplit.errors import ScenarioError
 from simsplit.models.tokens import Reader
 from simsplit.seeds import numpy_rng_for
 
 Normalisation = Literal["dataset", "unit", "symmetric"]
-TextSource = Annotated[TextParquet | TextHub, Field(discriminator="kind")]
+TextSource = Annotated[PythonDocs | TextParquet | TextHub, Field(discriminator="kind")]
 
 
 class DataConfig(Config):
@@ -48,7 +48,7 @@ class DataConfig(Config):
     partition: Partition = Iid()
     """Who holds what; a bare word such as `iid` stands for `{kind: iid}`."""
 
-    @field_validator("source", "partition", mode="before")
+    @field_validator("source", "public", "support", "partition", mode="before")
     @classmethod
     def _from_word(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
@@ -143,15 +143,15 @@ def _choices(source: Source, reader: Reader) -> Choices | None:
         return None
     if not isinstance(source.task, Classification):
         return Choices(0, ())
-    names = reader.encode([f" {name}" for name in source.task.names])
+    names = reader.encode([f" {name}" for name in source.class_names])
     alike = [len(set(each)) == 1 for each in zip(*names, strict=False)]
     after = [*alike, False].index(False)
     words = [tokens[after] if after < len(tokens) else reader.end for tokens in names]
     if len(set(words)) < len(words):
         raise ScenarioError(
             "data.source.task.names",
-            f"got {', '.join(source.task.names)}; the model tells classes apart by the first token "
-            "at which their names differ, and two are alike there: choose other names",
+            f"got {', '.join(source.class_names)}; the model tells classes apart by the first "
+            "token at which their names differ, and two are alike there: choose other names",
         )
     return Choices(after, tuple(words))
 

@@ -17,7 +17,7 @@ from simsplit.data.images import Form, pixels
 from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
 from simsplit.data.splits import held_out
 from simsplit.data.tables import HubSource, ParquetSource
-from simsplit.data.texts import TextHub, TextParquet
+from simsplit.data.texts import PythonDocs, TextHub, TextParquet
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 
@@ -125,6 +125,7 @@ Source = Annotated[
     | ParquetSource
     | HubSource
     | FolderSource
+    | PythonDocs
     | TextParquet
     | TextHub,
     Field(discriminator="kind"),
@@ -140,6 +141,7 @@ SOURCES: dict[str, type[Config]] = {
     "parquet": ParquetSource,
     "hub": HubSource,
     "folder": FolderSource,
+    "python_docs": PythonDocs,
     "text_parquet": TextParquet,
     "text_hub": TextHub,
 }

@@ -132,6 +132,7 @@ LAYOUTS: Mapping[str, AnyTask] = {
     ),
     "samsum": Generation(prompt="Dialogue: {dialogue}\nSummary:", answer=" {summary}"),
     "webnlg": Generation(prompt="Facts: {input}\nText:", answer=" {target}"),
+    "python_docs": Classification(prompt="{text} This is about", names=("asyncio", "email")),
     "language": Language(),
 }
 """Tasks by a word."""

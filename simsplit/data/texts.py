@@ -17,14 +17,19 @@ from torch import Tensor
 from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, Vocabulary, Words
-from simsplit.data.splits import Limit
+from simsplit.data.splits import Limit, held_out
 from simsplit.data.stored import hub_table, parquet_files, parquet_table
-from simsplit.data.tasks import AnyTask, Classification, Piece, Task, task_of
+from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Task, task_of
 from simsplit.errors import DataError, ScenarioError, near
 from simsplit.models.tokens import Reader
+from simsplit.seeds import numpy_rng_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+FEWEST = 20
+"""Sentences of a topic."""
 
 
 class TextTable(Config):
@@ -69,7 +74,8 @@ class TextTable(Config):
     ) -> Samples:
         """One split."""
         table, where = self.table(split)
-        wanted = sorted(self.task.columns | ({self.topic} if self.topic else set()))
+        task = self._learned()
+        wanted = sorted(task.columns | ({self.topic} if self.topic else set()))
         for name in wanted:
             if name not in table.column_names:
                 allowed = ", ".join(table.column_names)
@@ -78,7 +84,7 @@ class TextTable(Config):
                     f"{near(name, table.column_names) or ','} it has: {allowed}"
                 )
         records = table.select(wanted).slice(0, self.rows).to_pylist()
-        pieces = self.task.pieces(records, where)
+        pieces = task.pieces(records, where)
         if not pieces:
             raise DataError(f"data.source: {where} has no rows")
         groups = self._groups(records, pieces)
@@ -93,8 +99,58 @@ class TextTable(Config):
         topics = [str(record[self.topic]) for record in records]
         return np.unique(topics, return_inverse=True)[1].astype(np.int64)
 
+    def _learned(self) -> AnyTask:
+        """The task in all its parts."""
+        return self.task
+
     @abstractmethod
     def _name(self) -> str: ...
+
+
+class PythonDocs(TextTable):
+    """What Python's standard library says of itself: sentences by module; nothing to download."""
+
+    kind: Literal["python_docs"] = "python_docs"
+    topics: tuple[str, ...] = ("asyncio", "email", "importlib", "logging", "unittest", "xml")
+    """Modules or packages, each a class."""
+    task: Task = Field(default=LAYOUTS["python_docs"])
+    """What is learned; a bare word such as `language` stands for a task of that name."""
+
+    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+        """Four fifths to train on, stratified, the same in every run."""
+        import pyarrow as pa
+
+        from simsplit.pretrain.corpus import sentences_of
+
+        found = {topic: sentences_of(topic) for topic in self.topics}
+        for topic, sentences in found.items():
+            if len(sentences) < FEWEST:
+                raise DataError(
+                    f"data.source.topics: {topic} documents itself in {len(sentences)} sentences, "
+                    f"{FEWEST} are needed; choose larger packages of the standard library"
+                )
+        rows = [
+            {"text": text, "label": label, "topic": topic}
+            for label, (topic, sentences) in enumerate(found.items())
+            for text in sentences
+        ]
+        labels = np.array([row["label"] for row in rows])
+        kept, out = held_out(labels, 0.2, numpy_rng_for(0, "python_docs", "test"))
+        table = pa.Table.from_pylist(rows).take(kept if split == "train" else out)
+        return table, f"python_docs ({split})"
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The topics."""
+        return self.topics if isinstance(self.task, Classification) else ("text",)
+
+    def _learned(self) -> AnyTask:
+        if isinstance(self.task, Classification):
+            return self.task.model_copy(update={"names": self.topics})
+        return self.task
+
+    def _name(self) -> str:
+        return "python_docs"
 
 
 class TextParquet(TextTable):

@@ -17,6 +17,7 @@ from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.mixguard import MixguardConfig
+from simsplit.methods.naive_mix import NaiveMixConfig
 from simsplit.methods.noise import NoiseConfig
 from simsplit.methods.nopeek import NopeekConfig
 from simsplit.methods.quantise import QuantiseConfig
@@ -42,6 +43,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "shredder": ShredderConfig,
     "splitguard": SplitguardConfig,
     "mixguard": MixguardConfig,
+    "naive_mix": NaiveMixConfig,
     "dp_forward": DpForwardConfig,
     "dp_sgd": DpSgdConfig,
 }

@@ -16,7 +16,7 @@ index list): they act on detached tensors, so gradients pass them straight throu
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -32,6 +32,7 @@ Side = Literal["client", "server"]
 Shape = tuple[int, ...]
 Segment = Literal["head", "trunk", "tail", "method"]
 Modality = Literal["images", "texts"]
+Loss = Callable[[Tensor, Tensor], Tensor]
 IMAGES: frozenset[Modality] = frozenset({"images"})
 TEXTS: frozenset[Modality] = frozenset({"texts"})
 ANYTHING = IMAGES | TEXTS
@@ -161,6 +162,10 @@ class Method:
 
     def loss(self, step: Step) -> Tensor | None:
         """Client: a term on what was encoded, added on the way back through the head."""
+        return None
+
+    def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
+        """Client: the task's loss, where it is another than that of the batch's labels."""
         return None
 
     def tail_loss(self, step: Step) -> Tensor | None:

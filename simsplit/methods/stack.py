@@ -10,6 +10,7 @@ from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import (
     Aside,
+    Loss,
     Method,
     MethodConfig,
     Phase,
@@ -80,6 +81,13 @@ class Stack:
     def loss(self, step: Step) -> Tensor | None:
         """The sum of the terms on what was encoded, or None where no method has one."""
         return _total([method.loss(step) for method in self.smashed])
+
+    def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
+        """The task's, as the first method has it that has one of its own."""
+        for method in self.smashed:
+            if (own := method.task_loss(outputs, labels, loss, step)) is not None:
+                return own
+        return loss(outputs, labels)
 
     def tail_loss(self, step: Step) -> Tensor | None:
         """The sum of the terms on what was decoded, or None."""

@@ -137,7 +137,7 @@ class Client:
             lifted = self.stack.lift(arrived, step)
             with torch.set_grad_enabled(pending.phase.task):
                 outputs = self._tail()(lifted, *pending.context)
-                loss = self.loss(outputs, pending.labels)
+                loss = self.stack.task_loss(outputs, pending.labels, self.loss, step)
             extra = self.stack.tail_loss(step)
         if pending.phase is self.phase:
             self.tally.add(loss, outputs, pending.labels)
@@ -218,7 +218,8 @@ class Client:
                 untouched.enter_context(learner.untouched())
             with self.autocast(), self._noise(pending.step, "tail"):
                 outputs = self._tail()(self.stack.lift(arrived, pending.step), *pending.context)
-                loss = self.loss(outputs, pending.labels)
+                args = (outputs, pending.labels, self.loss, pending.step)
+                loss = self.stack.task_loss(*args)
             loss.backward(inputs=[arrived])
         assert arrived.grad is not None, "the loss does not depend on the features"
         shares = self.stack.outgoing(arrived.grad, pending.step)

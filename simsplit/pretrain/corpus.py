@@ -25,6 +25,8 @@ _EDITION = 1
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages"}
 _PASSED_OVER |= {"test", "tests", "turtledemo"}
 _SUFFIXES = (".txt", ".md", ".parquet")
+_SENTENCE = 25
+"""Characters below which a docstring's beginning says too little."""
 _LEAST = 2_000
 """Characters that paragraphs of a file are gathered to."""
 _MOST = 8_000
@@ -40,6 +42,17 @@ def default_text() -> list[str]:
     with _uncollected():
         texts += ["\n\n".join(_docstrings(file)) for file in _library()]
     return [document for text in texts if (document := _unseen(text, seen))]
+
+
+def sentences_of(module: str) -> list[str]:
+    """What the docstrings of a module of the standard library, or of a package, begin with."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files = [root / f"{module}.py"] if (root / f"{module}.py").is_file() else []
+    if (root / module).is_dir():
+        files = list(_modules(root / module))
+    texts = [text for file in files for text in _docstrings(file)]
+    firsts = (" ".join(_paragraphs(text)[0].split()) for text in texts if _paragraphs(text))
+    return [first for first in dict.fromkeys(firsts) if len(first) >= _SENTENCE]
 
 
 def text_from(path: Path) -> list[str]:

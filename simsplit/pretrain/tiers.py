@@ -64,7 +64,10 @@ TIERS: dict[str, PretrainConfig] = {
         lr=1e-3,
     ),
 }  # fmt: skip
-"""By name: seconds on one core; about 100 s on two; a GPU's work, best with a text of your own."""
+"""By name: seconds on one core; minutes on two; a GPU's work, which wants a text of your own.
+
+On what Python 3.11 documents of itself, ci ends at a validation loss of 5.08, demo at 4.34.
+"""
 
 
 def tier(name: str) -> PretrainConfig:

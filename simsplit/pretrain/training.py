@@ -96,8 +96,8 @@ def is_there(out: Path, config: PretrainConfig) -> bool:
     if not (out / FACTS).is_file():
         raise RunError(f"{out} exists and is no pretrained model; name another folder")
     facts, fields = facts_of(out), config.model_dump(mode="json")
-    same = {**facts["config"], "text": None} == {**fields, "text": None}
-    if same and facts["source"] == fingerprint(config.text):
+    same = {**facts.get("config", {}), "text": None} == {**fields, "text": None}
+    if same and facts.get("source") == fingerprint(config.text):
         return True
     raise RunError(
         f"{out} already holds a model that was pretrained otherwise ({FACTS} in it says how); "

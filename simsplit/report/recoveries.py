@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simsplit.report.comparison import Entry
 from simsplit.report.tables import Table
 from simsplit.results import Run
+from simsplit.results.texts import load_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,8 @@ _TITLES = {
     "best_meteor": "best METEOR",
     "best_words": "best words",
 }
+_WIDTH = 100
+"""Characters of a text that are shown."""
 _BLIND = {
     "black": "(a black image)",
     "mean_image": "(the mean image)",
@@ -50,6 +53,22 @@ def recovered(run: Run) -> Table:
     what = "texts" if "text" in last else "images"
     title = f"what attacks recovered of {count} {what}"
     return Table(title, ("attack", *(_TITLES[name] for name in shown)), rows)
+
+
+def sentences(run: Run, most: int = 3) -> Table:
+    """Private texts, each above what attacks made of it; of several messages the nearest."""
+    if "text" not in run.recovered:
+        return Table("", ("text", "by", "words"), [])
+    texts = load_texts(run.path)
+    rows: list[tuple[str, str, str]] = []
+    for number, group in texts.groupby("text", sort=True):
+        if len(rows) and int(str(number)) >= most:
+            break
+        rows.append((str(number), "(private)", _line(group["private"].iloc[0])))
+        attacks = group[~group["attack"].isin(_BLIND)]
+        made = zip(attacks["attack"], attacks["recovered"], strict=True)
+        rows += [("", str(attack), _line(text)) for attack, text in made]
+    return Table("what they read", ("text", "by", "words"), rows, "lll")
 
 
 def recoveries_of(entries: Sequence[Entry]) -> Table | None:
@@ -100,6 +119,12 @@ def _blind_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
     groups = {str(name): group for name, group in last.groupby("attack", sort=False)}
     own = [name for name in groups if name not in _BLIND]
     return [(name, groups[name]) for name in (*own, *_BLIND) if name in groups]
+
+
+def _line(text: object) -> str:
+    """On one line, and not a long one."""
+    words = " ".join(str(text).split())
+    return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"
 
 
 def _spread(values: Sequence[float]) -> str:

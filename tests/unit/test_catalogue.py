@@ -76,7 +76,7 @@ def test_kinds_that_share_their_fields_share_a_table():
     titles = [table.title.split(":")[0] for table in catalogue("data")]
     assert titles == [
         "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder",
-        "text_parquet", "text_hub",
+        "python_docs", "text_parquet", "text_hub",
     ]  # fmt: skip
 
 

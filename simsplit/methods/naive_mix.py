@@ -1,0 +1,61 @@
+"""NaiveMix: mixup of what is sent (as in Sun et al., COLING 2020), and of the loss.
+
+Of every two texts of a batch one mixture crosses, lam H1 + (1 - lam) H2 with lam ~ Beta(a, a), and
+what comes back is scored against both texts' labels in the same proportion.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.data.batches import Batch
+from simsplit.methods.base import TEXTS, Loss, Method, MethodConfig, Modality, Site, Step
+from simsplit.seeds import numpy_rng_for
+
+
+class NaiveMixConfig(MethodConfig):
+    """Sends mixtures of two private texts."""
+
+    kind: Literal["naive_mix"] = "naive_mix"
+    alpha: float = Field(default=1.0, gt=0)
+    """Of the Beta distribution that mixtures are drawn from: 1 is uniform, more is nearer half."""
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+    superposes: ClassVar[bool] = True
+
+    def build(self, site: Site) -> Method:
+        """Mixing on the client; the server does not know."""
+        return NaiveMix(self.alpha) if site.side == "client" else Method()
+
+
+class NaiveMix(Method):
+    """Remembers who was mixed with whom, and how."""
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """Draw partners and proportion; texts themselves stay as they are."""
+        if step.training:
+            partners = torch.randperm(len(batch.labels), generator=step.rng("partners"))
+            stream = ("naive_mix", step.phase, step.client, step.round, step.number)
+            share = float(numpy_rng_for(step.seed, *stream).beta(self.alpha, self.alpha))
+            step.memo[self] = (partners.to(batch.labels.device), share)
+        return batch
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Mixed."""
+        if self not in step.memo:
+            return z
+        partners, share = step.memo[self]
+        mixed: Tensor = share * z + (1 - share) * z[partners]
+        return mixed
+
+    def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
+        """Of both texts' labels."""
+        if self not in step.memo:
+            return None
+        partners, share = step.memo[self]
+        both = torch.stack([loss(outputs, labels), loss(outputs, labels[partners])])
+        return (both * both.new_tensor([share, 1 - share])).sum()

@@ -1,0 +1,118 @@
+"""dp_forward, dp_sgd and naive_mix by hand."""
+
+import math
+
+import pytest
+import torch
+
+from simsplit.data.batches import Batch
+from simsplit.methods import METHODS
+from simsplit.methods.base import Method, Site, Step
+from simsplit.methods.dp_forward import gaussian_sigma
+from simsplit.packets import Leg
+from simsplit.seeds import rng_for
+
+
+def built(kind: str, **fields) -> Method:
+    site = Site("client", Leg.SMASHED, (6, 8), 0, torch.device("cpu"))
+    return METHODS[kind](**fields).build(site)
+
+
+def step(number: int = 0, **fields) -> Step:
+    return Step(0, 1, number, 5, **fields)
+
+
+def values(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=rng_for(0, "values"))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-5), (8.0, 1e-3)])
+def test_the_analytic_noise_is_exact_and_less_than_the_classic(epsilon, delta):
+    sigma = gaussian_sigma(epsilon, delta)
+    phi = torch.distributions.Normal(0.0, 1.0).cdf
+    a, b = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
+    leaked = phi(torch.tensor(a).double()) - math.exp(epsilon) * phi(torch.tensor(b).double())
+    assert leaked.item() == pytest.approx(delta, rel=1e-4)
+    if epsilon < 1:
+        assert sigma < math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def test_a_known_value_of_the_analytic_mechanism():
+    # Balle and Wang's calibration at (1, 1e-5)
+    assert gaussian_sigma(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-3)
+
+
+@pytest.mark.parametrize("per", ["text", "token"])
+def test_what_is_sent_is_clipped_to_the_norm(per):
+    method = built("dp_forward", sigma=0.0, clip=0.5, relative=False, per=per)
+    z = values(4, 6, 8)
+    z[0] *= 1e-3
+    sent = method.encode(z, step())
+    axes = (1, 2) if per == "text" else 2
+    norms = sent.square().sum(axes).sqrt()
+    assert norms.max() <= 0.5 + 1e-6
+    assert torch.equal(sent[0], z[0]), "what is short enough stays as it is"
+
+
+def test_noise_is_of_the_size_that_was_asked_for_and_new_in_each_step():
+    z = values(200, 6, 8)
+    method = built("dp_forward", sigma=2.0, clip=1e6, relative=False)
+    added = method.encode(z, step()) - z
+    assert added.square().mean().sqrt().item() == pytest.approx(
+        2 * z.square().mean().sqrt().item(), rel=0.02
+    )
+    assert not torch.equal(method.encode(z, step(1)) - z, added)
+    budget = built("dp_forward", epsilon=1.0, clip=3.0, relative=False)
+    z = 1e-6 * z
+    noise = (budget.encode(z, step()) - z).square().mean().sqrt().item()
+    assert noise == pytest.approx(2 * 3.0 * gaussian_sigma(1.0, 1e-5), rel=0.02)
+
+
+def test_evaluation_may_be_left_alone():
+    z = values(4, 6, 8)
+    assert built("dp_forward", inference=False).encode(z, step(training=False)) is z
+    assert not torch.equal(built("dp_forward").encode(z, step(training=False)), z)
+
+
+def test_gradients_are_clipped_text_by_text_then_noised():
+    grad = values(300, 6, 8)
+    grad[0] *= 100
+    (share,) = built("dp_sgd", multiplier=0.0, clip=1.0, relative=False).outgoing(grad, step())
+    assert share.grad.flatten(1).norm(dim=1).max() <= 1 + 1e-5
+    (noised,) = built("dp_sgd", multiplier=0.5, clip=2.0, relative=False).outgoing(grad, step())
+    (plain,) = built("dp_sgd", multiplier=0.0, clip=2.0, relative=False).outgoing(grad, step())
+    added = (noised.grad - plain.grad).square().mean().sqrt().item()
+    assert added == pytest.approx(0.5 * 2.0, rel=0.02)
+
+
+def test_laplace_noise_has_its_scale():
+    grad = values(300, 6, 8)
+    (share,) = built("dp_sgd", noise="laplace", multiplier=0.5).outgoing(grad, step())
+    added = share.grad - grad
+    size = 0.5 * grad.square().mean().sqrt().item()
+    assert added.abs().mean().item() == pytest.approx(size, rel=0.03)  # a Laplace's mean size
+    assert added.square().mean().sqrt().item() == pytest.approx(math.sqrt(2) * size, rel=0.03)
+
+
+def test_naive_mixtures_are_of_two_texts_and_so_is_the_loss():
+    method, at = built("naive_mix"), step()
+    z, labels = values(5, 6, 8), torch.arange(5)
+    batch = method.transform(Batch(z, labels, labels), at)
+    assert batch.inputs is z
+    partners, share = at.memo[method]
+    assert 0 < share < 1
+    assert sorted(partners.tolist()) == list(range(5))
+    mixed = method.encode(z, at)
+    torch.testing.assert_close(mixed[2], share * z[2] + (1 - share) * z[partners[2]])
+    loss = lambda outputs, of: (outputs * of).sum()  # noqa: E731
+    outputs = values(5)
+    expected = share * loss(outputs, labels) + (1 - share) * loss(outputs, labels[partners])
+    torch.testing.assert_close(method.task_loss(outputs, labels, loss, at), expected)
+
+
+def test_nothing_is_mixed_in_evaluation():
+    method, at = built("naive_mix"), step(training=False)
+    z = values(5, 6, 8)
+    method.transform(Batch(z, torch.arange(5), torch.arange(5)), at)
+    assert method.encode(z, at) is z
+    assert method.task_loss(z, z, torch.add, at) is None
