@@ -348,7 +348,7 @@ def matched(values):
     data = values.get("data")
     source = data.get("source") if isinstance(data, dict) else None
     kind = source.get("kind") if isinstance(source, dict) else None
-    if str(kind).startswith("text_"):
+    if str(kind).startswith(("text_", "python_docs")):
         return {"model": WRITES, **values}
     parts = {**METHODS, **ATTACKS}
     of_texts = {kind for kind, each in parts.items() if each.suits == TEXTS_ALONE}
