@@ -1,11 +1,15 @@
 """What the server can recover of private data: one attack a file, and the literal table of them."""
 
+from simsplit.attacks.adaptive import AdaptiveOfflineConfig, AdaptiveOnlineConfig
 from simsplit.attacks.base import Attack, AttackConfig, Knowledge
+from simsplit.attacks.bisr import BisrConfig
 from simsplit.attacks.fora import ForaConfig
 from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.gradient_ratio import GradientRatioConfig
+from simsplit.attacks.lamp import LampConfig
 from simsplit.attacks.sdar import PcatConfig, SdarConfig
 from simsplit.attacks.sip import SipConfig
+from simsplit.attacks.tag import TagConfig
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.attacks.whitebox import WhiteboxConfig
@@ -18,6 +22,11 @@ ATTACKS: dict[str, type[AttackConfig]] = {
     "unsplit": UnsplitConfig,
     "whitebox": WhiteboxConfig,
     "sip": SipConfig,
+    "tag": TagConfig,
+    "lamp": LampConfig,
+    "bisr": BisrConfig,
+    "adaptive_online": AdaptiveOnlineConfig,
+    "adaptive_offline": AdaptiveOfflineConfig,
     "gradient_ratio": GradientRatioConfig,
 }
 

@@ -72,8 +72,8 @@ class Knowledge:
     start: int = 0
     """The seed of the weights that training started from, which are public where pretrained."""
 
-    def pretrained(self, owner: Literal["head", "tail"]) -> nn.Module:
-        """A client's segment as it was before training."""
+    def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
+        """A segment as it was before training."""
         made = self.model.segment(owner, self.image, self.classes, self.start)
         return made.to(self.device)
 
@@ -166,6 +166,8 @@ class AttackConfig(Config, ABC):
     """Whether it needs auxiliary data."""
     gradients: ClassVar[bool] = False
     """Whether it needs the gradients that clients send for the targets' features."""
+    writes: ClassVar[bool] = False
+    """Whether it needs a model that writes words."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """What it can recover."""
 

@@ -23,6 +23,7 @@ from simsplit.methods.nopeek import NopeekConfig
 from simsplit.methods.quantise import QuantiseConfig
 from simsplit.methods.raw import RawConfig
 from simsplit.methods.shredder import ShredderConfig
+from simsplit.methods.snd import SndConfig
 from simsplit.methods.splitguard import SplitguardConfig
 from simsplit.methods.topk import RandTopkConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
@@ -44,6 +45,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "splitguard": SplitguardConfig,
     "mixguard": MixguardConfig,
     "naive_mix": NaiveMixConfig,
+    "snd": SndConfig,
     "dp_forward": DpForwardConfig,
     "dp_sgd": DpSgdConfig,
 }

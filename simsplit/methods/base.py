@@ -114,6 +114,12 @@ class Phase:
     """Steps of another phase in between."""
 
 
+def on_public_data(name: str, rounds: int) -> Phase:
+    """A phase in which a client's methods learn from public data, and nothing else does."""
+    learns: frozenset[Segment] = frozenset({"method"})
+    return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
+
+
 @dataclass(frozen=True)
 class Aside:
     """A step of a phase that follows every so many steps of another one."""

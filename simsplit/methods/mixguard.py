@@ -8,6 +8,12 @@ frozen; the plain output that it learns from crosses beside the mixtures, so the
 pairs of both. In stage II it is frozen in private steps, each followed by one more public step.
 The gradient of Z^ is noised by how much calibration had to correct (Eq. 28-29).
 
+The gradients of the messages are one tensor times their weights, which gives the weights away (see
+the attack gradient_ratio). `gradients: remixed` is the repair that suggests itself: they are sent
+with fresh weights, and the replies scaled back, so that the head learns what it would have. The
+trunk does not: it learns of a mixture that was never sent. `message_noise` is the other: noise of
+its own on every message.
+
 The paper leaves open, and here stands ours: how matrices are drawn (see `mixing`), that secret
 tokens stand before what is learned and are attended to, the calibration model's bottleneck (a
 quarter) and zero start, and that RMS is taken text by text.
@@ -33,9 +39,10 @@ from simsplit.methods.base import (
     MethodConfig,
     Modality,
     Phase,
-    Segment,
+    Share,
     Site,
     Step,
+    on_public_data,
 )
 from simsplit.methods.mixing import Sampler, Secrets, draw
 from simsplit.methods.secret_tokens import inserted
@@ -72,6 +79,10 @@ class MixguardConfig(MethodConfig):
     """Noise on the gradient: as large as the correction was, or the same for all, or none."""
     gamma: float = Field(default=1.0, ge=0)
     """How much noise: times RMS(gradient), and if adaptive times RMS(correction)."""
+    gradients: Literal["shared", "remixed"] = "shared"
+    """With which weights gradients are sent: those that unmix (published), or fresh ones."""
+    message_noise: float = Field(default=0.0, ge=0)
+    """Noise on each gradient message by itself, in units of its root mean square."""
     inference: Literal["mixed", "plain"] = "mixed"
     """Whether texts are mixed in evaluation, too."""
     calibrated_inference: bool = True
@@ -103,6 +114,8 @@ class _Mixed:
     own: Tensor
     """Which words of the private texts are no secret tokens."""
     error: Tensor | None = None
+    scale: Tensor | None = None
+    """Of each row's gradient, where it is not sent as it is."""
 
 
 class Calibration(nn.Module):
@@ -138,13 +151,13 @@ class Mixguard(Method):
         """Stage I."""
         if not (self.config.calibrate and self.config.warm_up):
             return []
-        return [_public_phase(CALIBRATE, self.config.warm_up)]
+        return [on_public_data(CALIBRATE, self.config.warm_up)]
 
     def aside(self) -> Aside | None:
         """Refinement."""
         if not (self.config.calibrate and self.config.refine_every):
             return None
-        return Aside(_public_phase(REFINE, 0), self.config.refine_every)
+        return Aside(on_public_data(REFINE, 0), self.config.refine_every)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """k batches in one, the given one at its secret place."""
@@ -201,6 +214,39 @@ class Mixguard(Method):
             self._noise(z, corrected, step)
         return corrected
 
+    def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
+        """Remixed, and noised message by message."""
+        mixed: _Mixed | None = step.memo.get(self)
+        if mixed is None:
+            return [Share(grad)]
+        if self.config.gradients == "remixed":
+            mixed.scale = self._fresh_scale(mixed, step).to(grad)
+            grad = grad * mixed.scale
+        if self.config.message_noise:
+            draws = torch.randn(grad.shape, generator=step.rng("message_noise")).to(grad)
+            grad = grad + self.config.message_noise * _rms(grad) * draws
+        return [Share(grad)]
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        """The reply to a gradient, as if that had been sent as it was."""
+        mixed: _Mixed | None = step.memo.get(self)
+        if mixed is None or mixed.scale is None:
+            return tensors[0]
+        return tensors[0] / mixed.scale
+
+    def _fresh_scale(self, mixed: _Mixed, step: Step) -> Tensor:
+        """For each row, by how much its gradient's weight is to change."""
+        config = self.config
+        fresh = draw(
+            config.messages,
+            config.inputs,
+            config.sampler,
+            _secret(step, "gradients"),
+            blind=config.blind,
+        )
+        ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode)
+        return ratio.repeat_interleave(mixed.rows).view(-1, 1, 1)
+
     def tail_loss(self, step: Step) -> Tensor | None:
         """On public data, how far from the plain output it comes out."""
         mixed: _Mixed | None = step.memo.get(self)
@@ -237,15 +283,11 @@ class Mixguard(Method):
         z.register_hook(noised)
 
 
-def _secret(step: Step) -> np.random.Generator:
+def _secret(step: Step, *purpose: str) -> np.random.Generator:
     """The client's own stream of this step's secrets."""
     mode = "train" if step.training else "evaluate"
-    return numpy_rng_for(step.seed, "secrets", mode, step.phase, step.round, step.number)
-
-
-def _public_phase(name: str, rounds: int) -> Phase:
-    learns: frozenset[Segment] = frozenset({"method"})
-    return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
+    at = (mode, step.phase, step.round, step.number)
+    return numpy_rng_for(step.seed, "secrets", *purpose, *at)
 
 
 def _padded(x_BL: Tensor, length: int, value: int) -> Tensor:

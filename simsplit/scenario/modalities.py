@@ -8,10 +8,13 @@ from simsplit.data.texts import TextTable
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.base import IMAGES, TEXTS, Modality
+from simsplit.models.fresh import SplitConfig
 
 
-def refuse_strange_attacks(attacks: Sequence[AttackConfig], data: DataConfig) -> None:
-    """ScenarioError for attacks that cannot recover what the data are."""
+def refuse_strange_attacks(
+    attacks: Sequence[AttackConfig], data: DataConfig, model: SplitConfig
+) -> None:
+    """ScenarioError for attacks that cannot recover what the data are, or not by that model."""
     reads = _read(data)
     for index, attack in enumerate(attacks):
         if not reads <= attack.suits:
@@ -20,6 +23,12 @@ def refuse_strange_attacks(attacks: Sequence[AttackConfig], data: DataConfig) ->
             raise ScenarioError(
                 f"attacks.{index}.kind",
                 f"{attack.word} does not recover {modality}; allowed: {fitting}",
+            )
+        if attack.writes and model.word != "causal_lm":
+            raise ScenarioError(
+                f"attacks.{index}.kind",
+                f"{attack.word} reads words off the gradients of what the model writes, and a "
+                f"{model.word} writes none; use a causal_lm",
             )
 
 

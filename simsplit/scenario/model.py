@@ -170,7 +170,7 @@ class Scenario(Config):
         self._refuse_unscorable()
         self._refuse_missing_legs()
         refuse_strange_methods(self.method, self.data)
-        refuse_strange_attacks(self.attacks, self.data)
+        refuse_strange_attacks(self.attacks, self.data, self.model)
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
         refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)

@@ -12,28 +12,42 @@ from simsplit.attacks import ATTACKS
 from simsplit.methods.base import TEXTS
 from simsplit.results import Run
 
+pytestmark = pytest.mark.slow
+
 WORDS = {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3}, "head": 1, "tail": 1}
 LEARNED = {"iterations": 250, "hidden": 64, "lr": 0.01}
-CASES: dict[str, dict[str, Any]] = {"sip": LEARNED, "gradient_ratio": LEARNED}
+MATCHED = {"iterations": 150, "lr": 0.3}
+CASES: dict[str, dict[str, Any]] = {
+    "sip": LEARNED,
+    "gradient_ratio": LEARNED,
+    "tag": MATCHED,
+    "lamp": {"iterations": 300, "lr": 0.3, "permutations": 5, "language": 0.01},
+    "bisr": LEARNED,
+    "adaptive_offline": {**LEARNED, "unmixing": 150},
+}
+"""adaptive_online lives on calibration, and has a test of its own."""
 NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier": 100.0}]
 
 
 def recovered(path: Path, kind: str, method: list[dict[str, Any]]) -> pd.DataFrame:
+    task = {"kind": "classification", "prompt": "{sentence} It was", "learns": "all"}
+    task["names"] = ["negative", "positive"]  # its words are learned, so gradients tell of them
     given = text_scenario(
         path,
-        data={"auxiliary": 0.5},
+        data={"auxiliary": 0.5, "source": {"task": task}},
         model=WORDS,
         clients={"count": 1},
         schedule={"kind": "round_robin", "rounds": 1},
         method=method,
-        attacks=[{"kind": kind, **CASES[kind]}],
+        attacks=[{"kind": kind, **CASES.get(kind, LEARNED)}],
         targets={"count": 8},
     )
     return Run.load(finished(given, path / "run").path).attacks.set_index("attack")
 
 
 def test_every_attack_on_texts_has_a_case():
-    assert CASES.keys() == {kind for kind, each in ATTACKS.items() if each.suits == TEXTS}
+    of_texts = {kind for kind, each in ATTACKS.items() if each.suits == TEXTS}
+    assert CASES.keys() | {"adaptive_online"} == of_texts
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -60,3 +74,15 @@ def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
     assert by_ratio.loc["gradient_ratio", "words"] > 0.8
     # these texts have most of their words in common, and so have their mixtures
     assert by_message.loc["sip", "words"] < 0.75 * by_ratio.loc["gradient_ratio", "words"]
+
+
+def test_online_unmixing_learns_from_what_calibration_shows(tmp_path):
+    """Two messages without blinding are the text's up to a sign; without pairs none is learned."""
+    made = {}
+    for warm_up in (0, 40):
+        mixed = {"kind": "mixguard", "messages": 2, "inputs": 2, "blind": False, "tokens": 0}
+        method = [{**mixed, "warm_up": warm_up, "refine_every": 0, "noise": "none"}]
+        of = recovered(tmp_path / str(warm_up), "adaptive_online", method)
+        made[warm_up] = of.loc["adaptive_online", "words"]
+    assert made[40] > 0.6
+    assert made[0] < 0.35

@@ -23,8 +23,14 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"tokens": 3, "warm_up": 1},
         {"sampler": "affine", "messages": 5, "inputs": 4, "tokens": 0, "noise": "fixed"},
         {"calibrate": False, "blind": False, "noise": "none", "inference": "plain"},
+        {"gradients": "remixed", "message_noise": 0.1, "tokens": 2, "warm_up": 0},
     ],
     "naive_mix": [{}, {"alpha": 0.2}],
+    "snd": [
+        {"warm_up": 1, "heads": 2, "layers": 1},
+        {"noise": 0.5, "lengths": "element", "clip": None, "denoise": False},
+        {"eta": 20.0, "warm_up": 0, "heads": 4, "layers": 2, "inference": False},
+    ],
     "dp_forward": [{"sigma": 0.5}, {"epsilon": 8.0, "per": "token"}, {"epsilon": 8.0, "clip": 0.5}],
     "dp_sgd": [{}, {"noise": "laplace"}, {"relative": False, "clip": 0.01}],
 }

@@ -249,3 +249,39 @@ class TestSecretTokens:
         same, kept = inserted(batch, 0, WORDS, rng_for(0, "draws"))
         assert same is batch
         assert kept.all()
+
+
+class TestRepairs:
+    """What may be done against gradients that give the weights away."""
+
+    def crossed(self, **fields):
+        method, at = mixguard(calibrate=False, **EXACT, **fields), step()
+        head, trunk = embedding(), linear()
+        sent = method.encode(head(method.transform(texts(), at).inputs), at)
+        arrived = sent.detach().requires_grad_()
+        back = trunk(arrived)
+        features = back.detach().requires_grad_()
+        (method.decode(features, at)[:, :5] ** 3).sum().backward()
+        (share,) = method.outgoing(features.grad, at)
+        back.backward(share.grad)
+        reply = method.unpack((arrived.grad,), at)
+        sent.backward(reply)
+        return features.grad, share.grad, head.weight.grad
+
+    def test_remixed_gradients_have_other_weights_and_teach_the_head_the_same(self):
+        plain, sent, learned = self.crossed()
+        assert torch.equal(plain, sent)
+        meant, remixed, as_well = self.crossed(gradients="remixed")
+        torch.testing.assert_close(meant, plain)
+        torch.testing.assert_close(as_well, learned)
+        true, seen = (x.unflatten(0, (3, -1)).flatten(1).norm(dim=1) for x in (meant, remixed))
+        assert abs(torch.cosine_similarity(true, seen, dim=0)) < 0.99
+
+    def test_noise_on_messages_is_each_ones_own(self):
+        plain, sent, _ = self.crossed(message_noise=0.5)
+        off = (sent - plain).unflatten(0, (3, -1)).flatten(1)
+        sizes = plain.unflatten(0, (3, -1)).flatten(1).square().mean(1).sqrt()
+        assert torch.allclose(
+            off.square().mean(1).sqrt() / sizes, torch.tensor(0.5).double(), rtol=0.4
+        )
+        assert torch.linalg.matrix_rank(off) == 3

@@ -1,0 +1,183 @@
+"""MixGuard's own adaptive attacks (Eq. 30): a model learns to unmix, and its output is read.
+
+Psi takes the messages of a text, side by side (`joint`) or summed (`cancel`), and is to give what
+the head put out for it. It learns online, on the public pairs that calibration lets the server see
+(known by that no gradient answers them), or offline, on public texts that the attacker mixes with
+secrets of its own, secret tokens put in or not. SIP's inverter then reads what psi gives. The paper
+does not say what psi is; here it is a recurrent layer in both directions between two linear ones,
+so that it can tell from a whole text how that was mixed. It works on values of a root mean square
+of 1.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss, pad
+
+from simsplit.attacks.base import Knowledge, descend
+from simsplit.attacks.texts import InverterConfig, Inverting, Seen, messages_of, split_messages
+from simsplit.methods.mixguard import MixguardConfig
+from simsplit.methods.mixing import draw
+from simsplit.methods.secret_tokens import inserted
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+from simsplit.seeds import isolated, numpy_rng_for, rng_for
+from simsplit.states import below
+
+
+class _AdaptiveConfig(InverterConfig):
+    reading: Literal["joint", "cancel"] = "joint"
+    """Whether a text's messages are taken side by side, or summed."""
+    unmixer: int = Field(default=256, ge=1)
+    """Values of psi's recurrent layer, in each direction."""
+
+
+class AdaptiveOnlineConfig(_AdaptiveConfig):
+    """Learns to unmix from the public pairs that calibration shows the server."""
+
+    kind: Literal["adaptive_online"] = "adaptive_online"
+    online: ClassVar[bool] = True
+
+    def build(self, known: Knowledge) -> "AdaptiveOnline":
+        """The attack."""
+        return AdaptiveOnline(self, known)
+
+
+class AdaptiveOfflineConfig(_AdaptiveConfig):
+    """Learns to unmix from public texts, mixed with secrets of the attacker's own."""
+
+    kind: Literal["adaptive_offline"] = "adaptive_offline"
+    tokens: bool = True
+    """Whether it puts secret tokens in them, as many as the method does."""
+    unmixing: int = Field(default=800, ge=1)
+    """Steps of learning to unmix, a batch of public texts each."""
+
+    def build(self, known: Knowledge) -> "AdaptiveOffline":
+        """The attack."""
+        return AdaptiveOffline(self, known)
+
+
+class Unmixer(nn.Module):
+    """Psi."""
+
+    def __init__(self, messages: int, width: int, config: _AdaptiveConfig) -> None:
+        super().__init__()
+        self.joint = config.reading == "joint"
+        taken, middle = messages * width if self.joint else width, config.unmixer
+        self.into = nn.Linear(taken, 2 * middle)
+        self.recurrent = nn.GRU(2 * middle, middle, batch_first=True, bidirectional=True)
+        self.out = nn.Linear(2 * middle, width)
+
+    def forward(self, x_MBLD: Tensor) -> Tensor:
+        """From messages to what the head put out."""
+        taken = torch.cat(tuple(x_MBLD), dim=-1) if self.joint else x_MBLD.sum(0)
+        hidden = self.into(taken)
+        out: Tensor = self.out(hidden + self.recurrent(hidden)[0])
+        return out
+
+
+class _Adaptive(Inverting):
+    """What both have in common."""
+
+    def __init__(self, config: _AdaptiveConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        self.messages = messages_of(known)
+        with isolated(known.seed, "unmixer"):
+            made = Unmixer(self.messages, known.shapes[0][-1], config)
+        self.unmixer = made.to(known.device)
+        adam = AdamConfig(lr=config.lr)
+        self.learners["unmixer"] = Learner({"unmixer": self.unmixer}, adam)
+
+    def unmix(self, x_MBLD: Tensor, wanted_BLD: Tensor) -> None:
+        """One step of learning."""
+        self.learners["unmixer"].train(True)
+        made_BLD = self.unmixer(x_MBLD / self.size)
+        descend(self.learners["unmixer"], mse_loss(made_BLD, wanted_BLD / self.size))
+
+    def recover(self, seen: Seen) -> Tensor:
+        """One guess a text."""
+        sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
+        with torch.no_grad():
+            made_BLD = self.unmixer.eval()(sent_MBLD / self.size)
+        return self.read(made_BLD * self.size)
+
+
+class AdaptiveOnline(_Adaptive):
+    """Follows training for its pairs."""
+
+    def __init__(self, config: AdaptiveOnlineConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        self._unanswered: dict[ClientId, Tensor] = {}
+
+    def observe(self, packet: Packet) -> None:
+        """A batch whose features no gradient answers has its plain output behind its mixtures."""
+        if packet.leg is Leg.FEATURES_GRAD:
+            self._unanswered.pop(packet.client, None)
+        elif packet.leg is Leg.SMASHED:
+            before = self._unanswered.pop(packet.client, None)
+            self._unanswered[packet.client] = self.known.smashed(packet)
+            if before is not None and len(before) % (self.messages + 1) == 0:
+                rows = split_messages(before, self.messages + 1)
+                self.unmix(rows[:-1], rows[-1])
+
+    def state(self) -> dict[str, Tensor]:
+        """With what may yet turn out to be a pair."""
+        waiting = {f"unanswered/{client}": rows for client, rows in self._unanswered.items()}
+        return {**super().state(), **waiting}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        super().load(state)
+        waiting = below(state, "unanswered/")
+        self._unanswered = {int(client): rows for client, rows in waiting.items()}
+
+
+class AdaptiveOffline(_Adaptive):
+    """Makes its pairs."""
+
+    def __init__(self, config: AdaptiveOfflineConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        mixing = [method for method in known.methods if isinstance(method, MixguardConfig)]
+        self.mixing = mixing[0] if mixing else None
+        self.tokens = self.mixing.tokens if self.mixing and config.tokens else 0
+        self.unmixing = config.unmixing
+
+    @property
+    def steps(self) -> int:
+        """The inverter's, then psi's."""
+        return super().steps + self.unmixing
+
+    def learn(self, number: int) -> None:
+        """First to read, then to unmix."""
+        if number < super().steps:
+            super().learn(number)
+        else:
+            self.unmix(*self._pair(number))
+
+    def _pair(self, number: int) -> tuple[Tensor, Tensor]:
+        """A public batch as a client would mix it, and what the head makes of it."""
+        known, mixing = self.known, self.mixing
+        inputs = 1 if mixing is None else mixing.inputs
+        rng = rng_for(known.seed, "tokens", number)
+        drawn = [known.public(number * inputs + each) for each in range(inputs)]
+        texts = [inserted(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
+        longest = max(text.inputs.shape[1] for text in texts)
+        fill = self.vocabulary.pad
+        words = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
+        with torch.no_grad():
+            hidden_KBLD = torch.stack([self.head(each) for each in words])
+        if mixing is None:
+            return hidden_KBLD, hidden_KBLD[0]
+        secrets = draw(
+            mixing.messages,
+            inputs,
+            mixing.sampler,
+            numpy_rng_for(known.seed, "secrets", number),
+            blind=mixing.blind,
+        )
+        encode_MK = torch.as_tensor(secrets.encode, dtype=torch.float32, device=known.device)
+        return torch.tensordot(encode_MK, hidden_KBLD, 1), hidden_KBLD[secrets.target]

@@ -1,0 +1,91 @@
+"""BiSR (Chen et al., CCS 2024): from both directions, three attacks in a row.
+
+What SIP reads off the smashed data are the soft labels that TAG starts from; after a few steps the
+words that they name are embedded, and the embeddings changed until the pretrained head makes of
+them what was sent, by its direction alone. Each is taken for the word whose embedding is nearest.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+from torch.optim import Adam, AdamW
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.tag import Matching, moved_on
+from simsplit.attacks.texts import InverterConfig, Inverting, Seen
+from simsplit.models.transformer import Head, eager
+
+
+class BisrConfig(InverterConfig):
+    """SIP, then TAG, then embeddings that would have been sent so."""
+
+    kind: Literal["bisr"] = "bisr"
+    temperature: float = Field(default=1.2, gt=0)
+    """Of what SIP reads, where gradients are matched from."""
+    gradient_steps: int = Field(default=18, ge=0)
+    """Of gradient matching."""
+    gradient_lr: float = Field(default=0.09, gt=0)
+    """AdamW's."""
+    smashed_steps: int = Field(default=600, ge=0)
+    """Of matching what was sent."""
+    smashed_lr: float = Field(default=1e-3, gt=0)
+    """Adam's."""
+    gradients: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
+
+    def build(self, known: Knowledge) -> "Bisr":
+        """The attack."""
+        return Bisr(self, known)
+
+
+class Bisr(Inverting):
+    """One batch after another."""
+
+    def __init__(self, config: BisrConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        self.steps_of = config
+        self.tail = eager(known.pretrained("tail")).eval()
+        for segment in (self.head, self.tail):
+            segment.requires_grad_(requires_grad=False)
+
+    def recover(self, seen: Seen) -> Tensor:
+        """All three."""
+        smashed = self.known.smashed(seen.smashed)
+        with torch.no_grad():
+            read = self.inverter.eval()(smashed / self.size)
+        with torch.enable_grad():
+            return self._by_smashed(self._by_gradient(read, seen), smashed, seen)
+
+    def _by_gradient(self, read_RLV: Tensor, seen: Seen) -> Tensor:
+        """Words, after labels that SIP begins are made to fit their gradient."""
+        soft = read_RLV / self.steps_of.temperature
+        labels = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1).requires_grad_()
+        matching = Matching(self.tail, self.known, seen)
+        optimizer = AdamW([labels], lr=self.steps_of.gradient_lr)
+        for _ in range(self.steps_of.gradient_steps):
+            optimizer.zero_grad()
+            matching.distances(labels.softmax(-1)).sum().backward(inputs=[labels])
+            optimizer.step()
+        words = moved_on(labels.detach().argmax(-1), self.vocabulary.pad)
+        words[:, 0] = read_RLV[:, 0].argmax(-1)
+        return words
+
+    def _by_smashed(self, words_RL: Tensor, smashed_RLD: Tensor, seen: Seen) -> Tensor:
+        """Words, after their embeddings are made to fit what was sent."""
+        mask = next(iter(self.known.stack.context(seen.smashed.tensors)), None)
+        head = self.head
+        assert isinstance(head, Head), "what language models begin with"
+        with torch.no_grad():
+            every_V = torch.arange(self.vocabulary.size, device=words_RL.device)
+            known_VD = head.tokens(every_V)
+        embedded = known_VD[words_RL].requires_grad_()
+        optimizer = Adam([embedded], lr=self.steps_of.smashed_lr)
+        for _ in range(self.steps_of.smashed_steps):
+            optimizer.zero_grad()
+            made = head.onwards(embedded, mask)
+            (1 - cosine_similarity(made, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])
+            optimizer.step()
+        return torch.cdist(embedded.detach(), known_VD[None]).argmin(-1)

@@ -1,0 +1,109 @@
+"""LAMP (Balunovic et al., NeurIPS 2022), for a cut model: TAG, whose guesses are put in order.
+
+Gradients tell which words there are better than where. Every so many steps permutations of each
+text are tried (two words swapped, a word or a span moved, the beginning rotated to the end), and
+the best by gradient and by how likely the pretrained model takes the text to be is gone on with.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.tag import Matching, MatchingConfig, Tag
+from simsplit.seeds import numpy_rng_for
+
+
+class LampConfig(MatchingConfig):
+    """TAG with a language model's sense of order."""
+
+    kind: Literal["lamp"] = "lamp"
+    every: int = Field(default=30, ge=1)
+    """Steps between two rounds of permutations."""
+    permutations: int = Field(default=100, ge=1)
+    """Tried in a round."""
+    language: float = Field(default=0.2, ge=0)
+    """Weight of the language model's loss beside the gradient's."""
+
+    def build(self, known: Knowledge) -> "Lamp":
+        """The attack."""
+        return Lamp(self, known)
+
+
+class Lamp(Tag):
+    """One batch after another."""
+
+    def __init__(self, config: LampConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        self.every, self.permutations = config.every, config.permutations
+        self.language = config.language
+        self.head, self.trunk = (known.pretrained(owner).eval() for owner in ("head", "trunk"))
+
+    def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
+        """Now and then the best of many permutations."""
+        if (number + 1) % self.every:
+            return
+        rows, length, _ = labels_RLV.shape
+        rng = numpy_rng_for(self.known.seed, "permutations", number)
+        with torch.no_grad():
+            soft_RLV = labels_RLV.softmax(-1)
+            best_RL = torch.arange(length, device=labels_RLV.device).expand(rows, -1).clone()
+            least_R = self._score(soft_RLV, matching)
+            for _ in range(self.permutations):
+                order_RL = torch.from_numpy(permutations(rows, length, rng)).to(best_RL.device)
+                score_R = self._score(_ordered(soft_RLV, order_RL), matching)
+                better_R = score_R < least_R
+                best_RL[better_R] = order_RL[better_R]
+                least_R = torch.minimum(least_R, score_R)
+            labels_RLV.copy_(_ordered(labels_RLV, best_RL))
+
+    def _score(self, soft_RLV: Tensor, matching: Matching) -> Tensor:
+        return matching.distances(soft_RLV) + self.language * self._surprise(
+            soft_RLV, *matching.context
+        )
+
+    def _surprise(self, soft_RLV: Tensor, *context: Tensor) -> Tensor:
+        """How unlikely the pretrained model takes each text to be, in nats a word."""
+        words_RL = soft_RLV.argmax(-1)
+        hidden_RLD = self.trunk(self.head(words_RL, *context), *context)
+        logits_RLV = self.tail(hidden_RLD, *context)
+        told = (logits_RLV[:, :-1].transpose(1, 2), words_RL[:, 1:])
+        return cross_entropy(*told, reduction="none").mean(1)
+
+
+def permutations(rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
+    """One for each text, of a kind drawn for it."""
+    return np.stack([_KINDS[rng.integers(len(_KINDS))](length, rng) for _ in range(rows)])
+
+
+def _swapped(length: int, rng: np.random.Generator) -> np.ndarray:
+    order = np.arange(length)
+    one, other = rng.integers(length, size=2)
+    order[[one, other]] = order[[other, one]]
+    return order
+
+
+def _word_moved(length: int, rng: np.random.Generator) -> np.ndarray:
+    place, to = rng.integers(length, size=2)
+    return np.insert(np.delete(np.arange(length), place), min(to, length - 1), place)
+
+
+def _span_moved(length: int, rng: np.random.Generator) -> np.ndarray:
+    start, end = np.sort(rng.integers(length + 1, size=2))
+    span, rest = np.arange(start, end), np.delete(np.arange(length), slice(start, end))
+    return np.insert(rest, rng.integers(len(rest) + 1), span)
+
+
+def _rotated(length: int, rng: np.random.Generator) -> np.ndarray:
+    return np.roll(np.arange(length), -int(rng.integers(length)))
+
+
+_KINDS = (_swapped, _word_moved, _span_moved, _rotated)
+
+
+def _ordered(x_RLV: Tensor, order_RL: Tensor) -> Tensor:
+    return x_RLV.gather(1, order_RL[..., None].expand_as(x_RLV))

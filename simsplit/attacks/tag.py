@@ -1,0 +1,117 @@
+"""TAG (Deng et al., EMNLP Findings 2021), for a cut model: which words would have that gradient?
+
+A client answers features with their gradient. Through the pretrained tail soft labels are sought
+whose gradient at the same features is the same, by .85 times the squared and .15 times the absolute
+difference. A label is the word that comes next, so labels are the text, moved by one place; words
+that nothing is learned of leave no trace but through attention. Ours: gradients are compared after
+each text's is scaled to a root mean square of 1, for neither the mean's divisor nor a defence's
+factor is known; and all texts are sought at once, since none depends on another.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.texts import Seen, TextAttack, TextAttackConfig, payload
+from simsplit.models.transformer import eager
+from simsplit.seeds import rng_for
+
+SQUARED, ABSOLUTE = 0.85, 0.15
+
+
+class MatchingConfig(TextAttackConfig):
+    """What attacks by a gradient of the tail have in common."""
+
+    iterations: int = Field(default=300, ge=1)
+    """Steps on the soft labels."""
+    lr: float = Field(default=0.09, gt=0)
+    """AdamW's."""
+    gradients: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
+    public: ClassVar[bool] = False
+
+
+class TagConfig(MatchingConfig):
+    """Soft labels whose gradient through the pretrained tail is the one that a client sent."""
+
+    kind: Literal["tag"] = "tag"
+
+    def build(self, known: Knowledge) -> "Tag":
+        """The attack."""
+        return Tag(self, known)
+
+
+class Matching:
+    """Soft labels for the rows of one batch, and how well their gradients match."""
+
+    def __init__(self, tail: nn.Module, known: Knowledge, seen: Seen) -> None:
+        assert seen.features is not None, "what the config asks for"
+        assert seen.gradient is not None, "what the config asks for"
+        features = payload(known, seen.features)
+        self.features_RLD = features.detach().requires_grad_()
+        self.context = known.stack.context(seen.smashed.tensors)
+        self.logits_RLV = tail(self.features_RLD, *self.context)
+        self.likely_RLV = self.logits_RLV.detach().softmax(-1)
+        self.wanted_RLD = _levelled(payload(known, seen.gradient))
+
+    def distances(self, soft_RLV: Tensor) -> Tensor:
+        """Of each row's gradient, were its labels those; differentiable."""
+        (made_RLD,) = torch.autograd.grad(
+            self.logits_RLV,
+            self.features_RLD,
+            self.likely_RLV - soft_RLV,
+            create_graph=torch.is_grad_enabled(),
+            retain_graph=True,
+        )
+        off_RLD = _levelled(made_RLD) - self.wanted_RLD
+        squares, absolutes = off_RLD.square().mean((1, 2)), off_RLD.abs().mean((1, 2))
+        return SQUARED * squares + ABSOLUTE * absolutes
+
+
+class Tag(TextAttack):
+    """One batch after another."""
+
+    def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        self.tail = eager(known.pretrained("tail")).eval().requires_grad_(requires_grad=False)
+
+    def recover(self, seen: Seen) -> Tensor:
+        """Start anywhere, and descend."""
+        with torch.enable_grad():
+            matching = Matching(self.tail, self.known, seen)
+            rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
+            start = torch.randn(matching.logits_RLV.shape, generator=rng)
+            labels = start.to(matching.logits_RLV).requires_grad_()
+            self.descend(labels, matching)
+        return self.words(labels)
+
+    def descend(self, labels_RLV: Tensor, matching: Matching) -> None:
+        """Change labels in place until their gradient is the one that was seen."""
+        optimizer = AdamW([labels_RLV], lr=self.config.lr)
+        for number in range(self.config.iterations):
+            optimizer.zero_grad()
+            matching.distances(labels_RLV.softmax(-1)).sum().backward(inputs=[labels_RLV])
+            optimizer.step()
+            self.between(number, labels_RLV, matching)
+
+    def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
+        """After a step."""
+
+    def words(self, labels_RLV: Tensor) -> Tensor:
+        """The text that labels are the next words of."""
+        return moved_on(labels_RLV.detach().argmax(-1), self.vocabulary.pad)
+
+
+def moved_on(labels_RL: Tensor, first: int) -> Tensor:
+    """Texts of which these are the next words: nothing tells the first one."""
+    return torch.cat([torch.full_like(labels_RL[:, :1], first), labels_RL[:, :-1]], dim=1)
+
+
+def _levelled(x_RLD: Tensor) -> Tensor:
+    size = x_RLD.square().mean((1, 2), keepdim=True).sqrt()
+    return x_RLD / size.clamp_min(1e-20)

@@ -1,0 +1,176 @@
+"""Split-and-Denoise (Mai et al., ICML 2024): tokens are noised one by one; the client denoises.
+
+Noise of a uniformly random direction and a Gamma-distributed length is added to each token (that is
+d_chi-privacy), which is then clipped to a norm. What the trunk makes of it goes through a denoiser
+on the client, a small transformer that is also shown the clean values and the noise. It learns on
+public data, before training, from what the trunk makes of the same texts without noise; those cross
+beside them, so the server sees public pairs of both.
+
+Ours: noise is a multiple of the tokens' average norm unless `eta` says how much; the denoiser
+starts as nothing but what it is given, and looks at no later token, as the trunk does not.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import mse_loss
+
+from simsplit.errors import ScenarioError
+from simsplit.methods.base import (
+    TEXTS,
+    Method,
+    MethodConfig,
+    Modality,
+    Phase,
+    Shape,
+    Site,
+    Step,
+    on_public_data,
+)
+from simsplit.seeds import isolated, numpy_rng_for
+
+DENOISE = "denoise"
+
+
+class SndConfig(MethodConfig):
+    """Noises what is sent token by token, and denoises what comes back."""
+
+    kind: Literal["snd"] = "snd"
+    noise: float = Field(default=1.0, gt=0)
+    """How long noise is on average, in units of the tokens' average norm."""
+    eta: float | None = Field(default=None, gt=0)
+    """The privacy parameter instead: lengths are drawn from Gamma(width, 1/eta)."""
+    lengths: Literal["token", "element"] = "token"
+    """One length for each token, or (as in the published code) one for each of its values."""
+    clip: float | None = Field(default=1.0, gt=0)
+    """The norm that noisy tokens are clipped to, in units of the clean ones'; null: none."""
+    denoise: bool = True
+    """Whether there is a denoiser."""
+    layers: int = Field(default=6, ge=1)
+    """Of the denoiser."""
+    heads: int = Field(default=8, ge=1)
+    """Attention heads of each."""
+    warm_up: int = Field(default=2, ge=0)
+    """Rounds in which it learns."""
+    inference: bool = True
+    """Whether evaluation is noised as well."""
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+    public: ClassVar[bool] = True
+    pads_right: ClassVar[bool] = True
+
+    def sent_shape(self, shape: Shape, where: str) -> Shape:
+        """The same; heads must divide its width."""
+        if self.denoise and shape[-1] % self.heads:
+            raise ScenarioError(
+                f"{where}.heads", f"must divide the width of {shape[-1]}, got {self.heads}"
+            )
+        return shape
+
+    def build(self, site: Site) -> Method:
+        """All of it on the client; the server does not know."""
+        return Snd(self, site) if site.side == "client" else Method()
+
+
+class Denoiser(nn.Module):
+    """A causal transformer over what came back, what was clean, and what was added."""
+
+    def __init__(self, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.into = nn.Linear(3 * width, width)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True
+        )
+        self.blocks = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.out = nn.Linear(width, width)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, noisy_BLD: Tensor, clean_BLD: Tensor, noise_BLD: Tensor) -> Tensor:
+        """Denoised."""
+        hidden = self.into(torch.cat([noisy_BLD, clean_BLD, noise_BLD], dim=-1))
+        ahead = nn.Transformer.generate_square_subsequent_mask(
+            hidden.shape[1], device=hidden.device, dtype=hidden.dtype
+        )
+        out: Tensor = noisy_BLD + self.out(self.blocks(hidden, mask=ahead, is_causal=True))
+        return out
+
+
+@dataclass
+class _Noised:
+    """What a client remembers of a step."""
+
+    clean: Tensor
+    noise: Tensor
+    public: bool
+    """Whether the plain output crosses as well, to learn from."""
+    error: Tensor | None = None
+
+
+class Snd(Method):
+    """The client's half."""
+
+    def __init__(self, config: SndConfig, site: Site) -> None:
+        self.config = config
+        self.module = None
+        if config.denoise:
+            with isolated(site.seed, "denoiser"):
+                self.module = Denoiser(site.shape[-1], config.layers, config.heads)
+
+    def plan(self, rounds: int) -> list[Phase]:
+        """The denoiser's rounds."""
+        if not (self.config.denoise and self.config.warm_up):
+            return []
+        return [on_public_data(DENOISE, self.config.warm_up)]
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Noised and clipped; on public data the plain rows behind."""
+        if not (step.training or self.config.inference):
+            return z
+        norms_BL1 = z.detach().norm(dim=-1, keepdim=True)
+        noise = self._noise(z, norms_BL1.mean(), step)
+        sent = z + noise
+        if self.config.clip is not None:
+            limit = self.config.clip * norms_BL1.mean()
+            sent = sent * (limit / sent.detach().norm(dim=-1, keepdim=True)).clamp(max=1.0)
+        public = step.phase == DENOISE
+        step.memo[self] = _Noised(z.detach(), noise, public)
+        return torch.cat([sent, z]) if public else sent
+
+    def decode(self, u: Tensor, step: Step) -> Tensor:
+        """Denoised."""
+        noised: _Noised | None = step.memo.get(self)
+        model = self.module
+        if noised is None or model is None:
+            return u
+        if noised.public:
+            noisy, plain = u.detach().chunk(2)
+            made: Tensor = model(noisy, noised.clean, noised.noise)
+            noised.error = mse_loss(made, plain)
+            return made
+        frozen = {name: weight.detach() for name, weight in model.named_parameters()}
+        told = (u, noised.clean, noised.noise)
+        return functional_call(model, frozen, told)  # type: ignore[no-any-return]
+
+    def tail_loss(self, step: Step) -> Tensor | None:
+        """On public data, how far from the plain output it comes out."""
+        noised: _Noised | None = step.memo.get(self)
+        return None if noised is None else noised.error
+
+    def _noise(self, z: Tensor, average: Tensor, step: Step) -> Tensor:
+        width = z.shape[-1]
+        draws = torch.randn(z.shape, generator=step.rng("direction"))
+        shape = z.shape if self.config.lengths == "element" else (*z.shape[:-1], 1)
+        mode = "train" if step.training else "evaluate"
+        scope = ("length", mode, step.phase, step.client, step.round, step.number)
+        gamma = numpy_rng_for(step.seed, *scope).standard_gamma(width, shape)
+        lengths = torch.from_numpy(gamma).float()
+        if self.config.eta is not None:
+            lengths = lengths / self.config.eta
+        else:
+            lengths = lengths * (self.config.noise * average.cpu() / width)
+        noise: Tensor = draws / draws.norm(dim=-1, keepdim=True) * lengths
+        return noise.to(z)

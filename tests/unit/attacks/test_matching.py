@@ -1,0 +1,74 @@
+"""Gradient matching by a tail: the true labels match exactly, others do not; orders are orders."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, one_hot
+
+from simsplit.attacks.lamp import _KINDS, permutations
+from simsplit.attacks.tag import Matching, moved_on
+from simsplit.attacks.texts import Seen
+from simsplit.data.samples import IGNORED
+from simsplit.methods import Step
+from simsplit.methods.stack import Stack
+from simsplit.models.language import CausalLM
+from simsplit.models.transformer import eager
+from simsplit.packets import Leg, Packet
+
+
+class Known:
+    """What matching asks of the server's knowledge."""
+
+    stack = Stack((), (), "server")
+
+    def step(self, packet):
+        return Step(packet.client, packet.round, packet.step, 0, training=False)
+
+
+def crossed(scale):
+    """A tail, the packets of two texts of which half a text is learned, and their labels."""
+    model = CausalLM(sizes={"width": 16, "layers": 3, "family": "qwen3"}, head=1, tail=1)
+    tail = eager(model.segment("tail", (6,), 1, seed=0)).eval()
+    features = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    labels = torch.tensor([[5, 9, 7, 100, 3, 8], [IGNORED, IGNORED, IGNORED, 4, 6, 90]])
+    logits = tail(features)
+    loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+    (grad,) = torch.autograd.grad(loss, features)
+    legs = {Leg.SMASHED: features, Leg.FEATURES: features, Leg.FEATURES_GRAD: scale * grad}
+    seen = Seen(*(Packet(0, leg, 0, 0, (value.detach(),)) for leg, value in legs.items()))
+    soft = one_hot(labels.clamp(min=0), logits.shape[-1]).float()
+    unlearned = (labels == IGNORED)[..., None]
+    return tail, seen, torch.where(unlearned, logits.detach().softmax(-1), soft)
+
+
+@pytest.mark.parametrize("scale", [1.0, 37.0])
+def test_true_labels_match_whatever_the_scale_and_others_do_not(scale):
+    tail, seen, true = crossed(scale)
+    matching = Matching(tail, Known(), seen)
+    assert matching.distances(true).max() < 1e-4
+    wrong = true.roll(1, dims=1)
+    assert matching.distances(wrong).min() > 0.1
+
+
+def test_distance_is_differentiable_in_the_labels_alone():
+    tail, seen, true = crossed(1.0)
+    soft = true.roll(1, dims=1).requires_grad_()
+    Matching(tail, Known(), seen).distances(soft).sum().backward(inputs=[soft])
+    assert soft.grad is not None
+    assert soft.grad.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in tail.parameters())
+
+
+def test_labels_are_the_text_moved_by_one():
+    text = torch.tensor([[1, 5, 9, 7]])
+    labels = torch.tensor([[5, 9, 7, IGNORED]])
+    assert moved_on(labels, 1).tolist() == text.tolist()
+
+
+def test_every_permutation_is_one_and_every_kind_changes_something():
+    rng = np.random.default_rng(0)
+    for kind in _KINDS:
+        drawn = np.stack([kind(7, rng) for _ in range(50)])
+        assert (np.sort(drawn, axis=1) == np.arange(7)).all()
+        assert (drawn != np.arange(7)).any(axis=1).mean() > 0.5
+    assert permutations(3, 1, rng).tolist() == [[0], [0], [0]]
