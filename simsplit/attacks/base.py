@@ -6,9 +6,9 @@ within its reach; what it recovers is joined to the truth only when it is scored
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -69,6 +69,8 @@ class Knowledge:
     device: torch.device
     vocabulary: Vocabulary | None = None
     """Of texts."""
+    learned: dict[Hashable, Mapping[str, Tensor]] = field(default_factory=dict)
+    """What attacks of this run have learned that others would learn alike."""
     start: int = 0
     """The seed of the weights that training started from, which are public where pretrained."""
 

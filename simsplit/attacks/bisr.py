@@ -64,7 +64,7 @@ class Bisr(Inverting):
         soft = read_RLV / self.steps_of.temperature
         labels = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1).requires_grad_()
         matching = Matching(self.tail, self.known, seen)
-        optimizer = AdamW([labels], lr=self.steps_of.gradient_lr)
+        optimizer = AdamW([labels], lr=self.steps_of.gradient_lr, fused=True)
         for _ in range(self.steps_of.gradient_steps):
             optimizer.zero_grad()
             matching.distances(labels.softmax(-1)).sum().backward(inputs=[labels])

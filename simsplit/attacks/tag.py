@@ -92,7 +92,7 @@ class Tag(TextAttack):
 
     def descend(self, labels_RLV: Tensor, matching: Matching) -> None:
         """Change labels in place until their gradient is the one that was seen."""
-        optimizer = AdamW([labels_RLV], lr=self.config.lr)
+        optimizer = AdamW([labels_RLV], lr=self.config.lr, fused=True)
         for number in range(self.config.iterations):
             optimizer.zero_grad()
             matching.distances(labels_RLV.softmax(-1)).sum().backward(inputs=[labels_RLV])

@@ -133,6 +133,19 @@ class Inverting(TextAttack):
         adam = AdamConfig(lr=config.lr)
         self.learners["inverter"] = Learner({"inverter": self.inverter}, adam)
 
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """An inverter that another attack of the run has trained alike is not trained again."""
+        config = self.config
+        alike = (config.hidden, config.bidirectional, config.iterations, config.lr)
+        if self.iteration < config.iterations and alike in self.known.learned:
+            self.inverter.load_state_dict(self.known.learned[alike])
+            self.iteration = config.iterations
+        for done, total in super().work(targets):
+            if done == config.iterations:
+                trained = self.inverter.state_dict()
+                self.known.learned[alike] = {name: w.clone() for name, w in trained.items()}
+            yield done, total
+
     @property
     def steps(self) -> int:
         """The inverter's."""

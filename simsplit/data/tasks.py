@@ -14,7 +14,6 @@ from simsplit.config import Config
 from simsplit.errors import DataError, near
 
 Record = Mapping[str, Any]
-Learned = Literal["answer", "all"]
 
 
 class Piece(NamedTuple):
@@ -34,8 +33,6 @@ def columns_in(template: str) -> list[str]:
 class _Prompted(Config):
     prompt: str
     """How a row is shown, with its columns in braces: `Question: {question}`."""
-    learns: Learned = "answer"
-    """Whether a causal model learns what comes after the prompt, or the prompt's words as well."""
 
     @field_validator("prompt")
     @classmethod
@@ -98,8 +95,6 @@ class Language(Config):
     kind: Literal["language"] = "language"
     text: str = "text"
     """Column of texts."""
-    learns: Literal["all"] = "all"
-    """All that there is."""
 
     @property
     def columns(self) -> set[str]:

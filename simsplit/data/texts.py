@@ -39,6 +39,8 @@ class TextTable(Config):
     """What is learned; a bare word such as `sst2` stands for the task of that data set."""
     length: int = Field(default=64, ge=2)
     """Tokens of a text at most: prompts lose their beginning, answers their end."""
+    learns: Literal["answer", "all"] = "answer"
+    """Whether a causal model learns what comes after the prompt alone, or the prompt as well."""
     topic: str | None = None
     """Column by which partitions deal texts out; null: by class, where there are classes."""
     rows: int | None = Field(default=None, ge=1)
@@ -217,7 +219,7 @@ def encoded(
         tokens = torch.tensor([*begin, *prompt, *answer])
         start = length - len(tokens) if left else 0
         inputs[row, start : start + len(tokens)] = tokens
-        targets = _targets(tokens, len(begin) + len(prompt), pieces[row], task, reader)
+        targets = _targets(tokens, len(begin) + len(prompt), pieces[row], source.learns, reader)
         labels[row, start : start + len(tokens)] = targets
     words = Words(
         torch.tensor(lengths),
@@ -243,13 +245,13 @@ def _cut(
     return shown, learned
 
 
-def _targets(tokens: Tensor, prompt: int, piece: Piece, task: AnyTask, reader: Reader) -> Tensor:
+def _targets(tokens: Tensor, prompt: int, piece: Piece, learns: str, reader: Reader) -> Tensor:
     """At each position, what is to come out there."""
     targets = torch.full_like(tokens, IGNORED)
     if reader.classifies:
         targets[-1] = piece.label
         return targets
-    first = 0 if task.learns == "all" else max(0, prompt - 1)
+    first = 0 if learns == "all" else max(0, prompt - 1)
     targets[first:-1] = tokens[first + 1 :]
     return targets
 

@@ -52,7 +52,7 @@ class Reader:
         if not texts:
             return []
         found: list[list[int]] = self._tokenizer(
-            list(texts), add_special_tokens=False, return_attention_mask=False
+            list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False
         )["input_ids"]
         return found
 

@@ -38,6 +38,8 @@ class _Pending:
     context: tuple[Tensor, ...]
     """What all segments are given beside their input."""
     phase: Phase
+    plain: int
+    """Bytes of what would be sent without methods."""
 
 
 @dataclass
@@ -164,6 +166,9 @@ class Client:
         if pending.sent.requires_grad:
             roots = [pending.sent] if term is None else [pending.sent, term]
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
+        if pending.phase.task:
+            labels = 0 if self.tail is not None else pending.labels.nbytes
+            self.tally.plain_bytes += pending.plain * (4 if self.tail is not None else 2) + labels
         if self.stack.accepts(self.head, pending.step):
             self._learn()
             return
@@ -330,10 +335,13 @@ class Client:
     def _smash(self, batch: Batch, step: Step, phase: Phase | None = None) -> Packet:
         for learner in self.learners:
             learner.train(step.training)
-        batch = self.stack.transform(batch, step)
+        given, batch = batch, self.stack.transform(batch, step)
         with self.autocast(), self._noise(step, "head"):
-            sent = self.stack.encode(self.head(batch.inputs, *batch.context), step)
-        self._pending = _Pending(step, sent, batch.labels, batch.context, phase or self.phase)
+            made = self.head(batch.inputs, *batch.context)
+            sent = self.stack.encode(made, step)
+        plain = made.nbytes * given.inputs.numel() // batch.inputs.numel()
+        told = (batch.labels, batch.context, phase or self.phase, plain)
+        self._pending = _Pending(step, sent, *told)
         packed = self.stack.pack(Leg.SMASHED, sent.detach(), step)
         return self._packet(Leg.SMASHED, step, (*packed, *batch.context))
 

@@ -44,12 +44,16 @@ class Tally:
                 "train_accuracy": torch.stack(self._hits).sum().item() / max(1, sum(learned)),
                 "method_loss": 0.0,
             }
+        if self.plain_bytes:
+            row["plain_bytes"] = self.plain_bytes
         if extras:
             row["method_loss"] = _weighted(extras, sizes) / samples
         self._restart()
         return row
 
     def _restart(self) -> None:
+        self.plain_bytes = 0
+        """What would have crossed without methods."""
         self._sizes: list[int] = []
         self._learned: list[int | Tensor] = []
         self._losses: list[Tensor] = []

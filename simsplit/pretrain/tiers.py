@@ -30,7 +30,7 @@ class PretrainConfig(Config):
     """Tokens: 256 bytes, three special ones, and merges of what is frequent."""
     context: int = Field(default=512, ge=2)
     """Positions that the model can tell apart."""
-    steps: int = Field(default=600, ge=1)
+    steps: int = Field(default=480, ge=1)
     """Optimizer steps."""
     batch_size: int = Field(default=16, ge=1)
     """Windows of text in a step."""

@@ -118,7 +118,7 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
     """Take every step; gives the mean loss of the last tenth of them."""
     model.train()
     optimizer = _optimizer(model, config)
-    losses: list[Tensor] = []
+    losses = torch.zeros(config.steps, device=model.device)
     started = time.monotonic()
     for step in range(config.steps):
         for group in optimizer.param_groups:
@@ -128,13 +128,13 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        losses.append(loss.detach())
+        losses[step] = loss.detach()
         done = step + 1
         if done % _EVERY == 0 or done in (1, config.steps):
             tokens = done * config.batch_size * config.length
-            now = _finite(losses[-1].item(), done)
+            now = _finite(losses[step].item(), done)
             watch(Progress(done, config.steps, now, tokens, time.monotonic() - started))
-    return torch.stack(losses[-max(1, config.steps // 10) :]).mean().item()
+    return losses[-max(1, config.steps // 10) :].mean().item()
 
 
 def _optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.Optimizer:

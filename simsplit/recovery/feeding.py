@@ -5,7 +5,7 @@ packets of target samples, which a client encodes for the purpose; only then is 
 held against the truth, by a judge (see `images`, `texts`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -43,6 +43,7 @@ class Recovery:
         self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
         self.configs = scenario.attacks
         self.targets = scenario.targets
+        self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
         self.attacks: dict[str, Attack] = {
             config.title: config.build(self._knowledge(config.title)) for config in self.configs
         }
@@ -123,7 +124,9 @@ class Recovery:
     def _knowledge(self, title: str) -> Knowledge:
         scenario, server, data = self.scenario, self.parts.server, self.data
         model = scenario.model
-        seed = seed_for(scenario.seed, "attack", title)
+        # attacks on texts draw alike, so that what they have in common is learned but once
+        which = () if data.info.texts else (title,)
+        seed = seed_for(scenario.seed, "attack", *which)
         return Knowledge(
             trunk=server.trunk,
             tail=server.tail,
@@ -139,6 +142,7 @@ class Recovery:
             seed=seed,
             device=self.device,
             vocabulary=data.vocabulary,
+            learned=self._learned,
             start=scenario.seed,
         )
 

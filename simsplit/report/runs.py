@@ -79,6 +79,11 @@ def _bytes(run: Run) -> Table:
                 (leg, f"{int(of_leg['packets'].sum()):,}", f"{nbytes:,}", size(nbytes), share)
             )
     rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
+    if "bytes_plain" in run.rounds and (plain := int(run.rounds["bytes_plain"].sum())):
+        beside = training["leg"].isin(("handover", "broadcast"))
+        times = int(training.loc[~beside, "bytes"].sum()) / plain
+        against = f"{times:.2f} times less" if times >= 1 else f"{1 / times:.2f} times more"
+        rows.append(("(a plain cut)", "", f"{plain:,}", size(plain), against))
     return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 

@@ -92,6 +92,7 @@ class Ledger:
             {
                 "rounds": (
                     *(*ROUND_COLUMNS, *extra, *who, *columns.figures, *BYTE_COLUMNS),
+                    *(("bytes_plain",) if columns.methods else ()),
                     *(TIME_COLUMNS if timed else ()),
                 ),
                 "clients": (
@@ -167,6 +168,7 @@ class Ledger:
             "clients": len(done.reports),
             "dropped": len(done.dropped),
             "late": len(done.late),
+            "bytes_plain": int(sum(report.get("plain_bytes", 0) for report in reports)),
         }
         for name in self.averaged if samples else ():
             row[name] = sum(report[name] * report["samples"] for report in reports) / samples

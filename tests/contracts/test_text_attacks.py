@@ -30,11 +30,9 @@ NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier"
 
 
 def recovered(path: Path, kind: str, method: list[dict[str, Any]]) -> pd.DataFrame:
-    task = {"kind": "classification", "prompt": "{sentence} It was", "learns": "all"}
-    task["names"] = ["negative", "positive"]  # its words are learned, so gradients tell of them
     given = text_scenario(
         path,
-        data={"auxiliary": 0.5, "source": {"task": task}},
+        data={"auxiliary": 0.5, "source": {"learns": "all"}},  # gradients tell of what is learned
         model=WORDS,
         clients={"count": 1},
         schedule={"kind": "round_robin", "rounds": 1},

@@ -51,6 +51,17 @@ def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_pat
     assert sum(trained(made, ["train", "refine"]).values()) == 5.0 * 4 * one
 
 
+@pytest.mark.parametrize("aside", [{}, {"tokens": 5}])
+def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
+    """Texts of several lengths, whose batches differ in width; secret tokens do not count."""
+    plain = text_scenario(tmp_path, data={"auxiliary": 0.3})
+    sent = sum(trained(Run.load(finished(plain, tmp_path / "plain").path), ["train"]).values())
+    given = mixed(tmp_path, mixguard=aside, data={"auxiliary": 0.3})
+    rounds = Run.load(finished(given, tmp_path / "mixed").path).rounds
+    assert rounds["bytes_plain"].sum() == sent
+    assert (rounds.loc[rounds["phase"] != "train", "bytes_plain"] == 0).all()
+
+
 @pytest.mark.parametrize(("messages", "inputs"), [(5, 3), (3, 7)])
 def test_messages_cost_bytes_and_inputs_do_not(messages, inputs, tmp_path):
     sizes = {"messages": messages, "inputs": inputs}
