@@ -185,6 +185,7 @@ class Assembler:
             metrics=self.scenario.metrics,
             wanted=None if self.aim is None else self.aim.wanted,
             choices=None if self.data.vocabulary is None else self.data.vocabulary.choices,
+            reader=self.scenario.text_reader() if self.scenario.reads_texts else None,
         )
 
     def _server(self) -> Server:

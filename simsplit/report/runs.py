@@ -94,4 +94,7 @@ def _cell(name: str, value: float | None) -> str:
         return f"{value:.0f}"
     if name.endswith("perplexity"):
         return f"{value:.1f}"
-    return f"{value:.4f}" if name.endswith("loss") else f"{100 * value:.2f}%"
+    if name.endswith("_bleu") and not name.endswith("code_bleu"):
+        return f"{value:.2f}"
+    plain = ("loss", "rouge_l", "meteor", "code_bleu")
+    return f"{value:.4f}" if name.endswith(plain) else f"{100 * value:.2f}%"

@@ -31,6 +31,7 @@ from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
+from simsplit.evaluation.writing import WRITTEN_METRICS
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.stack import sent_shapes
 from simsplit.metrics.classification import METRICS
@@ -167,6 +168,7 @@ class Scenario(Config):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        self._refuse_unknown_metrics()
         self._refuse_unscorable()
         self._refuse_missing_legs()
         refuse_strange_methods(self.method, self.data)
@@ -197,19 +199,23 @@ class Scenario(Config):
             self.shapes(info)
         return self
 
-    def _refuse_unscorable(self) -> None:
-        """Splits that do not exist, and figures that nobody computes."""
-        for field, names in (("metrics", self.metrics), ("on", self.splits)):
-            if not names or len(set(names)) < len(names):
-                raise ScenarioError(
-                    f"evaluate.{field}", f"must name at least one, each once, got {shown(names)}"
-                )
-        known = WORD_METRICS if isinstance(self.model, CausalLM) else METRICS
+    def _refuse_unknown_metrics(self) -> None:
+        """Figures that nobody computes of such a model."""
+        writes = isinstance(self.model, CausalLM)
+        known = [*WORD_METRICS, *WRITTEN_METRICS] if writes else list(METRICS)
         for index, name in enumerate(self.metrics):
             if name not in known:
                 raise ScenarioError(
                     f"evaluate.metrics.{index}",
                     f"got {name}, which {self.model.kind} has not; allowed: {', '.join(known)}",
+                )
+
+    def _refuse_unscorable(self) -> None:
+        """Splits and figures that do not exist."""
+        for field, names in (("metrics", self.metrics), ("on", self.splits)):
+            if not names or len(set(names)) < len(names):
+                raise ScenarioError(
+                    f"evaluate.{field}", f"must name at least one, each once, got {shown(names)}"
                 )
         if "validation" in self.splits and not self.data.validation:
             raise ScenarioError("evaluate.on", f"got {shown(self.splits)}; {_NO_VALIDATION}")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from simsplit.data.batches import Batch
 from simsplit.detectors import Sensor
 from simsplit.engine.pool import ClientError, Pool
 from simsplit.errors import RunFailedError, SimsplitError
@@ -97,7 +98,15 @@ class Exchange(ABC):
 
     def evaluate(self, client: ClientId, split: str, round_number: int, number: int) -> Tensor:
         """A client's outputs for a held-out batch; the server sees no labels and nobody learns."""
-        smashed = self.pool.ask(client, "probe", split, round_number, number)
+        return self._answered(client, self.pool.ask(client, "probe", split, round_number, number))
+
+    def go_on(self, client: ClientId, texts: Batch, round_number: int, number: int) -> Tensor:
+        """What a client's model puts out where the texts' labels are no holes, likewise."""
+        return self._answered(
+            client, self.pool.ask(client, "begin_text", texts, round_number, number)
+        )
+
+    def _answered(self, client: ClientId, smashed: Packet) -> Tensor:
         with torch.no_grad():
             features = self.server.forward(self.wire.carry(smashed), training=False)
         outputs: Tensor = self.pool.ask(client, "predict", self.wire.carry(features))

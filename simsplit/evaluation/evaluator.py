@@ -14,15 +14,28 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.samples import IGNORED, Choices, Samples
+from simsplit.evaluation.writing import WRITTEN_METRICS, Writer
 from simsplit.metrics.classification import Metric, accuracy, score
 from simsplit.metrics.words import WordMetric, WordScore
+from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
 
 Split = Literal["test", "validation"]
 AnyMetric = Literal[
-    "accuracy", "balanced_accuracy", "macro_f1", "top5", "loss", "perplexity", "answers"
+    "accuracy",
+    "balanced_accuracy",
+    "macro_f1",
+    "top5",
+    "loss",
+    "perplexity",
+    "answers",
+    "exact_answers",
+    "rouge_l",
+    "meteor",
+    "bleu",
+    "code_bleu",
 ]
 TRIGGERED = "triggered"
 """The test samples by which an attack is judged."""
@@ -40,7 +53,12 @@ class EvaluateConfig(Config):
     """With per-client heads: evaluate at most so many clients (a seeded choice); null: all."""
     metrics: tuple[AnyMetric, ...] | None = None
     """What to report; null: accuracy, balanced_accuracy and loss of classes; loss, perplexity and
-    accuracy of words, and of a classification task its answers."""
+    accuracy of words, and of a classification task its answers. The last five are of texts that the
+    model writes behind prompts, which takes long."""
+    written: int = Field(default=32, ge=1)
+    """At most so many texts of a split are written for them, the first."""
+    new_words: int = Field(default=64, ge=1)
+    """At most so many words are written behind each prompt."""
     batch_size: int = Field(default=500, ge=1)
     """Samples per evaluation batch."""
 
@@ -63,12 +81,18 @@ class Evaluator:
         metrics: Sequence[str],
         wanted: Tensor | None = None,
         choices: Choices | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """`clients` are those with models of their own, if any; `wanted` is what an attack wants
-        the triggered samples to be taken for; `choices` says that models write words.
+        the triggered samples to be taken for; `choices` says that models write words, and `reader`
+        which.
         """
         self.config, self.metrics, self.choices = config, metrics, choices
         self.exchange = exchange
+        self.writer = None
+        if reader is not None:
+            sizes = {"texts": config.written, "words": config.new_words}
+            self.writer = Writer(exchange, reader, **sizes)
         self.splits = splits
         self.wanted = wanted
         self.clients = None if clients is None else choose(clients, config.clients, seed)
@@ -135,7 +159,11 @@ class Evaluator:
                 start = number * self.config.batch_size
                 at = learned & answering[start : start + len(labels)]
                 found.choose(logits[at[learned]], labels[at], choices.words)
-        return found.figures(cast("Sequence[WordMetric]", self.metrics))
+        read = [name for name in self.metrics if name not in WRITTEN_METRICS]
+        figures = found.figures(cast("Sequence[WordMetric]", read))
+        if self.writer is not None:
+            figures |= self.writer.figures(client, samples, round_number, self.metrics)
+        return figures
 
     def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
         batches = range(math.ceil(num_samples / self.config.batch_size))

@@ -1,0 +1,84 @@
+"""What a split model writes behind prompts is what the whole model would, word by word."""
+
+import pytest
+import torch
+from builders import experiment, finished
+from texts import text_scenario
+
+from simsplit.evaluation.writing import Writer
+from simsplit.results import Run
+
+WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
+WRITTEN = ["loss", "exact_answers", "rouge_l", "meteor", "bleu"]
+
+
+def given(path, **changes):
+    source = {"task": GENERATES, "length": 48, **changes.pop("source", {})}
+    return text_scenario(path, model=WORDS, data={"auxiliary": 0.3, "source": source}, **changes)
+
+
+def by_hand(made, prompt, words, end):
+    """One text, alone and unpadded, through the three segments."""
+    client, text = made.parts.pool.crew.clients[0], prompt.clone()
+    for _ in range(words):
+        with torch.no_grad():
+            logits = client.tail(made.parts.server.trunk(client.head(text[None])))
+        word = logits[0, -1].argmax()
+        if word == end:
+            break
+        text = torch.cat([text, word[None]])
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_words_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
+    made = experiment(given(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run")
+    made.run(resume=False)
+    evaluator = made.parts.evaluator
+    writer = evaluator.writer
+    assert isinstance(writer, Writer)
+    prompts, meant = writer._apart(evaluator.splits["test"].take(torch.arange(6)))
+    assert len({len(prompt) for prompt in prompts}) > 1
+    assert all(answer.startswith("about a ") for answer in meant)
+    (client,) = evaluator.scored
+    said = writer.go_on(client, prompts, 2)
+    reader = writer.reader
+    for prompt, text in zip(prompts, said, strict=True):
+        words = by_hand(made, prompt, writer.words, reader.end)
+        assert text == reader.decode(words.tolist()).strip()
+
+
+def test_metrics_of_written_texts_are_in_the_tables_and_see_a_model_learn(tmp_path):
+    training = {"client": {"kind": "adam", "lr": 0.01}, "server": {"kind": "adam", "lr": 0.01}}
+    scenario = given(
+        tmp_path,
+        schedule={"kind": "round_robin", "rounds": 25},
+        clients={"count": 1},
+        train=training,
+        evaluate={"metrics": WRITTEN, "new_words": 24, "every": 25},
+    )
+    rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
+    last = rounds.iloc[-1]
+    assert last["test_rouge_l"] > 0.5
+    assert last["test_bleu"] > 10
+    assert last["test_exact_answers"] == 0.0  # there are no numbers
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"kind": "mixguard", "tokens": 4, "warm_up": 0},
+        {"kind": "dp_forward", "sigma": 0.1},
+        {"kind": "snd", "heads": 2, "layers": 1},
+    ],
+    ids=lambda method: method["kind"],
+)
+def test_every_method_writes(method, tmp_path):
+    scenario = given(
+        tmp_path,
+        method=[method],
+        evaluate={"metrics": ["rouge_l"], "new_words": 3, "written": 4, "every": 2},
+    )
+    rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
+    assert rounds["test_rouge_l"].notna().any()
