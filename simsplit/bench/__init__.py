@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from simsplit.bench.attacking import attacking
+from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
 from simsplit.bench.scale import scale
 from simsplit.bench.watching import watching
@@ -16,6 +17,7 @@ BENCHES: Mapping[str, Bench] = {
     "scale": scale,
     "detectors": watching,
     "attacks": attacking,
+    "language": language,
 }
 
 

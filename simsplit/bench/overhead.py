@@ -85,7 +85,7 @@ def _against_plain(
         say(f"overhead: {case.name} ...")
         assembler, parts = _assembled(case, device, clients=10)
         plain = PlainLoop(assembler, _feeds(parts))
-        sides = _Side(_stepper(parts), parts.clients), _Side(plain.train, parts.clients)
+        sides = Side(_stepper(parts), parts.clients), Side(plain.train, parts.clients)
         measured = _interleaved(sides, case, device, quick)
         _same_loss(parts, plain)
         rows.append(_row(case.name, measured, case.target))
@@ -104,7 +104,7 @@ def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Tabl
         crowd, one = (
             _assembled(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1)
         )
-        sides = _Side(_stepper(crowd), crowd.clients), _Side(_stepper(one), one.clients)
+        sides = Side(_stepper(crowd), crowd.clients), Side(_stepper(one), one.clients)
         measured = _interleaved(sides, CROWD, device, quick)
         rows.append(_row(name, measured, CROWD.target))
         figures[name] = measured | {"target": CROWD.target}
@@ -126,7 +126,7 @@ def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...
 
 
 def _interleaved(
-    sides: tuple["_Side", "_Side"], case: Case, device: torch.device, quick: bool
+    sides: tuple["Side", "Side"], case: Case, device: torch.device, quick: bool
 ) -> dict[str, float]:
     """Times of both sides in alternating blocks, and the quartiles of their ratios."""
     steps = max(2, case.steps // 10) if quick else case.steps
@@ -143,7 +143,7 @@ def _interleaved(
     }
 
 
-class _Side:
+class Side:
     """One side of a comparison: clients that take their turns, block after block."""
 
     def __init__(self, step: Callable[[ClientId], None], clients: range) -> None:

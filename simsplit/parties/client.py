@@ -135,16 +135,15 @@ class Client:
         step = pending.step
         arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
         arrived = arrived.detach().requires_grad_()
+        told = pending.phase is self.phase  # a step in between is in no round's figures
         with self.autocast(), self._noise(step, "tail"):
             lifted = self.stack.lift(arrived, step)
-            with torch.set_grad_enabled(pending.phase.task):
-                outputs = self._tail()(lifted, *pending.context)
-                loss = self.stack.task_loss(outputs, pending.labels, self.loss, step)
+            loss = self._scored(lifted, pending) if told or pending.phase.task else None
             extra = self.stack.tail_loss(step)
-        if pending.phase is self.phase:
-            self.tally.add(loss, outputs, pending.labels)
+        if told:
             self.tally.add_method_loss(extra, len(pending.labels))
-        whole = loss if extra is None else loss + extra
+        terms = [term for term in (loss, extra) if term is not None]
+        whole = sum(terms[1:], start=terms[0])
         if not pending.phase.gradients:
             if whole.requires_grad:
                 whole.backward(inputs=self._learning(pending.phase))
@@ -156,6 +155,15 @@ class Client:
         step.memo["weights"] = [share.weight for share in shares]
         packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
         return self._sent(self._packet(Leg.FEATURES_GRAD, step, tuple(chain.from_iterable(packed))))
+
+    def _scored(self, lifted: Tensor, pending: _Pending) -> Tensor:
+        """The task's loss; of a step in between nothing is told."""
+        with torch.set_grad_enabled(pending.phase.task):
+            outputs = self._tail()(lifted, *pending.context)
+            loss = self.stack.task_loss(outputs, pending.labels, self.loss, pending.step)
+        if pending.phase is self.phase:
+            self.tally.add(loss, outputs, pending.labels)
+        return loss
 
     def backward(self, packet: Packet) -> None:
         """Carry the returned gradient, and the methods' own terms, back through the head; learn."""
@@ -343,11 +351,14 @@ class Client:
         for learner in self.learners:
             learner.train(step.training)
         given, batch = batch, self.stack.transform(batch, step)
+        phase = phase or self.phase
+        learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
         with self.autocast(), self._noise(step, "head"):
-            made = self.head(batch.inputs, *batch.context)
+            with torch.set_grad_enabled(learned):
+                made = self.head(batch.inputs, *batch.context)
             sent = self.stack.encode(made, step)
         plain = made.nbytes * given.inputs.numel() // batch.inputs.numel()
-        told = (batch.labels, batch.context, phase or self.phase, plain)
+        told = (batch.labels, batch.context, phase, plain)
         self._pending = _Pending(step, sent, *told)
         packed = self.stack.pack(Leg.SMASHED, sent.detach(), step)
         return self._packet(Leg.SMASHED, step, (*packed, *batch.context))

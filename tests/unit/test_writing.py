@@ -33,7 +33,9 @@ def by_hand(made, prompt, words, end):
 
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_words_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
-    made = experiment(given(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run")
+    made = experiment(
+        given(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run"
+    )
     made.run(resume=False)
     evaluator = made.parts.evaluator
     writer = evaluator.writer

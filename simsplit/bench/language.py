@@ -1,0 +1,218 @@
+"""What cutting a language model costs, and whether MixGuard costs more than its passes.
+
+The whole model is transformers' own, trained by a plain loop from the same weights on the same
+batches; both must end at the same loss. MixGuard is held against the arithmetic that it adds: k
+texts through the head and m messages through the trunk, and once more forwards for refinement.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from simsplit.assembly import Assembler, Assembly
+from simsplit.bench.overhead import Figures, Say, Side
+from simsplit.bench.sides import interleaved
+from simsplit.data import DataInfo, Prepared, Samples
+from simsplit.data.samples import IGNORED, Choices, Vocabulary, Words
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import Phase
+from simsplit.network.clock import Flops
+from simsplit.packets import ClientId
+from simsplit.pretrain.tiers import PretrainConfig
+from simsplit.pretrain.training import pretrain
+from simsplit.report.tables import Table
+from simsplit.scenario import Scenario, parse
+from simsplit.seeds import rng_for
+
+LENGTH, BATCH = 64, 16
+STEPS, PAIRS = 6, 15
+MESSAGES = INPUTS = 3
+MIXGUARD = [{"kind": "mixguard", "tokens": 0, "warm_up": 0}]
+_COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
+
+
+def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
+    """The cut model against the whole one, and MixGuard against its passes."""
+    where = torch.device(device)
+    with tempfile.TemporaryDirectory() as folder:
+        say("language: a model of the demo's size ...")
+        model = _model(Path(folder))
+        yield _against_whole(model, where, quick, say)
+        yield _against_passes(model, where, quick, say)
+
+
+def _model(folder: Path) -> str:
+    """Weights after one step, on words of no meaning: time does not depend on what they are."""
+    draws = rng_for(0, "bench", "words")
+    letters = torch.randint(97, 123, (40_000, 5), generator=draws).tolist()
+    text = folder / "words.txt"
+    text.write_text(" ".join("".join(map(chr, word)) for word in letters), encoding="utf-8")
+    given = PretrainConfig(text=text, steps=1, batch_size=2, length=LENGTH)
+    return str(pretrain(given, folder / "model"))
+
+
+def _against_whole(
+    model: str, device: torch.device, quick: bool, say: Say
+) -> tuple[Table, Figures]:
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    for name, length, batch in (("batch 16 x 64", LENGTH, BATCH), ("batch 4 x 64", LENGTH, 4)):
+        say(f"language: cut against whole, {name} ...")
+        parts = _assembled(model, [], device, batch=batch, length=length)
+        whole = _Whole(model, parts, device)
+        measured = _ratio(_stepper(parts), whole.train, device, quick)
+        split, plain = parts.exchange.report(0)["train_loss"], whole.mean_loss
+        if abs(split - plain) > 1e-3 * abs(plain):
+            raise ProtocolError(f"the split ends at loss {split:.6f}, the whole at {plain:.6f}")
+        rows.append(_row(name, measured, 1.05))
+        figures[f"language, {name}"] = measured | {"target": 1.05}
+    return Table(
+        "the cut model against the whole one (1.7 million weights)", _COLUMNS, rows
+    ), figures
+
+
+def _against_passes(
+    model: str, device: torch.device, quick: bool, say: Say
+) -> tuple[Table, Figures]:
+    say("language: MixGuard against its passes ...")
+    assembler, parts = _built(model, MIXGUARD, device, batch=BATCH, length=LENGTH)
+    plain = _assembled(model, [], device, batch=BATCH, length=LENGTH)
+    measured = _ratio(_stepper(parts), _stepper(plain), device, quick)
+    expected = passes(assembler.flops, MESSAGES, INPUTS)
+    over = {"ratio": measured["ratio"] / expected}
+    over |= {name: measured[name] / expected for name in ("low", "high")}
+    figures: Figures = {"MixGuard over its passes": {**measured, **over, "passes": expected}}
+    row = _row(f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", measured | over, 1.10)
+    return Table("MixGuard's step over that many plain ones", _COLUMNS, [row]), figures
+
+
+def passes(flops: Flops, messages: int, inputs: int) -> float:
+    """A private step and one of refinement, in plain steps; backwards counts as two forwards."""
+    private = inputs * flops.head + messages * flops.trunk + flops.tail
+    refining = (inputs * flops.head + (messages + 1) * flops.trunk) / 3
+    return (private + refining) / (flops.head + flops.trunk + flops.tail)
+
+
+class _Whole:
+    """transformers' own model, a plain loop, the same batches."""
+
+    def __init__(self, model: str, parts: Assembly, device: torch.device) -> None:
+        from transformers import AutoModelForCausalLM
+
+        net: Any = AutoModelForCausalLM.from_pretrained(model)
+        self.net = net.to(device).train()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-4)
+        self.feed = parts.pool.ask(0, "feed", "private")
+        self.losses: list[torch.Tensor] = []
+        self.words: list[int] = []
+
+    def train(self, client: ClientId) -> None:
+        """One step on the next batch."""
+        batch = self.feed.batch(len(self.losses))
+        logits = self.net(input_ids=batch.inputs, use_cache=False).logits
+        told = (logits.flatten(0, 1), batch.labels.flatten())
+        loss = nn.functional.cross_entropy(*told, ignore_index=IGNORED)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.detach())
+        self.words.append(len(batch.labels))
+
+    @property
+    def mean_loss(self) -> float:
+        """Of all steps."""
+        return torch.stack(self.losses).mean().item()
+
+
+def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
+    return lambda client: parts.exchange.train(client, 1)
+
+
+def _ratio(
+    first: Callable[[ClientId], None],
+    other: Callable[[ClientId], None],
+    device: torch.device,
+    quick: bool,
+) -> dict[str, float]:
+    steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
+    sides = (Side(step, range(1)) for step in (first, other))
+    one, two = (partial(side.seconds, steps, device) for side in sides)
+    found = interleaved(one, two, pairs)
+    return {
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "ms": 1000 * found.first_s / steps,
+        "against_ms": 1000 * found.other_s / steps,
+        "pairs": pairs,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
+    return (
+        name,
+        f"{measured['ratio']:.3f}",
+        f"{measured['low']:.3f}-{measured['high']:.3f}",
+        f"{target:.2f}",
+        f"{measured['ms']:.1f}",
+        f"{measured['against_ms']:.1f}",
+    )
+
+
+def _assembled(
+    model: str, method: list[dict[str, Any]], device: torch.device, **sizes: int
+) -> Assembly:
+    return _built(model, method, device, **sizes)[1]
+
+
+def _built(
+    model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int, length: int
+) -> tuple[Assembler, Assembly]:
+    given = _scenario(model, method, batch, length)
+    assembler = Assembler(given, _random_texts(given, length), device)
+    parts = assembler.assemble()
+    parts.exchange.announce(parts.clients, counted=False)
+    phase = Phase("train", rounds=1, aside=parts.pool.ask(0, "aside"))
+    parts.exchange.phase = phase
+    parts.server.enter(phase, 1.0)
+    parts.pool.call("enter", {0: (phase, 1.0)})
+    return assembler, parts
+
+
+def _scenario(model: str, method: list[dict[str, Any]], batch: int, length: int) -> Scenario:
+    optimizer = {"kind": "adamw", "lr": 1e-4}
+    source = {"kind": "python_docs", "task": "language", "length": length}
+    return parse(
+        {
+            "data": {"source": source, "auxiliary": 0.5},
+            "model": {"kind": "causal_lm", "name": model, "head": 2, "tail": 2},
+            "clients": {"count": 1},
+            "method": method,
+            "train": {"batch_size": batch, "client": optimizer, "server": optimizer},
+        }
+    )
+
+
+def _random_texts(given: Scenario, length: int) -> Prepared:
+    """Words in any order, all texts as long."""
+    reader = given.text_reader()
+    count = 640
+    ids = torch.randint(reader.size, (count, length), generator=rng_for(0, "bench", "texts"))
+    labels = ids.roll(-1, 1)
+    labels[:, -1] = IGNORED
+    whole = torch.full((count,), length)
+    words = Words(whole, torch.zeros_like(whole), torch.zeros_like(whole))
+    samples = Samples(ids, labels, words)
+    parts = [np.arange(count)]
+    vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
+    info = DataInfo((length,), 1)
+    few = samples.take(np.arange(4))
+    held = (samples, None, samples, few, parts, (), ())
+    return Prepared("random", info, *held, support=samples, vocabulary=vocabulary)
