@@ -132,7 +132,7 @@ class Sensor:
         signal = SIGNALS.get(packet.leg)
         if signal is None or signal not in self.signals | self.sketched:
             return
-        values = self.decode(packet).detach().flatten(1).float()
+        values = _by_sample(self.decode(packet).detach().float())
         if signal in self.signals:
             self._sum(signal, packet.client, values)
         if signal in self.sketched:
@@ -180,3 +180,8 @@ class Sensor:
             drawn = torch.randn(wide, SKETCH, generator=rng) / SKETCH**0.5
             projection = self._projections[signal, wide] = drawn.to(values)
         return values @ projection
+
+
+def _by_sample(values: Tensor) -> Tensor:
+    """A row per sample. A text's is the mean over its words, since texts differ in length."""
+    return values.mean(1) if values.ndim == 3 else values.flatten(1)

@@ -9,6 +9,8 @@ from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.base import IMAGES, TEXTS, Modality
 from simsplit.models.fresh import SplitConfig
+from simsplit.poisons.base import BatchPoisonConfig
+from simsplit.poisons.malicious import FIELD, MaliciousConfig
 
 
 def refuse_strange_attacks(
@@ -57,6 +59,27 @@ def refuse_strange_methods(methods: Sequence[MethodConfig], data: DataConfig) ->
             raise ScenarioError(
                 "data.source.padding",
                 f"got left, but {method.word} mixes texts padded on the right",
+            )
+
+
+def refuse_strange_schemes(
+    data: DataConfig, aggregation: str, malicious: MaliciousConfig | None
+) -> None:
+    """ScenarioError for what takes samples to be images, all of one shape."""
+    if _read(data) == IMAGES:
+        return
+    if aggregation == "fused":
+        raise ScenarioError(
+            "aggregation",
+            "got fused, which lays clients' batches side by side, and those of texts differ in "
+            "length; allowed: splitfed_v1, splitfed_v2",
+        )
+    for index, poison in enumerate(malicious.poison if malicious else ()):
+        if isinstance(poison, BatchPoisonConfig):
+            raise ScenarioError(
+                f"{FIELD}.poison.{index}.kind",
+                f"{poison.word} changes images and their classes, got texts; allowed: tamper, "
+                "replace",
             )
 
 

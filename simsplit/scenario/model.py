@@ -53,7 +53,11 @@ from simsplit.scenario.cells import refuse
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
-from simsplit.scenario.modalities import refuse_strange_attacks, refuse_strange_methods
+from simsplit.scenario.modalities import (
+    refuse_strange_attacks,
+    refuse_strange_methods,
+    refuse_strange_schemes,
+)
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -173,6 +177,7 @@ class Scenario(Config):
         self._refuse_missing_legs()
         refuse_strange_methods(self.method, self.data)
         refuse_strange_attacks(self.attacks, self.data, self.model)
+        refuse_strange_schemes(self.data, self.aggregation.kind, self.clients.malicious)
         refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
         refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
         refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)

@@ -84,3 +84,23 @@ def test_online_unmixing_learns_from_what_calibration_shows(tmp_path):
         made[warm_up] = of.loc["adaptive_online", "words"]
     assert made[40] > 0.6
     assert made[0] < 0.35
+
+
+def test_attacks_that_read_by_the_same_inverter_are_what_they_are_alone(tmp_path):
+    """It is trained but once in a run, whichever attack is first."""
+    both = [{"kind": kind, **CASES[kind]} for kind in ("sip", "gradient_ratio")]
+    tables = []
+    for name, attacks in (("one", both[1:]), ("two", both), ("turned", both[::-1])):
+        given = text_scenario(
+            tmp_path,
+            data={"auxiliary": 0.5},
+            model=WORDS,
+            clients={"count": 1},
+            schedule={"kind": "round_robin", "rounds": 1},
+            attacks=attacks,
+            targets={"count": 8},
+        )
+        made = Run.load(finished(given, tmp_path / name).path).recovered
+        tables.append(made[made["attack"] == "gradient_ratio"].reset_index(drop=True))
+    pd.testing.assert_frame_equal(tables[0], tables[1])
+    pd.testing.assert_frame_equal(tables[0], tables[2])
