@@ -1,6 +1,7 @@
 """The command line. Whatever is heavy is imported by the command that needs it, never before."""
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -84,7 +85,7 @@ def run(
 
         print_run(result)
         if (picture := result.path / "figures" / "recovered.png").exists():
-            typer.echo(f"originals above what was recovered: {picture}")
+            typer.echo(f"what was recovered, in a picture: {picture}")
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
@@ -244,9 +245,9 @@ def attack(
     from rich.console import Console
 
     from simsplit import afterwards
+    from simsplit.report.figures import drawn, read, saved
     from simsplit.report.figures import recovered as picture
-    from simsplit.report.figures import saved
-    from simsplit.report.recoveries import recovered
+    from simsplit.report.recoveries import recovered, sentences
     from simsplit.terminal.printing import print_table
     from simsplit.terminal.runs import counting
 
@@ -260,9 +261,14 @@ def attack(
         _say(f"\ninterrupted; go on with: {shlex.join([*again, *_flags('--set', set_ or [])])}")
         raise typer.Exit(130) from None
     if not quiet:
+        folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
         print_table(recovered(run), format_)
-        file = saved(picture(run.path / "attacks" / name), run.path / "figures" / f"{name}.png")
-        typer.echo(f"originals above what was recovered: {file}")
+        if "text" in run.recovered:
+            print_table(sentences(run), format_)
+            saved(drawn(read(run)), file)
+        else:
+            saved(picture(folder), file)
+        typer.echo(f"what was recovered, in a picture: {file}")
 
 
 @app.command()
@@ -351,15 +357,19 @@ def bench(
 
 def _picture(result: "SweepResult") -> None:
     """What attacks recovered, cell below cell, of the seed that comes first."""
-    from simsplit.report.figures import recovered, saved
+    from simsplit.report.figures import attacked, saved
 
-    attacked = {name: run for name, run in result.runs.items() if len(run.recovered)}
-    if attacked:
-        seeds = {name: run.summary["seed"] for name, run in attacked.items()}
+    runs = {name: run for name, run in result.runs.items() if len(run.recovered)}
+    if runs:
+        seeds = {name: run.summary["seed"] for name, run in runs.items()}
         first = next(iter(seeds.values()))
-        shown = {name: attacked[name].path for name in attacked if seeds[name] == first}
-        file = saved(recovered(shown), result.path / "figures" / "recovered.png")
-        typer.echo(f"originals above what was recovered: {file}")
+        shown = {
+            re.sub(r",?seed=[^,]*", "", name).strip(","): run
+            for name, run in runs.items()
+            if seeds[name] == first
+        }
+        file = saved(attacked(shown), result.path / "figures" / "recovered.png")
+        typer.echo(f"what was recovered, in a picture: {file}")
 
 
 def _load(file: Path, overrides: list[str], plugin: list[str] | None) -> "Scenario":

@@ -177,14 +177,14 @@ class Experiment:
         come_to = summarise(Run.load(self.path), self.scenario.figures)
         resident = self._resident_bytes()
         self._note("finished", seed=self.scenario.seed, **come_to, resident_bytes=resident)
-        if self.scenario.attacks and not self.scenario.reads_texts:
+        if self.scenario.attacks:
             self._picture()
 
     def _picture(self) -> None:
-        """Originals above what attacks recovered of them."""
-        from simsplit.report.figures import recovered, saved
+        """What attacks recovered, to be looked at."""
+        from simsplit.report.figures import attacked, saved
 
-        saved(recovered(self.path), self.path / PICTURE)
+        saved(attacked({"": Run.load(self.path)}), self.path / PICTURE)
 
     def _resident_bytes(self) -> int | None:
         """What this process and its hosts have in memory; None where that cannot be known."""

@@ -93,6 +93,8 @@ class Evaluator:
         if reader is not None:
             sizes = {"texts": config.written, "words": config.new_words}
             self.writer = Writer(exchange, reader, **sizes)
+            for metric in set(metrics) & WRITTEN_METRICS.keys():
+                WRITTEN_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now
         self.splits = splits
         self.wanted = wanted
         self.clients = None if clients is None else choose(clients, config.clients, seed)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HONEST, MALICIOUS = "0.6", "crimson"
-_NO_ATTACK = ("originals", "black", "mean_image")
+_NO_ATTACK = ("originals", "black", "mean_image", "random_words", "frequent_word")
+_READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "words": "words in their places"}
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
@@ -177,8 +178,58 @@ def recovered(
     return figure
 
 
+def read(
+    runs: "Run | Mapping[str, Run]", figure: str = "rouge_l", ax: "Axes | None" = None
+) -> "Axes":
+    """How much of private texts each attack read: a bar the mean over its guesses for a text, the
+    line above it the best of them; dashed, the best guess that needs no attack.
+    """
+    several = runs if isinstance(runs, Mapping) else {"": runs}
+    lasts = {
+        title: run.attacks.groupby("attack", sort=False).last() for title, run in several.items()
+    }
+    named = list(dict.fromkeys(n for last in lasts.values() for n in last.index))
+    named = [name for name in named if name not in _NO_ATTACK]
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        ax = plt.subplots(figsize=(1.5 + 0.28 * len(named) * (len(lasts) + 1), 3.4))[1]
+    width = 0.8 / len(lasts)
+    for index, (title, last) in enumerate(lasts.items()):
+        own = last.reindex(named)
+        at = np.arange(len(named)) + (index - (len(lasts) - 1) / 2) * width
+        bars = ax.bar(at, own[figure], width * 0.92, label=title or None)
+        ax.vlines(at, own[figure], own[f"best_{figure}"], colors=bars[0].get_facecolor(), lw=2)
+    guessed = [last.loc[last.index.isin(_NO_ATTACK), figure].max() for last in lasts.values()]
+    ax.axhline(max(guessed), color=HONEST, ls="--", lw=1)
+    names = [_words(name).replace(" ", "\n") for name in named]
+    ax.set(xticks=np.arange(len(named)), xticklabels=names, ylabel=_READ.get(figure, figure))
+    ax.set_ylim(0, 1)
+    if len(lasts) > 1:
+        ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return ax
+
+
+def attacked(runs: Mapping[str, Run]) -> "Figure":
+    """What attacks recovered of several runs: originals and reconstructions, or how much was read
+    of texts.
+    """
+    if any("text" in run.recovered for run in runs.values()):
+        return drawn(read(runs))
+    return recovered({title: run.path for title, run in runs.items()})
+
+
 def _words(name: str) -> str:
     return name.strip().replace("_", " ")
+
+
+def drawn(ax: "Axes") -> "Figure":
+    """The figure that axes stand in."""
+    from matplotlib.figure import Figure
+
+    figure = ax.figure
+    assert isinstance(figure, Figure), "drawn by this module, which nests none"
+    return figure
 
 
 def saved(figure: "Figure", file: Path) -> Path:

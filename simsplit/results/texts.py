@@ -26,7 +26,11 @@ def load_texts(path: Path) -> "pd.DataFrame":
     """A row an attack and text, at the last judgement: what was private, what was recovered."""
     import pandas as pd
 
-    kept = sorted((path / FOLDER).glob("round-*.jsonl"))
-    if not kept:
+    folders = [path / FOLDER, *sorted(path.glob(f"attacks/*/{FOLDER}"))]
+    kept = [sorted(folder.glob("round-*.jsonl"))[-1:] for folder in folders]
+    tables = [pd.read_json(file, lines=True) for files in kept for file in files]
+    if not tables:
         raise RunError(f"{path} has no recovered texts; did it have attacks?")
-    return pd.read_json(kept[-1], lines=True)
+    together = pd.concat(tables)
+    # each table has the guesses that need no attack, of the same targets
+    return together.drop_duplicates(["attack", "text"], ignore_index=True)
