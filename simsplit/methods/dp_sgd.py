@@ -23,8 +23,9 @@ class DpSgdConfig(MethodConfig):
     kind: Literal["dp_sgd"] = "dp_sgd"
     noise: Literal["gaussian", "laplace"] = "gaussian"
     """gaussian: clipped, and noised by the clipping norm; laplace: noised by its size alone."""
-    multiplier: float = Field(default=0.5, ge=0)
-    """Noise over the clipping norm of a text, spread over its values; or over the values' size."""
+    multiplier: float = Field(default=0.01, ge=0)
+    """Noise on every value, over the clipping norm of a text; of `laplace`, over the values' root
+    mean square. A text has thousands of values: much above 0.01 the norm is that of noise."""
     clip: float = Field(default=1.0, gt=0)
     """The norm that is clipped to."""
     relative: bool = True
