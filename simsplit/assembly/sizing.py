@@ -9,6 +9,7 @@ from torch import nn
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
+from simsplit.data.batches import Batch
 from simsplit.methods.base import Step
 from simsplit.network.clock import Flops
 from simsplit.network.flops import count_flops
@@ -28,12 +29,12 @@ FEW = 2
 def flops_of(owners: Ownership) -> Flops:
     """What one sample's forward pass takes in each segment, methods included."""
     model, client, server = owners.model, owners.client_stack, owners.server_stack
-    step = Step(0, 0, 0, owners.scenario.seed, training=False)
+    step = Step(0, 0, 0, owners.scenario.seed, training=False, stock=_Blank(owners))
     client.hear(server.announce())
     parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
-    x = _images(owners)
+    sent = client.transform(_batch(owners), step).inputs  # more than was given, if it is mixed
     with torch.no_grad(), _in_inference(parts):
-        head, z = count_flops(lambda: client.encode(model.head(x), step))
+        head, z = count_flops(lambda: client.encode(model.head(sent), step))
         trunk, u = count_flops(lambda: server.encode(model.trunk(server.lift(z, step)), step))
         tail, _ = count_flops(lambda: model.tail(u if owners.vanilla else client.lift(u, step)))
     return Flops(head / FEW, trunk / FEW, tail / FEW)
@@ -82,6 +83,26 @@ def _activations(owners: Ownership) -> int:
 
 def _images(owners: Ownership) -> torch.Tensor:
     return owners.info.blank(FEW).to(owners.device)
+
+
+def _batch(owners: Ownership) -> Batch:
+    x = _images(owners)
+    labels = x if owners.info.texts else torch.zeros(FEW, dtype=torch.int64, device=owners.device)
+    return Batch(x, labels, torch.arange(FEW))
+
+
+class _Blank:
+    """Texts without content, to mix others with."""
+
+    vocabulary, pad = 1, 0
+
+    def __init__(self, owners: Ownership) -> None:
+        self._owners = owners
+
+    def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
+        """So many batches."""
+        del rows, rng
+        return [_batch(self._owners) for _ in range(count)]
 
 
 @contextmanager

@@ -81,8 +81,8 @@ def _against_passes(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     say("language: MixGuard against its passes ...")
-    assembler, parts = _built(model, MIXGUARD, device, batch=BATCH, length=LENGTH)
-    plain = _assembled(model, [], device, batch=BATCH, length=LENGTH)
+    parts = _assembled(model, MIXGUARD, device, batch=BATCH, length=LENGTH)
+    assembler, plain = _built(model, [], device, batch=BATCH, length=LENGTH)
     measured = _ratio(_stepper(parts), _stepper(plain), device, quick)
     expected = passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}

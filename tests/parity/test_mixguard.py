@@ -158,3 +158,14 @@ def test_hosts_change_nothing(tmp_path):
     run(mixed(tmp_path, **changes), tmp_path / "here")
     run(mixed(tmp_path, engine={"kind": "ray", "hosts": 2}, **changes), tmp_path / "there")
     assert_equal(tmp_path / "here", tmp_path / "there")
+
+
+def test_simulated_time_counts_every_input_and_every_message(tmp_path):
+    sizes = {"messages": 5, "inputs": 4, "calibrate": False}
+    plain = experiment(text_scenario(tmp_path, data={"source": {"length": 8}}), tmp_path / "plain")
+    made = experiment(mixed(tmp_path, mixguard=sizes), tmp_path / "mixed")
+    values, a_multiply_and_an_add = 8 * 16, 2
+    mixing, unmixing = 5 * 4 * values * a_multiply_and_an_add, 5 * values * a_multiply_and_an_add
+    assert made.flops.head == 4 * plain.flops.head + mixing
+    assert made.flops.trunk == 5 * plain.flops.trunk
+    assert made.flops.tail == plain.flops.tail + unmixing
