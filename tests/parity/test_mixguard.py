@@ -169,3 +169,31 @@ def test_simulated_time_counts_every_input_and_every_message(tmp_path):
     assert made.flops.head == 4 * plain.flops.head + mixing
     assert made.flops.trunk == 5 * plain.flops.trunk
     assert made.flops.tail == plain.flops.tail + unmixing
+
+
+@pytest.mark.parametrize(
+    ("schedule", "aggregation", "heads"),
+    [
+        ("per_client", "none", "shared"),
+        ("parallel", "splitfed_v1", "shared"),
+        ("parallel", "splitfed_v2", "shared"),
+        ("parallel", "none", "per_client"),
+        ("asynchronous", "none", "per_client"),
+    ],
+)
+def test_clients_of_uneven_topics_mix_and_refine_under_every_scheme(
+    schedule, aggregation, heads, tmp_path
+):
+    """One trunk or one each, whoever's turn it is: a public step to every private one."""
+    given = mixed(
+        tmp_path,
+        data={"auxiliary": 0.3, "partition": {"kind": "dirichlet", "alpha": 1.0}},
+        clients={"count": 3, "heads": heads},
+        schedule={"kind": schedule, "rounds": 2},
+        aggregation=aggregation,
+        network={"device": "phone", "link": "lte"},
+    )
+    made = Run.load(finished(given, tmp_path / "run").path)
+    sent = made.wire[made.wire["leg"] == "smashed"].groupby("phase")["packets"].sum()
+    assert sent["refine"] == sent["train"] == made.rounds.loc[1:, "steps"].sum()
+    assert made.rounds["train_loss"].notna().all()
