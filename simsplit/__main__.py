@@ -158,6 +158,9 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
     if info is None:
         typer.echo("its data are not known before they are loaded, so shapes were not checked")
         return
+    if not scenario.model.at_hand:
+        typer.echo("its model is fetched when a run begins, so shapes were not checked")
+        return
     (cut, features), (smashed, sent) = scenario.shapes(info)
     legs = [("cut", cut, smashed), ("features", features, sent)]
     for name, whole, crossing in legs[:1] if scenario.topology == "vanilla" else legs:

@@ -40,6 +40,11 @@ class Segments(NamedTuple):
 class SplitConfig(Config):
     """Base of the models: says what crosses between the segments, and makes each of them."""
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether nothing must be fetched to know its shapes."""
+        return True
+
     @abstractmethod
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Cut and feature shape per sample; ScenarioError if such samples do not fit the network.

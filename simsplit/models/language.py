@@ -94,6 +94,12 @@ class LanguageConfig(SplitConfig):
         """Where pretrained weights are."""
         return self.name or f"{OWN}demo"
 
+    @property
+    def at_hand(self) -> bool:
+        """Random, simsplit's own, or in a folder; the hub's are fetched when a run begins."""
+        own = self.sizes is not None or self.origin.startswith(OWN)
+        return own or Path(self.origin).is_dir()
+
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """As many tokens as a text has, of the model's width."""
         if len(input_shape) != 1:

@@ -200,7 +200,7 @@ class Scenario(Config):
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
         info = self.data.source.describe()
-        if info is not None:
+        if info is not None and (self.model.at_hand or not info.texts):
             self.shapes(info)
         return self
 

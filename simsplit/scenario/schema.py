@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from simsplit.data.tasks import LAYOUTS
 from simsplit.methods import MethodConfig
 from simsplit.scenario.cells import SCHEMA
 from simsplit.scenario.model import scenario_class
@@ -17,19 +18,25 @@ def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict
     for part, fields in _WORDS.items():
         for field in fields:
             _allow_word(parts[part]["properties"][field], schema["$defs"])
+    for part in _TEXTS:
+        _allow(list(LAYOUTS), parts[part]["properties"]["task"])
     extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
     schema["properties"] = {"extends": extends, **schema["properties"], "sweep": SCHEMA}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 _WORDS = {
-    "DataConfig": ("source", "partition"),
+    "DataConfig": ("source", "public", "support", "partition"),
     "Scenario": ("engine", "aggregation", "schedule"),
     "SplitFedV1": ("strategy",),
     "SplitFedV2": ("strategy",),
     "Fused": ("strategy",),
 }
 """Fields, by the part that has them, in which a bare kind stands for a part without options."""
+
+
+_TEXTS = ("PythonDocs", "TextParquet", "TextHub")
+"""Parts whose task may be named by a word."""
 
 
 def _name_kind(part: dict[str, Any]) -> None:
@@ -41,6 +48,10 @@ def _name_kind(part: dict[str, Any]) -> None:
 
 def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
     """Let a bare kind stand for a part that needs no other field."""
-    kinds = field["discriminator"]["mapping"].items()
-    words = [kind for kind, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]]
-    field["oneOf"] = [{"enum": words}, *field["oneOf"]]
+    union = field if "discriminator" in field else field["anyOf"][0]  # or null
+    kinds = union["discriminator"]["mapping"].items()
+    _allow([k for k, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]], union)
+
+
+def _allow(words: list[str], union: dict[str, Any]) -> None:
+    union["oneOf"] = [{"enum": words}, *union["oneOf"]]

@@ -1,9 +1,13 @@
 """Language models in a scenario: where weights come from, what learns, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
+from simsplit.__main__ import app
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM, SequenceClassifier, Sizes, _config_of
 from simsplit.seeds import isolated
@@ -129,3 +133,19 @@ def test_bytes_are_read_back():
     (tokens,) = reader.encode(["naïve ☃"])
     assert reader.decode([1, *tokens, 2, 0]) == "naïve ☃"
     assert max(tokens) < reader.size
+
+
+def test_a_scenario_of_a_hub_model_is_read_without_a_network(monkeypatch):
+    """Only a run fetches; a folder that does not exist is such a name, too."""
+
+    def fetched(*args: object, **kwargs: object) -> None:
+        raise AssertionError("asked the hub")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", fetched)
+    folder = Path(__file__).parents[3] / "scenarios" / "papers" / "mixguard"
+    for name, cells in (("sst2.yaml", 18), ("small/ablation.yaml", 33)):
+        told = CliRunner().invoke(app, ["validate", str(folder / name)])
+        assert f"a valid sweep of {cells} cells" in told.output
+    one = ["--set", "sweep=null", "--set", "method=[]", "--set", "attacks=[]"]
+    told = CliRunner().invoke(app, ["validate", str(folder / "sst2.yaml"), *one])
+    assert "fetched when a run begins" in told.output
