@@ -67,7 +67,7 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
             "server": trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
             "activations of a step": _activations(owners) * max(1, hosts),
-            "images": data.nbytes * (2 if hosts else 1),
+            "samples": data.nbytes * (2 if hosts else 1),
             "Python and torch": RUNTIME * (1 + hosts),
         }
     )

@@ -119,7 +119,7 @@ class AdaptiveOnline(_Adaptive):
             self._unanswered.pop(packet.client, None)
         elif packet.leg is Leg.SMASHED:
             before = self._unanswered.pop(packet.client, None)
-            self._unanswered[packet.client] = self.known.smashed(packet)
+            self._unanswered[packet.client] = self.known.smashed(packet).clone()
             if before is not None and len(before) % (self.messages + 1) == 0:
                 rows = split_messages(before, self.messages + 1)
                 self.unmix(rows[:-1], rows[-1])

@@ -197,3 +197,16 @@ def test_clients_of_uneven_topics_mix_and_refine_under_every_scheme(
     sent = made.wire[made.wire["leg"] == "smashed"].groupby("phase")["packets"].sum()
     assert sent["refine"] == sent["train"] == made.rounds.loc[1:, "steps"].sum()
     assert made.rounds["train_loss"].notna().all()
+
+
+def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
+    """Two of them, each with a batch in hand that may yet turn out to be a public one."""
+    learns = {"kind": "adaptive_online", "iterations": 4, "hidden": 8, "unmixer": 8}
+    attacks = [{**learns, "name": "joint"}, {**learns, "name": "cancel", "reading": "cancel"}]
+    writes = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+    given = mixed(tmp_path, model=writes, attacks=attacks, targets={"count": 4})
+    run(given, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(given, tmp_path / "again", observer=StopAt(9))
+    run(given, tmp_path / "again", resume=True)
+    assert_equal(tmp_path / "whole", tmp_path / "again")

@@ -82,7 +82,7 @@ def test_hosts_hold_copies() -> None:
         "server": 3,
         "trunk copies": 1,
         "activations of a step": 2,
-        "images": 2,
+        "samples": 2,
         "Python and torch": 3,
     }
     own: dict[str, Any] = {"clients": {"heads": "per_client"}}
