@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
-from torch.optim import Adam, AdamW
+from torch.optim import Adam
 
 from simsplit.attacks.base import Knowledge
 from simsplit.attacks.tag import Matching, moved_on
@@ -44,9 +44,10 @@ class BisrConfig(InverterConfig):
 class Bisr(Inverting):
     """One batch after another."""
 
+    config: BisrConfig
+
     def __init__(self, config: BisrConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.steps_of = config
         self.tail = eager(known.pretrained("tail")).eval()
         for segment in (self.head, self.tail):
             segment.requires_grad_(requires_grad=False)
@@ -61,14 +62,10 @@ class Bisr(Inverting):
 
     def _by_gradient(self, read_RLV: Tensor, seen: Seen) -> Tensor:
         """Words, after labels that SIP begins are made to fit their gradient."""
-        soft = read_RLV / self.steps_of.temperature
+        soft = read_RLV / self.config.temperature
         labels = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1).requires_grad_()
         matching = Matching(self.tail, self.known, seen)
-        optimizer = AdamW([labels], lr=self.steps_of.gradient_lr, fused=True)
-        for _ in range(self.steps_of.gradient_steps):
-            optimizer.zero_grad()
-            matching.distances(labels.softmax(-1)).sum().backward(inputs=[labels])
-            optimizer.step()
+        matching.descend(labels, self.config.gradient_steps, self.config.gradient_lr)
         words = moved_on(labels.detach().argmax(-1), self.vocabulary.pad)
         words[:, 0] = read_RLV[:, 0].argmax(-1)
         return words
@@ -82,8 +79,8 @@ class Bisr(Inverting):
             every_V = torch.arange(self.vocabulary.size, device=words_RL.device)
             known_VD = head.tokens(every_V)
         embedded = known_VD[words_RL].requires_grad_()
-        optimizer = Adam([embedded], lr=self.steps_of.smashed_lr)
-        for _ in range(self.steps_of.smashed_steps):
+        optimizer = Adam([embedded], lr=self.config.smashed_lr)
+        for _ in range(self.config.smashed_steps):
             optimizer.zero_grad()
             made = head.onwards(embedded, mask)
             (1 - cosine_similarity(made, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])

@@ -37,15 +37,15 @@ class LampConfig(MatchingConfig):
 class Lamp(Tag):
     """One batch after another."""
 
+    config: LampConfig
+
     def __init__(self, config: LampConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.every, self.permutations = config.every, config.permutations
-        self.language = config.language
         self.head, self.trunk = (known.pretrained(owner).eval() for owner in ("head", "trunk"))
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
         """Now and then the best of many permutations."""
-        if (number + 1) % self.every:
+        if (number + 1) % self.config.every:
             return
         rows, length, _ = labels_RLV.shape
         rng = numpy_rng_for(self.known.seed, "permutations", number)
@@ -53,7 +53,7 @@ class Lamp(Tag):
             soft_RLV = labels_RLV.softmax(-1)
             best_RL = torch.arange(length, device=labels_RLV.device).expand(rows, -1).clone()
             least_R = self._score(soft_RLV, matching)
-            for _ in range(self.permutations):
+            for _ in range(self.config.permutations):
                 order_RL = torch.from_numpy(permutations(rows, length, rng)).to(best_RL.device)
                 score_R = self._score(_ordered(soft_RLV, order_RL), matching)
                 better_R = score_R < least_R
@@ -62,7 +62,7 @@ class Lamp(Tag):
             labels_RLV.copy_(_ordered(labels_RLV, best_RL))
 
     def _score(self, soft_RLV: Tensor, matching: Matching) -> Tensor:
-        return matching.distances(soft_RLV) + self.language * self._surprise(
+        return matching.distances(soft_RLV) + self.config.language * self._surprise(
             soft_RLV, *matching.context
         )
 

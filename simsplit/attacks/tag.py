@@ -8,6 +8,7 @@ each text's is scaled to a root mean square of 1, for neither the mean's divisor
 factor is known; and all texts are sought at once, since none depends on another.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
@@ -71,6 +72,21 @@ class Matching:
         squares, absolutes = off_RLD.square().mean((1, 2)), off_RLD.abs().mean((1, 2))
         return SQUARED * squares + ABSOLUTE * absolutes
 
+    def descend(
+        self,
+        labels_RLV: Tensor,
+        steps: int,
+        lr: float,
+        between: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        """Change labels in place until their gradient is the one that was seen."""
+        optimizer = AdamW([labels_RLV], lr=lr, fused=True)
+        for number in range(steps):
+            optimizer.zero_grad()
+            self.distances(labels_RLV.softmax(-1)).sum().backward(inputs=[labels_RLV])
+            optimizer.step()
+            between(number)
+
 
 class Tag(TextAttack):
     """One batch after another."""
@@ -87,17 +103,13 @@ class Tag(TextAttack):
             rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
             start = torch.randn(matching.logits_RLV.shape, generator=rng)
             labels = start.to(matching.logits_RLV).requires_grad_()
-            self.descend(labels, matching)
+            matching.descend(
+                labels,
+                self.config.iterations,
+                self.config.lr,
+                lambda number: self.between(number, labels, matching),
+            )
         return self.words(labels)
-
-    def descend(self, labels_RLV: Tensor, matching: Matching) -> None:
-        """Change labels in place until their gradient is the one that was seen."""
-        optimizer = AdamW([labels_RLV], lr=self.config.lr, fused=True)
-        for number in range(self.config.iterations):
-            optimizer.zero_grad()
-            matching.distances(labels_RLV.softmax(-1)).sum().backward(inputs=[labels_RLV])
-            optimizer.step()
-            self.between(number, labels_RLV, matching)
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
         """After a step."""

@@ -7,7 +7,6 @@ texts through the head and m messages through the trunk, and once more forwards 
 
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ import torch
 from torch import nn
 
 from simsplit.assembly import Assembler, Assembly
-from simsplit.bench.overhead import Figures, Say, Side
-from simsplit.bench.sides import interleaved
+from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, ratio_of, ratio_row
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.samples import IGNORED, Choices, Vocabulary, Words
 from simsplit.errors import ProtocolError
@@ -34,7 +32,6 @@ LENGTH, BATCH = 64, 16
 STEPS, PAIRS = 6, 15
 MESSAGES = INPUTS = 3
 MIXGUARD = [{"kind": "mixguard", "tokens": 0, "warm_up": 0}]
-_COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
 
 
 def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
@@ -62,18 +59,19 @@ def _against_whole(
 ) -> tuple[Table, Figures]:
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
-    for name, length, batch in (("batch 16 x 64", LENGTH, BATCH), ("batch 4 x 64", LENGTH, 4)):
+    for batch in (BATCH, 4):
+        name = f"batch {batch} x {LENGTH}"
         say(f"language: cut against whole, {name} ...")
-        parts = _assembled(model, [], device, batch=batch, length=length)
+        parts = _assembled(model, [], device, batch=batch)
         whole = _Whole(model, parts, device)
         measured = _ratio(_stepper(parts), whole.train, device, quick)
         split, plain = parts.exchange.report(0)["train_loss"], whole.mean_loss
         if abs(split - plain) > 1e-3 * abs(plain):
             raise ProtocolError(f"the split ends at loss {split:.6f}, the whole at {plain:.6f}")
-        rows.append(_row(name, measured, 1.05))
+        rows.append(ratio_row(name, measured, 1.05))
         figures[f"language, {name}"] = measured | {"target": 1.05}
     return Table(
-        "the cut model against the whole one (1.7 million weights)", _COLUMNS, rows
+        "the cut model against the whole one (1.7 million weights)", COLUMNS, rows
     ), figures
 
 
@@ -81,15 +79,17 @@ def _against_passes(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     say("language: MixGuard against its passes ...")
-    parts = _assembled(model, MIXGUARD, device, batch=BATCH, length=LENGTH)
-    assembler, plain = _built(model, [], device, batch=BATCH, length=LENGTH)
+    parts = _assembled(model, MIXGUARD, device, batch=BATCH)
+    assembler, plain = _built(model, [], device, batch=BATCH)
     measured = _ratio(_stepper(parts), _stepper(plain), device, quick)
     expected = passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}
     over |= {name: measured[name] / expected for name in ("low", "high")}
     figures: Figures = {"MixGuard over its passes": {**measured, **over, "passes": expected}}
-    row = _row(f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", measured | over, 1.10)
-    return Table("MixGuard's step over that many plain ones", _COLUMNS, [row]), figures
+    row = ratio_row(
+        f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", measured | over, 1.10
+    )
+    return Table("MixGuard's step over that many plain ones", COLUMNS, [row]), figures
 
 
 def passes(flops: Flops, messages: int, inputs: int) -> float:
@@ -110,7 +110,6 @@ class _Whole:
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-4)
         self.feed = parts.pool.ask(0, "feed", "private")
         self.losses: list[torch.Tensor] = []
-        self.words: list[int] = []
 
     def train(self, client: ClientId) -> None:
         """One step on the next batch."""
@@ -122,7 +121,6 @@ class _Whole:
         loss.backward()
         self.optimizer.step()
         self.losses.append(loss.detach())
-        self.words.append(len(batch.labels))
 
     @property
     def mean_loss(self) -> float:
@@ -141,29 +139,7 @@ def _ratio(
     quick: bool,
 ) -> dict[str, float]:
     steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
-    sides = (Side(step, range(1)) for step in (first, other))
-    one, two = (partial(side.seconds, steps, device) for side in sides)
-    found = interleaved(one, two, pairs)
-    return {
-        "ratio": found.ratio,
-        "low": found.low,
-        "high": found.high,
-        "ms": 1000 * found.first_s / steps,
-        "against_ms": 1000 * found.other_s / steps,
-        "pairs": pairs,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
-    return (
-        name,
-        f"{measured['ratio']:.3f}",
-        f"{measured['low']:.3f}-{measured['high']:.3f}",
-        f"{target:.2f}",
-        f"{measured['ms']:.1f}",
-        f"{measured['against_ms']:.1f}",
-    )
+    return ratio_of((Side(first, range(1)), Side(other, range(1))), steps, pairs, device)
 
 
 def _assembled(
@@ -173,10 +149,10 @@ def _assembled(
 
 
 def _built(
-    model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int, length: int
+    model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int
 ) -> tuple[Assembler, Assembly]:
-    given = _scenario(model, method, batch, length)
-    assembler = Assembler(given, _random_texts(given, length), device)
+    given = _scenario(model, method, batch)
+    assembler = Assembler(given, _random_texts(given), device)
     parts = assembler.assemble()
     parts.exchange.announce(parts.clients, counted=False)
     phase = Phase("train", rounds=1, aside=parts.pool.ask(0, "aside"))
@@ -186,9 +162,9 @@ def _built(
     return assembler, parts
 
 
-def _scenario(model: str, method: list[dict[str, Any]], batch: int, length: int) -> Scenario:
+def _scenario(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
     optimizer = {"kind": "adamw", "lr": 1e-4}
-    source = {"kind": "python_docs", "task": "language", "length": length}
+    source = {"kind": "python_docs", "task": "language", "length": LENGTH}
     return parse(
         {
             "data": {"source": source, "auxiliary": 0.5},
@@ -200,19 +176,19 @@ def _scenario(model: str, method: list[dict[str, Any]], batch: int, length: int)
     )
 
 
-def _random_texts(given: Scenario, length: int) -> Prepared:
+def _random_texts(given: Scenario) -> Prepared:
     """Words in any order, all texts as long."""
     reader = given.text_reader()
     count = 640
-    ids = torch.randint(reader.size, (count, length), generator=rng_for(0, "bench", "texts"))
+    ids = torch.randint(reader.size, (count, LENGTH), generator=rng_for(0, "bench", "texts"))
     labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORED
-    whole = torch.full((count,), length)
+    whole = torch.full((count,), LENGTH)
     words = Words(whole, torch.zeros_like(whole), torch.zeros_like(whole))
     samples = Samples(ids, labels, words)
     parts = [np.arange(count)]
     vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
-    info = DataInfo((length,), 1)
+    info = DataInfo((LENGTH,), 1)
     few = samples.take(np.arange(4))
     held = (samples, None, samples, few, parts, (), ())
     return Prepared("random", info, *held, support=samples, vocabulary=vocabulary)

@@ -88,10 +88,10 @@ def _against_plain(
         sides = Side(_stepper(parts), parts.clients), Side(plain.train, parts.clients)
         measured = _interleaved(sides, case, device, quick)
         _same_loss(parts, plain)
-        rows.append(_row(case.name, measured, case.target))
+        rows.append(ratio_row(case.name, measured, case.target))
         figures[case.name] = measured | {"target": case.target}
     return Table(
-        "the split against a plain loop (10 clients, shared head, round robin)", _COLUMNS, rows
+        "the split against a plain loop (10 clients, shared head, round robin)", COLUMNS, rows
     ), figures
 
 
@@ -106,15 +106,16 @@ def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Tabl
         )
         sides = Side(_stepper(crowd), crowd.clients), Side(_stepper(one), one.clients)
         measured = _interleaved(sides, CROWD, device, quick)
-        rows.append(_row(name, measured, CROWD.target))
+        rows.append(ratio_row(name, measured, CROWD.target))
         figures[name] = measured | {"target": CROWD.target}
-    return Table("many clients against one, equal samples", _COLUMNS, rows), figures
+    return Table("many clients against one, equal samples", COLUMNS, rows), figures
 
 
-_COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
+COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
 
 
-def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
+def ratio_row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
+    """What `ratio_of` found, as `COLUMNS` has it."""
     return (
         name,
         f"{measured['ratio']:.3f}",
@@ -128,10 +129,17 @@ def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...
 def _interleaved(
     sides: tuple["Side", "Side"], case: Case, device: torch.device, quick: bool
 ) -> dict[str, float]:
-    """Times of both sides in alternating blocks, and the quartiles of their ratios."""
+    """As many steps and pairs as the case has, fewer if quick."""
     steps = max(2, case.steps // 10) if quick else case.steps
+    return ratio_of(sides, steps, 3 if quick else case.pairs, device)
+
+
+def ratio_of(
+    sides: tuple["Side", "Side"], steps: int, pairs: int, device: torch.device
+) -> dict[str, float]:
+    """Times of both sides in alternating blocks, and the quartiles of their ratios."""
     first, other = (partial(side.seconds, steps, device) for side in sides)
-    measured = interleaved(first, other, 3 if quick else case.pairs)
+    measured = interleaved(first, other, pairs)
     return {
         "ratio": measured.ratio,
         "low": measured.low,

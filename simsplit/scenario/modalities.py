@@ -1,6 +1,6 @@
 """Parts made for images in a scenario of texts, and the other way round: refused as it is read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simsplit.attacks import ATTACKS, AttackConfig
 from simsplit.data import DataConfig
@@ -19,13 +19,7 @@ def refuse_strange_attacks(
     """ScenarioError for attacks that cannot recover what the data are, or not by that model."""
     reads = _read(data)
     for index, attack in enumerate(attacks):
-        if not reads <= attack.suits:
-            (modality,) = reads
-            fitting = ", ".join(kind for kind, each in ATTACKS.items() if reads <= each.suits)
-            raise ScenarioError(
-                f"attacks.{index}.kind",
-                f"{attack.word} does not recover {modality}; allowed: {fitting}",
-            )
+        _refuse_misfit(f"attacks.{index}.kind", attack, ATTACKS, reads, "does not recover")
         if attack.writes and model.word != "causal_lm":
             raise ScenarioError(
                 f"attacks.{index}.kind",
@@ -38,13 +32,7 @@ def refuse_strange_methods(methods: Sequence[MethodConfig], data: DataConfig) ->
     """ScenarioError for methods that cannot be used on the data, or lack public ones."""
     reads = _read(data)
     for index, method in enumerate(methods):
-        if not reads <= method.suits:
-            (modality,) = reads
-            fitting = ", ".join(kind for kind, each in METHODS.items() if reads <= each.suits)
-            raise ScenarioError(
-                f"method.{index}.kind",
-                f"{method.word} cannot be used on {modality}; allowed: {fitting}",
-            )
+        _refuse_misfit(f"method.{index}.kind", method, METHODS, reads, "cannot be used on")
         if method.public and not (data.auxiliary or data.public or data.support):
             raise ScenarioError(
                 f"method.{index}",
@@ -81,6 +69,19 @@ def refuse_strange_schemes(
                 f"{poison.word} changes images and their classes, got texts; allowed: tamper, "
                 "replace",
             )
+
+
+def _refuse_misfit(
+    field: str,
+    part: AttackConfig | MethodConfig,
+    parts: Mapping[str, type[AttackConfig]] | Mapping[str, type[MethodConfig]],
+    reads: frozenset[Modality],
+    why: str,
+) -> None:
+    if not reads <= part.suits:
+        (modality,) = reads
+        fitting = ", ".join(kind for kind, each in parts.items() if reads <= each.suits)
+        raise ScenarioError(field, f"{part.word} {why} {modality}; allowed: {fitting}")
 
 
 def _read(data: DataConfig) -> frozenset[Modality]:

@@ -1,14 +1,18 @@
 """The bench runs, and would not report ratios of two trainings that differ."""
 
+import sys
+
 import pytest
 import torch
 
 from simsplit.bench import attacking, benches, overhead
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
+from simsplit.bench.language import passes
 from simsplit.bench.overhead import Case, _assembled, _feeds, _same_loss, _stepper
 from simsplit.bench.plain import PlainLoop
 from simsplit.errors import ProtocolError, ScenarioError
+from simsplit.network.clock import Flops
 
 TINY = Case("tiny", {"kind": "simplecnn"}, 4, [{"kind": "lightsplit", "ratio": 8}], 1.0, 1)
 
@@ -55,3 +59,20 @@ def test_the_attacks_bench_times_one_that_follows_and_one_that_works() -> None:
     ((table, figures),) = attacking("cpu", True, lambda said: None, [*cases, FOLLOWING])
     assert [row[0] for row in table.rows] == ["whitebox", "unsplit, batched", "pcat"]
     assert all(figure["per_s"] > 0 for figure in figures.values())
+
+
+def test_a_mixture_is_worth_its_passes() -> None:
+    """By hand: 3 heads, 3 trunks and a tail, then a third of 3 heads and 4 trunks, of 3 parts."""
+    assert passes(Flops(1.0, 1.0, 1.0), messages=3, inputs=3) == pytest.approx((7 + 7 / 3) / 3)
+    assert passes(Flops(1.0, 2.0, 1.0), messages=1, inputs=1) > 1
+
+
+@pytest.mark.slow
+def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own check that both end at the same loss included."""
+    module = sys.modules[passes.__module__]
+    monkeypatch.setattr(module, "LENGTH", 8)
+    monkeypatch.setattr(module, "BATCH", 2)
+    whole, mixed = module.language("cpu", quick=True, say=lambda line: None)
+    assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
+    assert mixed[1]["MixGuard over its passes"]["passes"] > 2

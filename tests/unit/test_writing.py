@@ -76,11 +76,14 @@ def test_metrics_of_written_texts_are_in_the_tables_and_see_a_model_learn(tmp_pa
     ],
     ids=lambda method: method["kind"],
 )
-def test_every_method_writes(method, tmp_path):
-    scenario = given(
-        tmp_path,
-        method=[method],
-        evaluate={"metrics": ["rouge_l"], "new_words": 3, "written": 4, "every": 2},
-    )
-    rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
-    assert rounds["test_rouge_l"].notna().any()
+def test_every_method_writes_through_the_cut(method, tmp_path):
+    """A pass for each word that is written, beside the batches that are scored."""
+    packets = {}
+    for metrics in (["loss"], ["loss", "rouge_l"]):
+        scored = {"metrics": metrics, "new_words": 3, "written": 4, "every": 2}
+        scenario = given(tmp_path, method=[method], evaluate=scored)
+        made = Run.load(finished(scenario, tmp_path / f"run{len(metrics)}").path)
+        wire = made.wire[(made.wire["phase"] == "evaluate") & (made.wire["leg"] == "smashed")]
+        packets[len(metrics)] = wire.groupby("round")["packets"].sum()
+    assert (packets[2] - packets[1] == 3).all()
+    assert made.rounds["test_rouge_l"].notna().any()
