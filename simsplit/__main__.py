@@ -1,7 +1,6 @@
 """The command line. Whatever is heavy is imported by the command that needs it, never before."""
 
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from simsplit.errors import RunFailedError, SimsplitError
 if TYPE_CHECKING:
     from simsplit.methods import MethodConfig
     from simsplit.scenario import Scenario
-    from simsplit.sweep import SweepResult
 
 # Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
 # Typer would still escape square brackets for rich.
@@ -131,11 +129,13 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(result.told(), indent=2))
     elif not quiet:
+        from simsplit.report.figures import save_attacked
         from simsplit.terminal.printing import print_comparison
 
         if result.runs:
             print_comparison([result.path])
-            _picture(result)
+            if (picture := save_attacked(result.runs, result.path)) is not None:
+                typer.echo(f"what was recovered, in a picture: {picture}")
         show = shlex.join(["simsplit", "compare", str(result.path)])
         typer.echo(f"The sweep lies in {result.path}  ({show})")
     if result.failed:
@@ -356,23 +356,6 @@ def bench(
             typer.echo(json.dumps(figures, indent=2))
         else:
             print_table(table, "table")
-
-
-def _picture(result: "SweepResult") -> None:
-    """What attacks recovered, cell below cell, of the seed that comes first."""
-    from simsplit.report.figures import attacked, saved
-
-    runs = {name: run for name, run in result.runs.items() if len(run.recovered)}
-    if runs:
-        seeds = {name: run.summary["seed"] for name, run in runs.items()}
-        first = next(iter(seeds.values()))
-        shown = {
-            re.sub(r",?seed=[^,]*", "", name).strip(","): run
-            for name, run in runs.items()
-            if seeds[name] == first
-        }
-        file = saved(attacked(shown), result.path / "figures" / "recovered.png")
-        typer.echo(f"what was recovered, in a picture: {file}")
 
 
 def _load(file: Path, overrides: list[str], plugin: list[str] | None) -> "Scenario":

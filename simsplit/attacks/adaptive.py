@@ -20,7 +20,6 @@ from torch.nn.functional import mse_loss, pad
 from simsplit.attacks.base import Knowledge, descend
 from simsplit.attacks.texts import InverterConfig, Inverting, Seen, messages_of, split_messages
 from simsplit.methods.mixguard import MixguardConfig
-from simsplit.methods.mixing import draw
 from simsplit.methods.secret_tokens import inserted
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
@@ -172,12 +171,5 @@ class AdaptiveOffline(_Adaptive):
             hidden_KBLD = torch.stack([self.head(each) for each in words])
         if mixing is None:
             return hidden_KBLD, hidden_KBLD[0]
-        secrets = draw(
-            mixing.messages,
-            inputs,
-            mixing.sampler,
-            numpy_rng_for(known.seed, "secrets", number),
-            blind=mixing.blind,
-        )
-        encode_MK = torch.as_tensor(secrets.encode, dtype=torch.float32, device=known.device)
-        return torch.tensordot(encode_MK, hidden_KBLD, 1), hidden_KBLD[secrets.target]
+        secrets = mixing.secrets(numpy_rng_for(known.seed, "secrets", number))
+        return secrets.mixed(hidden_KBLD), hidden_KBLD[secrets.target]

@@ -44,7 +44,7 @@ from simsplit.methods.base import (
     Step,
     on_public_data,
 )
-from simsplit.methods.mixing import Sampler, Secrets, draw
+from simsplit.methods.mixing import Sampler, Secrets, can_blind, draw
 from simsplit.methods.secret_tokens import inserted
 from simsplit.seeds import isolated, numpy_rng_for
 
@@ -63,6 +63,8 @@ class MixguardConfig(MethodConfig):
     """How secrets are drawn: `affine` undoes affine trunks exactly, and hides less."""
     blind: bool = True
     """Whether mixtures are blinded; if not, their signed sum is the private text's."""
+    condition: float = Field(default=20.0, gt=1)
+    """What blinding matrices stay below; lower amplifies less, and leaves fewer to draw from."""
     tokens: int = Field(default=20, ge=0)
     """Secret tokens in every text; published: 20 for classes, 40 for generation, none on CoLA."""
     calibrate: bool = True
@@ -96,7 +98,17 @@ class MixguardConfig(MethodConfig):
     def _can_be_drawn(self) -> Self:
         if self.sampler == "affine" and self.messages % 2 == 0:
             raise ValueError("messages must be odd for affine secrets")
+        if self.blind and not can_blind(self.messages, self.sampler, self.condition):
+            raise ValueError(
+                f"blinding matrices of {self.messages} messages are not drawn with a condition "
+                f"number below {self.condition:g}; raise condition, or take fewer messages"
+            )
         return self
+
+    def secrets(self, rng: np.random.Generator) -> Secrets:
+        """Of one batch."""
+        sizes = (self.messages, self.inputs)
+        return draw(*sizes, self.sampler, rng, blind=self.blind, condition=self.condition)
 
     def build(self, site: Site) -> Method:
         """All of it on the client; the server does not know."""
@@ -171,9 +183,7 @@ class Mixguard(Method):
         public = step.phase in (CALIBRATE, REFINE)
         tokens = 0 if public else config.tokens
         rng = step.rng("mixguard", step.phase)
-        secrets = draw(
-            config.messages, config.inputs, config.sampler, _secret(step), blind=config.blind
-        )
+        secrets = config.secrets(_secret(step))
         target, own = inserted(batch, tokens, step.stock.vocabulary, rng)
         others = [
             inserted(each, tokens, step.stock.vocabulary, rng)[0].inputs
@@ -192,8 +202,7 @@ class Mixguard(Method):
         if mixed is None:
             return z
         z_KBLD = z.unflatten(0, (-1, mixed.rows))
-        encode_MK = torch.as_tensor(mixed.secrets.encode, dtype=z.dtype, device=z.device)
-        sent = torch.tensordot(encode_MK, z_KBLD, 1).flatten(0, 1)
+        sent = mixed.secrets.mixed(z_KBLD).flatten(0, 1)
         return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -202,9 +211,8 @@ class Mixguard(Method):
         if mixed is None:
             return u
         messages = len(mixed.secrets.decode)
-        decode_M = torch.as_tensor(mixed.secrets.decode, dtype=u.dtype, device=u.device)
         u_MBLD = u[: messages * mixed.rows].unflatten(0, (messages, mixed.rows))
-        z = torch.tensordot(decode_M, u_MBLD, 1)
+        z = mixed.secrets.unmixed(u_MBLD)
         if mixed.public:
             corrected = self._corrected(z.detach(), step, learning=True)
             mixed.error = mse_loss(corrected, u[messages * mixed.rows :].detach())
@@ -236,14 +244,7 @@ class Mixguard(Method):
 
     def _fresh_scale(self, mixed: _Mixed, step: Step) -> Tensor:
         """For each row, by how much its gradient's weight is to change."""
-        config = self.config
-        fresh = draw(
-            config.messages,
-            config.inputs,
-            config.sampler,
-            _secret(step, "gradients"),
-            blind=config.blind,
-        )
+        fresh = self.config.secrets(_secret(step, "gradients"))
         ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode)
         return ratio.repeat_interleave(mixed.rows).view(-1, 1, 1)
 

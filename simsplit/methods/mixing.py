@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Matrix = NDArray[np.float64]
 Sampler = Literal["general", "affine"]
 
-CONDITION = 20.0
-"""Of a blinding matrix at most: its inverse amplifies whatever the trunk does not pass through."""
 LEAST = 0.02
 """Part of any input in any message, of affine mixtures."""
 _TRIES = 1000
@@ -35,17 +35,37 @@ class Secrets:
     decode: Matrix
     """w, M: from what became of the messages to what became of the target, nearly."""
 
+    def mixed(self, x_KBLD: Tensor) -> Tensor:
+        """The messages."""
+        sent_MBLD: Tensor = torch.tensordot(torch.as_tensor(self.encode).to(x_KBLD), x_KBLD, 1)
+        return sent_MBLD
+
+    def unmixed(self, x_MBLD: Tensor) -> Tensor:
+        """The target's, nearly, of what became of the messages."""
+        near_BLD: Tensor = torch.tensordot(torch.as_tensor(self.decode).to(x_MBLD), x_MBLD, 1)
+        return near_BLD
+
 
 def draw(
-    messages: int, inputs: int, sampler: Sampler, rng: np.random.Generator, *, blind: bool = True
+    messages: int,
+    inputs: int,
+    sampler: Sampler,
+    rng: np.random.Generator,
+    *,
+    blind: bool = True,
+    condition: float = 20.0,
 ) -> Secrets:
-    """Fresh secrets; without blinding a plain signed sum of the messages gives the target away."""
+    """Fresh secrets; without blinding a plain signed sum of the messages gives the target away.
+
+    `condition` is what the blinding matrix's condition number stays below: its inverse amplifies
+    whatever the trunk does not pass through.
+    """
     target = int(rng.integers(inputs))
     affine = sampler == "affine"
     signs_M = _signs(messages, rng, affine=affine)
     mix = _affine_mixture if affine else _mixture
     mixing_MK = mix(signs_M, inputs, target, rng)
-    blinding_MM = _blinding(messages, rng, affine=affine) if blind else np.eye(messages)
+    blinding_MM = _blinding(messages, rng, condition, affine=affine) if blind else np.eye(messages)
     decode_M: Matrix = np.linalg.solve(blinding_MM.T, signs_M).astype(np.float64)
     return Secrets(target, blinding_MM @ mixing_MK, decode_M)
 
@@ -93,10 +113,21 @@ def _affine_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Ge
     raise AssertionError("no positive mixture, though there is one for any odd number of messages")
 
 
-def _blinding(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
+def can_blind(messages: int, sampler: Sampler, condition: float) -> bool:
+    """Whether matrices of that condition turn up often enough to wait for one."""
+    rng = np.random.default_rng(0)
+    affine = sampler == "affine"
+    drawn = (_matrix(messages, rng, affine=affine) for _ in range(200))
+    return any(np.linalg.cond(matrix) < condition for matrix in drawn)
+
+
+def _blinding(messages: int, rng: np.random.Generator, condition: float, *, affine: bool) -> Matrix:
     while True:
-        drawn = rng.standard_normal((messages, messages))
-        if affine:
-            drawn += (1 - drawn.sum(1, keepdims=True)) / messages
-        if np.linalg.cond(drawn) < CONDITION:
+        drawn = _matrix(messages, rng, affine=affine)
+        if np.linalg.cond(drawn) < condition:
             return drawn
+
+
+def _matrix(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
+    drawn = rng.standard_normal((messages, messages))
+    return drawn + (1 - drawn.sum(1, keepdims=True)) / messages if affine else drawn

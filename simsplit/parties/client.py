@@ -132,9 +132,7 @@ class Client:
         In a phase whose gradients stay home the client learns here and now, and answers nothing.
         """
         pending = self._waiting()
-        step = pending.step
-        arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
-        arrived = arrived.detach().requires_grad_()
+        step, arrived = pending.step, self._arrived(packet, pending)
         told = pending.phase is self.phase  # a step in between is in no round's figures
         with self.autocast(), self._noise(step, "tail"):
             lifted = self.stack.lift(arrived, step)
@@ -150,11 +148,7 @@ class Client:
             self._learn()
             return None
         whole.backward()
-        assert arrived.grad is not None, "the loss does not depend on the features"
-        shares = self.stack.outgoing(arrived.grad, step)
-        step.memo["weights"] = [share.weight for share in shares]
-        packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
-        return self._sent(self._packet(Leg.FEATURES_GRAD, step, tuple(chain.from_iterable(packed))))
+        return self._sent(self._answer(arrived, step))
 
     def _scored(self, lifted: Tensor, pending: _Pending) -> Tensor:
         """The task's loss; of a step in between nothing is told."""
@@ -231,8 +225,7 @@ class Client:
         exposed last with. It is afterwards as it was before.
         """
         pending, self._pending = self._waiting(), None
-        arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
-        arrived = arrived.detach().requires_grad_()
+        arrived = self._arrived(packet, pending)
         with ExitStack() as untouched:
             for learner in self.learners:
                 untouched.enter_context(learner.untouched())
@@ -241,10 +234,7 @@ class Client:
                 args = (outputs, pending.labels, self.loss, pending.step)
                 loss = self.stack.task_loss(*args)
             loss.backward(inputs=[arrived])
-        assert arrived.grad is not None, "the loss does not depend on the features"
-        shares = self.stack.outgoing(arrived.grad, pending.step)
-        packed = [self.stack.pack(Leg.FEATURES_GRAD, each.grad, pending.step) for each in shares]
-        return self._packet(Leg.FEATURES_GRAD, pending.step, tuple(chain.from_iterable(packed)))
+        return self._answer(arrived, pending.step)
 
     def own_words(
         self, split: str, round_number: int, number: int, as_in_training: bool
@@ -362,6 +352,19 @@ class Client:
         self._pending = _Pending(step, sent, *told)
         packed = self.stack.pack(Leg.SMASHED, sent.detach(), step)
         return self._packet(Leg.SMASHED, step, (*packed, *batch.context))
+
+    def _arrived(self, packet: Packet, pending: _Pending) -> Tensor:
+        """The features, as a leaf that the tail's gradient is to reach."""
+        features = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
+        return features.detach().requires_grad_()
+
+    def _answer(self, arrived: Tensor, step: Step) -> Packet:
+        """The gradient of the features, in as many messages as methods make of it."""
+        assert arrived.grad is not None, "the loss does not depend on the features"
+        shares = self.stack.outgoing(arrived.grad, step)
+        step.memo["weights"] = [share.weight for share in shares]
+        packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
+        return self._packet(Leg.FEATURES_GRAD, step, tuple(chain.from_iterable(packed)))
 
     def _reply(self, packet: Packet, step: Step) -> Tensor:
         """The gradient of what was sent, recombined if `outgoing` made several messages."""

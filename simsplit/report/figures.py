@@ -5,6 +5,7 @@ Each takes runs (`Run.load`, or what `run` gave back) and optionally the axes to
 gives the axes back. matplotlib is imported when the first one is drawn.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -217,6 +218,20 @@ def attacked(runs: Mapping[str, Run]) -> "Figure":
     if any("text" in run.recovered for run in runs.values()):
         return drawn(read(runs))
     return recovered({title: run.path for title, run in runs.items()})
+
+
+def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
+    """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks."""
+    with_attacks = {name: run for name, run in runs.items() if len(run.recovered)}
+    if not with_attacks:
+        return None
+    first = next(iter(with_attacks.values())).summary["seed"]
+    shown = {
+        re.sub(r",?seed=[^,]*", "", name).strip(","): run
+        for name, run in with_attacks.items()
+        if run.summary["seed"] == first
+    }
+    return saved(attacked(shown), sweep / "figures" / "recovered.png")
 
 
 def _words(name: str) -> str:

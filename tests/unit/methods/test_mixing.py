@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from simsplit.methods.mixing import CONDITION, draw
+from simsplit.methods.mixguard import MixguardConfig
+from simsplit.methods.mixing import draw
 
 SIZES = pytest.mark.parametrize(("messages", "inputs"), [(3, 3), (3, 10), (5, 3), (9, 3)])
 SAMPLERS = pytest.mark.parametrize("sampler", ["general", "affine"])
@@ -58,8 +60,25 @@ def test_blinding_hides_the_signed_sum_and_can_be_inverted(messages, inputs, sam
     plain = secrets(messages, inputs, sampler, count=1, blind=False)[0]
     drawn = secrets(messages, inputs, sampler, count=1)[0]
     assert np.abs(drawn.encode - plain.encode).max() > 0.1
-    # the weights cannot be larger than the blinding matrix's condition allows
-    assert np.linalg.norm(drawn.decode) < CONDITION * np.sqrt(messages) * 10
+
+
+@SAMPLERS
+def test_a_lower_condition_number_amplifies_less(sampler):
+    def largest(condition):
+        drawn = secrets(3, 3, sampler, condition=condition)
+        return max(np.linalg.norm(each.decode) for each in drawn)
+
+    # |B^-1 s| <= |B^-1| sqrt(m), and |B^-1| = condition / |B|
+    assert largest(4.0) < largest(20.0) < largest(500.0)
+    for each in secrets(3, 3, sampler, blind=False):
+        assert np.linalg.norm(each.decode) == pytest.approx(np.sqrt(3))
+
+
+def test_blinding_that_would_never_be_drawn_is_refused_at_once():
+    for fields in ({"messages": 200}, {"condition": 1.001}):
+        with pytest.raises(ValidationError, match="raise condition"):
+            MixguardConfig(**fields)
+    MixguardConfig(messages=200, blind=False)
 
 
 @SAMPLERS
