@@ -332,7 +332,8 @@ class Experiment:
     def _refuse_nonsense(self, number: int, reports: dict[ClientId, dict[str, float]]) -> None:
         """Stop at a loss that is no number, before it spoils tables and checkpoints."""
         for client, report in reports.items():
-            if report and not math.isfinite(report["train_loss"] + report["method_loss"]):
+            losses = report.get("train_loss", 0.0) + report.get("method_loss", 0.0)
+            if not math.isfinite(losses):
                 raise RunFailedError(
                     f"round {number}: client {client}'s training loss is no longer finite; the run "
                     f"is kept as it was after round {self.kept}. A smaller learning rate "

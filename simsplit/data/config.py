@@ -131,7 +131,7 @@ def _loaded(source: Source, limit: Limit, reader: Reader | None) -> DataSet:
 
 def _read(source: TextTable, reader: Reader | None) -> Samples:
     assert reader is not None, "a model of images is refused"
-    return source.read("train", reader)
+    return source.read("train", reader, public=True)
 
 
 def _vocabulary(source: Source, reader: Reader) -> Vocabulary:

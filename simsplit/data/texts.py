@@ -72,9 +72,14 @@ class TextTable(Config):
         return DataSet(self._name(), train, test, self.class_names)
 
     def read(
-        self, split: Literal["train", "test"], reader: Reader, limit: Limit | None = None
+        self,
+        split: Literal["train", "test"],
+        reader: Reader,
+        limit: Limit | None = None,
+        *,
+        public: bool = False,
     ) -> Samples:
-        """One split."""
+        """One split; of public texts a classifier is told no class, be they of its task or not."""
         table, where = self.table(split)
         task = self._learned()
         wanted = sorted(task.columns | ({self.topic} if self.topic else set()))
@@ -93,7 +98,7 @@ class TextTable(Config):
         rows = None if limit is None else limit.rows(groups, split)
         if rows is not None:
             pieces, groups = [pieces[row] for row in rows], groups[rows]
-        return encoded(pieces, groups, self, reader)
+        return encoded(pieces, groups, self, reader, public=public)
 
     def _groups(self, records: Sequence[dict[str, object]], pieces: Sequence[Piece]) -> np.ndarray:
         if self.topic is None or len(records) != len(pieces):
@@ -197,11 +202,16 @@ class TextHub(TextTable):
 
 
 def encoded(
-    pieces: Sequence[Piece], groups: np.ndarray, source: TextTable, reader: Reader
+    pieces: Sequence[Piece],
+    groups: np.ndarray,
+    source: TextTable,
+    reader: Reader,
+    *,
+    public: bool = False,
 ) -> Samples:
     """Pieces as tokens and targets."""
     task, length = source.task, source.length
-    if reader.classifies and not isinstance(task, Classification):
+    if reader.classifies and not public and not isinstance(task, Classification):
         raise ScenarioError(
             "model.kind",
             f"got sequence_classifier, but a {task.kind} task has no classes: use causal_lm",
@@ -219,8 +229,9 @@ def encoded(
         tokens = torch.tensor([*begin, *prompt, *answer])
         start = length - len(tokens) if left else 0
         inputs[row, start : start + len(tokens)] = tokens
-        targets = _targets(tokens, len(begin) + len(prompt), pieces[row], source.learns, reader)
-        labels[row, start : start + len(tokens)] = targets
+        if not (reader.classifies and public):
+            targets = _targets(tokens, len(begin) + len(prompt), pieces[row], source.learns, reader)
+            labels[row, start : start + len(tokens)] = targets
     words = Words(
         torch.tensor(lengths),
         torch.tensor([len(begin) + len(prompt) for prompt in shown]),

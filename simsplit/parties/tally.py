@@ -40,10 +40,11 @@ class Tally:
             row = {
                 "steps": len(self._sizes),
                 "samples": samples,
-                "train_loss": _weighted(self._losses, learned) / max(1, sum(learned)),
-                "train_accuracy": torch.stack(self._hits).sum().item() / max(1, sum(learned)),
                 "method_loss": 0.0,
             }
+            if total := sum(learned):  # of public texts a classifier is told no class
+                row["train_loss"] = _weighted(self._losses, learned) / total
+                row["train_accuracy"] = torch.stack(self._hits).sum().item() / total
         if self.plain_bytes:
             row["plain_bytes"] = self.plain_bytes
         if extras:
@@ -78,4 +79,5 @@ def _columns(extras: list[tuple[Tensor, int]]) -> tuple[list[Tensor], list[int]]
 def _weighted(values: list[Tensor], weights: list[int]) -> float:
     """The weighted sum, in double precision."""
     stacked = torch.stack(values).cpu().double()
-    return (stacked * torch.tensor(weights, dtype=torch.float64)).sum().item()
+    counts = torch.tensor(weights, dtype=torch.float64)
+    return (stacked * counts)[counts > 0].sum().item()

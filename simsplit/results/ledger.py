@@ -170,8 +170,10 @@ class Ledger:
             "late": len(done.late),
             "bytes_plain": int(sum(report.get("plain_bytes", 0) for report in reports)),
         }
-        for name in self.averaged if samples else ():
-            row[name] = sum(report[name] * report["samples"] for report in reports) / samples
+        for name in self.averaged:
+            told = [(report[name], report["samples"]) for report in reports if name in report]
+            if told:
+                row[name] = sum(mean * size for mean, size in told) / sum(size for _, size in told)
         return self._known("rounds", row | dict(done.figures))
 
     def _client_row(self, done: Round, client: ClientId, times: RoundTimes | None) -> Row:

@@ -49,7 +49,10 @@ def figures(row: dict[str, object]) -> str:
         value = row.get(f"{split}_accuracy")
         if isinstance(value, float):
             words.append(f"{split} accuracy {value:.1%}")
-    words.append(f"loss {row['train_loss']:.4f}" if "train_loss" in row else _idle(row))
+    if "train_loss" in row:
+        words.append(f"loss {row['train_loss']:.4f}")
+    else:
+        words.append("methods alone learned" if row.get("steps") else _idle(row))
     words.append(f"{size(float(str(row['bytes_total'])))} sent")
     return "  ".join(words)
 

@@ -9,6 +9,7 @@ import torch
 from builders import experiment, finished, scenario
 from by_hand import Recorder
 from comparing import assert_equal, weights
+from pace import quick
 
 from simsplit.errors import RunFailedError, ScenarioError
 from simsplit.experiment import Experiment
@@ -267,7 +268,7 @@ def of_case(case: str):
     return attacked(*changes.pop("poisons", [BADNETS]), **changes)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", quick(CASES, "sequential", "rolled back"))
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
     finished(of_case(case), tmp_path / "whole")
     made = experiment(of_case(case), tmp_path / "stopped")

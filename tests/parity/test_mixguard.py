@@ -10,12 +10,14 @@ from comparing import assert_equal
 from texts import text_scenario
 
 from simsplit import run
+from simsplit.data.samples import IGNORED
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg, Packet
 from simsplit.parties.client import Client
 from simsplit.progress import Silent
 from simsplit.results import Run
 from simsplit.scenario import Scenario
+from simsplit.terminal.runs import figures
 
 APART = {"auxiliary": 0.3, "source": {"length": 32}}
 """Long enough for texts to differ."""
@@ -210,3 +212,24 @@ def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
         run(given, tmp_path / "again", observer=StopAt(9))
     run(given, tmp_path / "again", resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
+
+
+@pytest.mark.parametrize("task", ["language", "sst2"])
+def test_public_texts_need_no_classes(tmp_path, task):
+    """Not even where they have some, which could be others than the classifier's."""
+    task = {"kind": "language", "text": "sentence"} if task == "language" else task
+    public = {"kind": "text_parquet", "path": str(tmp_path / "reviews"), "task": task, "length": 16}
+    given = mixed(tmp_path, data={"public": public, "source": {"length": 16}})
+    made = finished(given, tmp_path / "run")
+    assert made.data.auxiliary is not None
+    assert (made.data.auxiliary.labels == IGNORED).all()
+    rounds = Run.load(made.path).rounds
+    calibrated, trained = rounds[rounds["phase"] == "calibrate"], rounds[rounds["phase"] == "train"]
+    assert calibrated["train_loss"].isna().all()
+    assert (calibrated["method_loss"] > 0).all()
+    assert trained["train_loss"].notna().all()
+
+
+def test_a_round_in_which_methods_alone_learn_is_told_as_one():
+    row = {"round": 1, "steps": 3, "bytes_total": 2048, "method_loss": 0.5}
+    assert figures(row) == "methods alone learned  2.0 KiB sent"

@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import experiment, finished, scenario
 from comparing import assert_equal
+from pace import quick
 from torch import Tensor, nn
 
 from simsplit import Run, run
@@ -48,15 +49,18 @@ def trained(table: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     "changes",
-    [
+    quick(
+        [
+            {},
+            {"topology": "vanilla"},
+            {
+                "clients": {"count": 3, "heads": "per_client"},
+                "schedule": {"kind": "parallel", "rounds": 3},
+            },
+            {"method": [{"kind": "learned1x1", "ratio": 2}, {"kind": "noise"}]},
+        ],
         {},
-        {"topology": "vanilla"},
-        {
-            "clients": {"count": 3, "heads": "per_client"},
-            "schedule": {"kind": "parallel", "rounds": 3},
-        },
-        {"method": [{"kind": "learned1x1", "ratio": 2}, {"kind": "noise"}]},
-    ],
+    ),
     ids=["u_shaped", "vanilla", "own heads", "methods"],
 )
 def test_passive_attacks_change_nothing(tmp_path, changes):
@@ -74,7 +78,7 @@ def test_passive_attacks_change_nothing(tmp_path, changes):
     assert (here.recovered.groupby(["round", "attack"]).size() == 7).all()
 
 
-@pytest.mark.parametrize("stop", [1, 2])
+@pytest.mark.parametrize("stop", quick([1, 2], 2))
 @pytest.mark.parametrize("attacks", [[*ONLINE, *OFFLINE], [{"kind": "fora"}, {"kind": "fsha"}]])
 def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks):
     given = attacked(attacks=attacks)
@@ -145,7 +149,7 @@ def reached(start: object) -> dict[int, Tensor]:
     return found
 
 
-@pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
+@pytest.mark.parametrize("topology", quick(["u_shaped", "vanilla"], "u_shaped"))
 def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
     made = experiment(
         attacked(topology=topology, method=[{"kind": "learned1x1"}]), tmp_path / "run"

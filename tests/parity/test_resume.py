@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from builders import StopAt, experiment, finished, scenario
 from comparing import assert_equal
+from pace import quick
 
 from simsplit.experiment import Experiment
 from simsplit.results import Run
@@ -77,6 +78,13 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 
+QUICK = (
+    "own heads",
+    "learned lift, int8, augmented",
+    "asynchronous, own heads",
+    "a cohort that changes",
+)
+
 
 def total_steps(path: Path) -> int:
     return int(Run.load(path).rounds["steps"].sum())
@@ -87,7 +95,7 @@ def stopped(given: Scenario, path: Path, after: int, *, resume: bool = False) ->
         Experiment(given, path, StopAt(after)).run(resume=resume)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", quick(CASES, *QUICK))
 def test_interrupted_and_resumed(case: str, tmp_path: Path) -> None:
     given = scenario(**({"schedule": {"rounds": 3}} | CASES[case]))
     whole, broken = tmp_path / "whole", tmp_path / "broken"

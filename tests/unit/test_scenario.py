@@ -92,9 +92,13 @@ def test_the_schema_describes_every_field():
     assert len(parts) > 20
 
 
+@pytest.fixture(scope="module")
+def schema():
+    return Draft202012Validator(file_schema())
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_the_schema_accepts_shipped_scenarios_and_their_resolved_form(path):
-    schema = Draft202012Validator(file_schema())
+def test_the_schema_accepts_shipped_scenarios_and_their_resolved_form(path, schema):
     resolved = [scenario.yaml() for scenario in shipped(path)]
     for text in (path.read_text(encoding="utf-8"), *resolved):
         assert [error.message for error in schema.iter_errors(yaml.safe_load(text))] == []

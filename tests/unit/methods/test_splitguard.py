@@ -80,6 +80,7 @@ def test_nothing_is_learned_from_a_fake_batch(tmp_path):
     assert not torch.equal(trunk, next(made.parts.server.trunk.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
 def test_an_honest_server_is_told_from_a_hijacker(tmp_path, monkeypatch, topology):
     def small(cut):
