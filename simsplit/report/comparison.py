@@ -17,7 +17,7 @@ import yaml
 
 from simsplit.errors import RunError
 from simsplit.preflight import size
-from simsplit.report.short_names import methods_of, setting_of
+from simsplit.report.short_names import methods_of, setting_of, told_apart
 from simsplit.report.tables import Table
 from simsplit.report.timing import duration
 from simsplit.results import SCENARIO, Run
@@ -28,6 +28,9 @@ _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "eng
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these is a question of cost: its table says what a run took."""
 _COSTS = ("per client", "simulated", "time", "memory")
+_PLAIN = {"perplexity": 1, "bleu": 2, "rouge_l": 3, "meteor": 3, "code_bleu": 3}
+"""Figures that are no percentages, and their decimals."""
+_FURTHER = {*_PLAIN, "answers", "exact_answers"}
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
 
 
@@ -57,11 +60,11 @@ class Entry:
 
 
 @dataclass(eq=False)
-class _Row:
+class Row:
     """Runs alike but for their seed."""
 
     entries: list[Entry]
-    baseline: "_Row | None" = None
+    baseline: "Row | None" = None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -77,16 +80,22 @@ class _Row:
         rows = [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
         return [row[f"test_{metric}"] for row in rows if f"test_{metric}" in row]
 
+    def further(self, figure: str) -> list[str]:
+        """What else was evaluated, such as perplexity, but for losses."""
+        rows = [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
+        names = dict.fromkeys(name.removeprefix("test_") for row in rows for name in row)
+        return [name for name in names if name in _FURTHER]
+
     @property
     def nbytes(self) -> float:
         """Bytes of a run, on average."""
         return statistics.fmean(entry.run.summary["bytes"]["total"] for entry in self.entries)
 
-    def of_the_seeds_of(self, other: "_Row") -> "_Row":
+    def of_the_seeds_of(self, other: "Row") -> "Row":
         """Its runs that pair with the other's, if each of the other's has a partner."""
         seeds = {entry.scenario["seed"] for entry in other.entries}
         paired = [entry for entry in self.entries if entry.scenario["seed"] in seeds]
-        return _Row(paired) if len(paired) == len(seeds) else self
+        return Row(paired) if len(paired) == len(seeds) else self
 
 
 def compare(
@@ -101,17 +110,26 @@ def compare(
     and value, that stand in for Raw. What would be the same in every row, or empty, is left out.
     """
     entries = [Entry(run) if isinstance(run, Run) else run for run in runs]
-    rows: dict[str, _Row] = {}
     for entry in entries:
         _refuse_unfinished(entry.run)
-        rows.setdefault(_key(entry, method=True), _Row([])).entries.append(entry)
-    against = _find_baselines(list(rows.values()), baseline)
-    cells = [_cells(row, figure, "of baseline" if against else "of Raw") for row in rows.values()]
+    rows = rows_of(entries)
+    against = _find_baselines(rows, baseline)
+    ratio = "of baseline" if against else "of Raw"
+    labels = labels_of(rows)
+    cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
     title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
-    return _table(f"{title}{against}", cells, entries)
+    return tabled(f"{title}{against}", cells, entries)
 
 
-def _find_baselines(rows: Sequence[_Row], wanted: Mapping[str, str] | None) -> str:
+def rows_of(entries: Iterable[Entry]) -> list[Row]:
+    """Runs that differ in nothing but their seed together."""
+    rows: dict[str, Row] = {}
+    for entry in entries:
+        rows.setdefault(_key(entry, method=True), Row([])).entries.append(entry)
+    return list(rows.values())
+
+
+def _find_baselines(rows: Sequence[Row], wanted: Mapping[str, str] | None) -> str:
     """Give rows their baselines; says which they are, if not the raw ones."""
     if wanted is not None:
         chosen = _chosen(rows, wanted)
@@ -138,7 +156,7 @@ def _find_baselines(rows: Sequence[_Row], wanted: Mapping[str, str] | None) -> s
     return f"; change is against {' and '.join(said)}" if said else ""
 
 
-def _chosen(rows: Sequence[_Row], wanted: Mapping[str, str]) -> list[_Row]:
+def _chosen(rows: Sequence[Row], wanted: Mapping[str, str]) -> list[Row]:
     """The rows that have the wanted settings; RunError if none has."""
     chosen = [
         row
@@ -158,25 +176,22 @@ def _chosen(rows: Sequence[_Row], wanted: Mapping[str, str]) -> list[_Row]:
     raise RunError(f"--baseline: no finished cell has {told}; there are {'; '.join(known)}")
 
 
-def _agreement(one: _Row, other: _Row) -> int:
+def _agreement(one: Row, other: Row) -> int:
     return sum(other.settings.get(name) == value for name, value in one.settings.items())
 
 
-def _told(settings: Mapping[str, str], row: _Row) -> str:
+def _told(settings: Mapping[str, str], row: Row) -> str:
     titles = row.entries[0].titles
     return ", ".join(f"{titles[name]}={value}" for name, value in settings.items())
 
 
-def _cells(row: _Row, figure: str, ratio: str) -> dict[str, str]:
+def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     """Column -> cell; the swept fields stand under their own names."""
     accuracy, balanced = (row.values(figure, name) for name in ("accuracy", "balanced_accuracy"))
-    first = row.entries[0]
-    cells = {"run": first.sweep_name or first.run.summary["name"]}
-    # the method's own column says it better
-    cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
-    cells |= {"setting": setting_of(first.scenario), "method": _methods(row)}
-    cells |= {"seeds": str(len(row.entries)), "accuracy": spread(accuracy)}
-    cells |= {"balanced": spread(balanced), "change": "", "bytes": size(row.nbytes), ratio: ""}
+    cells = {"seeds": str(len(row.entries)), "accuracy": spread(accuracy)}
+    cells |= {"balanced": spread(balanced), "change": ""}
+    cells |= {name: averaged(name, row.values(figure, name)) for name in row.further(figure)}
+    cells |= {"bytes": size(row.nbytes), ratio: ""}
     cells |= _costs(row)
     if row.baseline is not None:
         of_same_seeds = row.baseline.of_the_seeds_of(row)
@@ -190,7 +205,31 @@ def _cells(row: _Row, figure: str, ratio: str) -> dict[str, str]:
     return cells
 
 
-def _costs(row: _Row) -> dict[str, str]:
+def labels_of(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """What tells rows apart: their runs, what was swept, their settings and their methods."""
+    methods = told_apart([row.entries[0].scenario for row in rows])
+    labels = []
+    for row, method in zip(rows, methods, strict=True):
+        first = row.entries[0]
+        cells = {"run": first.sweep_name or first.run.summary["name"]}
+        # the method's own column says it better
+        cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
+        labels.append(cells | {"setting": setting_of(first.scenario), "method": method})
+    return labels
+
+
+def averaged(figure: str, values: Sequence[float]) -> str:
+    """A figure's mean, with the standard deviation where there are several; in % if it counts."""
+    if not values:
+        return ""
+    if figure not in _PLAIN:
+        return spread(values)
+    digits = _PLAIN[figure]
+    text = f"{statistics.fmean(values):.{digits}f}"
+    return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
+
+
+def _costs(row: Row) -> dict[str, str]:
     """What a run of the row took, on average."""
 
     def mean(values: Iterable[float | None], told: Callable[[float], str]) -> str:
@@ -207,7 +246,7 @@ def _costs(row: _Row) -> dict[str, str]:
     }
 
 
-def _table(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> Table:
+def tabled(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> Table:
     """Without the columns that are empty, and without those that tell no row from another."""
     swept = {title for entry in entries for title in entry.titles.values()} - {"method"}
     columns = dict.fromkeys(["run", *(name for row in rows for name in row if name in swept)])
@@ -218,8 +257,8 @@ def _table(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entr
     roots = {name.split(".")[0] for entry in entries for name in entry.settings}
     if not roots & _HOW:
         columns = {name: None for name in columns if name not in _COSTS}
-    if differ & swept and len({entry.sweep for entry in entries}) == 1:
-        idle |= {"run", "method"}
+    if len({entry.sweep for entry in entries}) == 1 and differ & {"method", *swept}:
+        idle |= {"run", "method"} if differ & swept else {"run"}
     kept = [
         name
         for name in columns
@@ -244,7 +283,7 @@ def _refuse_unfinished(run: Run) -> None:
         raise RunError(f"{run.path} has not finished (it is {status}); go on with it with --resume")
 
 
-def _methods(row: _Row) -> str:
+def _methods(row: Row) -> str:
     return methods_of(row.entries[0].scenario)
 
 

@@ -1,12 +1,11 @@
 """What attacks recovered: of one run, and of several beside each other."""
 
-import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simsplit.report.comparison import Entry
+from simsplit.report.comparison import Entry, Row, labels_of, rows_of, tabled
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.texts import load_texts
@@ -30,6 +29,9 @@ _TITLES = {
     "best_meteor": "best METEOR",
     "best_words": "best words",
 }
+_OF_TEXTS = ("rouge_l", "meteor", "best_rouge_l", "best_meteor")
+_COMPARED = ("mse", "ssim", "lpips", "fg_mse", "fg_ssim", *_OF_TEXTS)
+"""Figures that runs are compared by."""
 _WIDTH = 100
 """Characters of a text that are shown."""
 _BLIND = {
@@ -71,36 +73,61 @@ def sentences(run: Run, most: int = 3) -> Table:
     return Table("what they read", ("text", "by", "words"), rows, "lll")
 
 
-def recoveries_of(entries: Sequence[Entry]) -> Table | None:
-    """A row per cell and attack, over seeds; None where nobody attacked."""
+def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
+    """A table per figure: a row per cell, over seeds, and a column per attack.
+
+    What needs no attack, such as guessing a black image, stands in the title if it is the same for
+    all cells. What the best of several messages would give is left out if no cell sent several.
+    """
     entries = [entry for entry in entries if len(entry.run.recovered)]
-    if not entries:
-        return None
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(json.dumps(_told(entry)), []).append(entry)
-    rows: list[dict[str, str]] = []
-    for members in groups.values():
-        lasts = [dict(_blind_last(_last(entry.run))) for entry in members]
-        for attack in lasts[0]:
-            row = {**_told(members[0]), "attack": _BLIND.get(attack, attack)}
-            found = [last[attack] for last in lasts if attack in last]
-            for figure, title in _TITLES.items():
-                means = [part[figure].mean() for part in found if figure in part]
-                known = [mean for mean in means if not math.isnan(mean)]
-                row |= {title: _spread(known)} if known else {}
-            rows.append(row)
-    swept = dict.fromkeys(name for entry in entries for name in _told(entry))
-    figures = [name for name in _TITLES.values() if any(row.get(name) for row in rows)]
-    columns = (*swept, "attack", *figures)
-    cells = [tuple(row.get(name, "") for name in columns) for row in rows]
-    align = "l" * (len(swept) + 1) + "r" * len(figures)
-    return Table("what attacks recovered: means over targets", columns, cells, align)
+    rows = [
+        (row, [dict(_blind_last(_last(entry.run))) for entry in row.entries])
+        for row in rows_of(entries)
+    ]
+    tables: dict[str, list[dict[str, str]]] = {}
+    for figure in _COMPARED:
+        cells = [_means(figure, lasts) for _, lasts in rows]
+        best_of_one = figure.startswith("best_") and cells == tables.get(
+            figure.removeprefix("best_")
+        )
+        if any(cells) and not best_of_one:
+            tables[figure] = cells
+    count = max(
+        (len(group) for _, lasts in rows for last in lasts for group in last.values()), default=0
+    )
+    return [
+        _compared(figure, cells, [row for row, _ in rows], entries, count)
+        for figure, cells in tables.items()
+    ]
 
 
-def _told(entry: Entry) -> dict[str, str]:
-    """What a sweep gave a cell, but for its seed."""
-    return {name: value for name, value in entry.settings.items() if name != "seed"}
+def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]]) -> dict[str, str]:
+    """Attack -> one of its figures, over seeds; the lasts are of runs alike."""
+    told: dict[str, str] = {}
+    for attack in dict.fromkeys(name for last in lasts for name in last):
+        found = [last[attack] for last in lasts if attack in last]
+        means = [group[figure].mean() for group in found if figure in group]
+        known = [mean for mean in means if not math.isnan(mean)]
+        told |= {_BLIND.get(attack, attack): _spread(known, figure)} if known else {}
+    return told
+
+
+def _compared(
+    figure: str,
+    cells: Sequence[dict[str, str]],
+    rows: Sequence[Row],
+    entries: Sequence[Entry],
+    count: int,
+) -> Table:
+    what = ("text" if figure in _OF_TEXTS else "image") + "s" * (count > 1)
+    title = f"{_TITLES[figure]} of {count} recovered {what}"
+    floors = {n: {row.get(n, "").partition(" ")[0] for row in cells} for n in _BLIND.values()}
+    same = [name for name, means in floors.items() if len(means) == 1]
+    guesses = [f"{name[1:-1]}: {mean}" for name in same for mean in floors[name] if mean]
+    title += f" ({'; '.join(guesses)})" if guesses else ""
+    of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]
+    both = [label | row for label, row in zip(labels_of(rows), of_attacks, strict=True)]
+    return tabled(title, both, entries)
 
 
 def _last(run: Run) -> "pd.DataFrame":
@@ -127,10 +154,11 @@ def _line(text: object) -> str:
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"
 
 
-def _spread(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float], figure: str) -> str:
     """A mean, with the standard deviation where there are several."""
-    mean = f"{statistics.fmean(values):.4g}"
-    return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
+    digits = 4 if figure.endswith("mse") else 3
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def _figure(value: float) -> str:

@@ -1,6 +1,6 @@
 """How a scenario's parts are called in a table: a few words, read off the saved scenario."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,35 @@ def methods_of(scenario: Mapping[str, Any]) -> str:
     return " + ".join(_method(method) for method in methods) or "raw"
 
 
+def told_apart(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`methods_of` each; those that it calls alike are told apart by the fields that differ.
+
+    One such field is named everywhere, several only where they are not what they mostly are.
+    """
+    names = [methods_of(scenario) for scenario in scenarios]
+    fields = [
+        {
+            f"{place}.{name}": value_of(value)
+            for place, method in enumerate(scenario["method"])
+            for name, value in method.items()
+        }
+        for scenario in scenarios
+    ]
+    for name in dict.fromkeys(names):
+        alike = [row for row, other in enumerate(names) if other == name]
+        known = dict.fromkeys(field for row in alike for field in fields[row])
+        values = {field: [fields[row].get(field, "") for row in alike] for field in known}
+        differ = {field: each for field, each in values.items() if len(set(each)) > 1}
+        for field, each in differ.items():
+            mostly = None if len(differ) == 1 else max(each, key=each.count)
+            for row, value in zip(alike, each, strict=True):
+                if value != mostly:
+                    names[row] += f" {field.partition('.')[2]}={value}"
+    return names
+
+
 def _method(method: Mapping[str, Any]) -> str:
-    telling = ("ratio", "k", "lift", "weight", "to")
+    telling = ("ratio", "k", "lift", "weight", "to", "sigma", "multiplier")
     words = [str(method[name]) for name in telling if method.get(name) is not None]
     words = [word.removesuffix(".0") for word in words]
     if "features" in method.get("legs", ()):

@@ -35,15 +35,19 @@ def print_comparison(
     for line in left_out:
         say(line)
     print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
-    for found in (detections_of(entries), recoveries_of(entries)):
-        if found is not None:
-            print_table(found, form)
+    if (found := detections_of(entries)) is not None:
+        print_table(found, form)
+    for table in recoveries_of(entries):
+        if form == "csv":
+            typer.echo(f"# {table.title}")  # they are alike but for their figure
+        print_table(table, form)
 
 
 def print_table(table: Table, form: Format) -> None:
     """One table."""
     if form != "table":
-        typer.echo(table.text(form) + "\n")
+        title = {"markdown": f"{table.title}\n\n", "latex": f"% {table.title}\n"}.get(form, "")
+        typer.echo((title if table.title else "") + table.text(form) + "\n")
         return
     from rich.console import Console
 

@@ -1,0 +1,102 @@
+"""Runs beside each other by what attacks recovered: by hand, from tables written by hand."""
+
+import pytest
+
+from simsplit.report.comparison import Entry, compare
+from simsplit.report.recoveries import recoveries_of
+from simsplit.report.short_names import told_apart
+from simsplit.results import Run
+from simsplit.terminal.printing import print_comparison
+
+MIX = {"kind": "mixguard", "tokens": 8, "calibrate": True, "noise": "adaptive"}
+
+
+@pytest.fixture
+def attacked(variant):
+    """A run in which attacks made this of two targets: (figure, a value each)."""
+
+    def make(name, found, *, method=None, seed=0, columns=("mse", "ssim"), **summary):
+        made = variant(name, {"method": method or [], "seed": seed}, **summary)
+        target = "image" if columns[0] == "mse" else "text"
+        lines = [",".join(("round", "attack", target, *columns))]
+        for attack, values in found.items():
+            for number, row in enumerate(values):
+                lines.append(",".join(map(str, (1, attack, number, *row))))
+        (made.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        return Entry(Run.load(made.path))
+
+    return make
+
+
+def cells(table):
+    """row's first cell -> column -> cell."""
+    return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked):
+    black = [(0.4, 0.0), (0.2, 0.0)]
+    plain = [{"unsplit": [(0.1, 0.8), (0.3, 0.6)], "black": black}] * 2
+    hidden = {"unsplit": [(0.3, 0.1), (0.5, 0.1)], "pcat": [(1, 0), (1, 0)], "black": black}
+    entries = [attacked(f"raw{seed}", found, seed=seed) for seed, found in enumerate(plain)]
+    light = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
+    entries.append(attacked("light", hidden, method=light))
+    mse, ssim = recoveries_of(entries)
+    assert mse.title == "MSE of 2 recovered images (a black image: 0.3000)"
+    assert mse.columns == ("run", "method", "unsplit", "pcat")
+    assert mse.rows[0][1:] == ("raw", "0.2000 ± 0.0000", "")
+    assert mse.rows[1] == ("light", "lightsplit 8 fixed", "0.4000", "1.0000")
+    assert [row[2:] for row in ssim.rows] == [("0.700 ± 0.000", ""), ("0.100", "0.000")]
+    assert recoveries_of([]) == []
+
+
+def test_guesses_that_differ_between_cells_are_columns(attacked):
+    one = attacked("one", {"sip": [(0.5,)], "random_words": [(0.1,)]}, columns=("rouge_l",))
+    other = attacked(
+        "other",
+        {"sip": [(0.4,)], "random_words": [(0.2,)]},
+        columns=("rouge_l",),
+        method=[{"kind": "noise", "sigma": 0.5}],
+    )
+    (table,) = recoveries_of([one, other])
+    assert table.title == "ROUGE-L of 1 recovered text"
+    assert table.columns[2:] == ("sip", "(random words)")
+    assert [row[2:] for row in table.rows] == [("0.500", "0.100"), ("0.400", "0.200")]
+
+
+@pytest.mark.parametrize(("best", "tables"), [(0.5, 1), (0.7, 2)])
+def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, tables):
+    columns = ("rouge_l", "best_rouge_l")
+    found = recoveries_of([attacked("one", {"sip": [(0.5, best)]}, columns=columns)])
+    assert [table.title.split(" of ")[0] for table in found] == ["ROUGE-L", "best ROUGE-L"][:tables]
+
+
+def test_methods_alike_but_for_a_field_are_told_apart_by_it():
+    def named(*methods):
+        return told_apart([{"method": each} for each in methods])
+
+    assert named([MIX], [{**MIX, "tokens": 0}]) == ["mixguard tokens=8", "mixguard tokens=0"]
+    several = named([MIX], [MIX], [{**MIX, "calibrate": False}], [{**MIX, "tokens": 0}])
+    assert several == ["mixguard", "mixguard", "mixguard calibrate=false", "mixguard tokens=0"]
+    wcc = {"kind": "wcc", "weight": 0.1, "norm": 1}
+    second = named([MIX, wcc], [MIX, {**wcc, "norm": 2}], [])
+    assert second == ["mixguard + wcc 0.1 norm=1", "mixguard + wcc 0.1 norm=2", "raw"]
+
+
+def test_what_was_evaluated_beside_accuracy_is_compared_too(variant):
+    figures = {"test_accuracy": 0.5, "test_perplexity": 14.16, "test_exact_answers": 0.25}
+    runs = [variant(f"run{i}", {"seed": i}, last=figures) for i in range(2)]
+    rows = cells(compare(runs, "last"))
+    (row,) = rows.values()
+    assert (row["perplexity"], row["exact_answers"]) == ("14.2 ± 0.0", "25.00 ± 0.00")
+    assert "rouge_l" not in row
+
+
+@pytest.mark.parametrize(("form", "sign"), [("markdown", ""), ("latex", "% "), ("csv", "# ")])
+def test_tables_that_are_alike_are_named_in_every_form(attacked, capsys, form, sign):
+    found = {"unsplit": [(0.1, 0.8)]}
+    paths = [attacked(name, found).run.path for name in ("one", "other")]
+    print_comparison(paths, form)
+    lines = capsys.readouterr().out.splitlines()
+    for figure in ("MSE", "SSIM"):
+        title = lines.index(f"{sign}{figure} of 1 recovered image")
+        assert "unsplit" in "".join(lines[title + 1 : title + 4])
