@@ -15,8 +15,10 @@ from simsplit.errors import ScenarioError
 from simsplit.machine import free_bytes
 
 GIB = 2**30
-RUNTIME = int(0.5 * GIB)
-"""What the interpreter, torch and its libraries take, roughly."""
+RUNTIME = int(0.75 * GIB)
+"""What the interpreter, torch and its libraries take, roughly: read off runs that hardly train."""
+READING = int(0.25 * GIB)
+"""What transformers and a tokenizer take besides."""
 ROOM = 0.9
 """The share of free memory that a run may plan for."""
 

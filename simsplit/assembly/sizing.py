@@ -14,6 +14,7 @@ from simsplit.methods.base import Step
 from simsplit.network.clock import Flops
 from simsplit.network.flops import count_flops
 from simsplit.preflight import (
+    READING,
     RUNTIME,
     Estimate,
     activation_bytes,
@@ -68,7 +69,7 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
             "trunk copies": copies * count,
             "activations of a step": _activations(owners) * max(1, hosts),
             "samples": data.nbytes * (2 if hosts else 1),
-            "Python and torch": RUNTIME * (1 + hosts),
+            "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
         }
     )
 
