@@ -29,7 +29,7 @@ _TITLES = {
     "best_meteor": "best METEOR",
     "best_words": "best words",
 }
-_OF_TEXTS = ("rouge_l", "meteor", "best_rouge_l", "best_meteor")
+_OF_TEXTS = ("rouge_l", "meteor", "best_rouge_l")
 _COMPARED = ("mse", "ssim", "lpips", "fg_mse", "fg_ssim", *_OF_TEXTS)
 """Figures that runs are compared by."""
 _WIDTH = 100
