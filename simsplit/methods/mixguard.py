@@ -6,7 +6,9 @@ comes back is unmixed (Eq. 18-19) into an approximation Z^ of the trunk's output
 calibration model corrects (Eq. 20-21). Stage I trains that model on public data, with the rest
 frozen; the plain output that it learns from crosses beside the mixtures, so the server sees public
 pairs of both. In stage II it is frozen in private steps, each followed by one more public step.
-The gradient of Z^ is noised by how much calibration had to correct (Eq. 28-29).
+The gradient of Z^ is noised by how much calibration had to correct (Eq. 28-29), as a part of what
+came of it: residual streams are ten times as large in one model as in another, and a correction by
+itself would drown the gradient here and do nothing there.
 
 The gradients of the messages are one tensor times their weights, which gives the weights away (see
 the attack gradient_ratio). `gradients: remixed` is the repair that suggests itself: they are sent
@@ -80,7 +82,7 @@ class MixguardConfig(MethodConfig):
     noise: Literal["adaptive", "fixed", "none"] = "adaptive"
     """Noise on the gradient: as large as the correction was, or the same for all, or none."""
     gamma: float = Field(default=1.0, ge=0)
-    """How much noise: times RMS(gradient), and if adaptive times RMS(correction)."""
+    """How much noise: times RMS(gradient); adaptive: times RMS(correction) / RMS(corrected)."""
     gradients: Literal["shared", "remixed"] = "shared"
     """With which weights gradients are sent: those that unmix (published), or fresh ones."""
     message_noise: float = Field(default=0.0, ge=0)
@@ -274,7 +276,7 @@ class Mixguard(Method):
             return
         scale = torch.full((len(z), 1, 1), self.config.gamma, device=z.device)
         if self.config.noise == "adaptive":
-            scale = scale * _rms((corrected - z).detach())
+            scale = scale * _rms((corrected - z).detach()) / _rms(corrected.detach()).clamp(1e-12)
         rng = step.rng("noise")
 
         def noised(grad: Tensor) -> Tensor:

@@ -191,8 +191,9 @@ def test_noise_is_as_large_as_the_correction_and_the_gradient(noise):
     (frozen(leaf) * slope).sum().backward()
     added = u.grad.unflatten(0, (3, 400))[0] / weights[0] - leaf.grad
     rms = lambda x: x.square().mean((1, 2)).sqrt()  # noqa: E731
+    part = rms((corrected - unmixed).detach()) / rms(corrected.detach())
     wanted = {
-        "adaptive": 0.5 * rms((corrected - unmixed).detach()) * rms(leaf.grad),
+        "adaptive": 0.5 * part * rms(leaf.grad),
         "fixed": 0.5 * rms(leaf.grad),
         "none": torch.zeros(400, dtype=torch.float64),
     }[noise]
