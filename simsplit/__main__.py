@@ -339,7 +339,8 @@ def pretrain(
 @app.command()
 def bench(
     name: Annotated[
-        str | None, typer.Argument(help="overhead, scale, detectors, attacks; nothing: all.")
+        str | None,
+        typer.Argument(help="overhead, scale, detectors, attacks, language; nothing: all."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",

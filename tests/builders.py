@@ -29,10 +29,10 @@ def scenario(**changes: Any) -> Scenario:
 
 
 def shipped(path: Path) -> list[Scenario]:
-    """What a scenario file stands for: one scenario, or a sweep's cells, of many about eight."""
+    """What a scenario file stands for: one scenario, or a sweep's cells, of its first seed."""
     if "sweep" in read(path, {}):
-        cells = load_sweep(path).cells
-        return [cell.scenario for cell in cells[:: max(1, len(cells) // 8)]]
+        cells = [cell.scenario for cell in load_sweep(path).cells]
+        return [cell for cell in cells if cell.seed == cells[0].seed]
     return [load_scenario(path)]
 
 

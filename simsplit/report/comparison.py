@@ -18,7 +18,7 @@ import yaml
 from simsplit.errors import RunError
 from simsplit.preflight import size
 from simsplit.report.short_names import methods_of, setting_of, told_apart
-from simsplit.report.tables import Table
+from simsplit.report.tables import Table, mean_of
 from simsplit.report.timing import duration
 from simsplit.results import SCENARIO, Run
 
@@ -28,9 +28,8 @@ _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "eng
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these is a question of cost: its table says what a run took."""
 _COSTS = ("per client", "simulated", "time", "memory")
-_PLAIN = {"perplexity": 1, "bleu": 2, "rouge_l": 3, "meteor": 3, "code_bleu": 3}
-"""Figures that are no percentages, and their decimals."""
-_FURTHER = {*_PLAIN, "answers", "exact_answers"}
+_USUAL = ("accuracy", "balanced_accuracy", "loss")
+"""Figures that every run has; those named first have their own columns."""
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
 
 
@@ -77,14 +76,16 @@ class Row:
 
     def values(self, figure: str, metric: str) -> list[float]:
         """One of the figures, run by run."""
-        rows = [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
-        return [row[f"test_{metric}"] for row in rows if f"test_{metric}" in row]
+        return [row[f"test_{metric}"] for row in self._at(figure) if f"test_{metric}" in row]
 
     def further(self, figure: str) -> list[str]:
-        """What else was evaluated, such as perplexity, but for losses."""
-        rows = [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
-        names = dict.fromkeys(name.removeprefix("test_") for row in rows for name in row)
-        return [name for name in names if name in _FURTHER]
+        """What else was evaluated, such as perplexity."""
+        names = dict.fromkeys(name for row in self._at(figure) for name in row)
+        tested = [name.removeprefix("test_") for name in names if name.startswith("test_")]
+        return [name for name in tested if name not in _USUAL]
+
+    def _at(self, figure: str) -> list[dict[str, float]]:
+        return [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
 
     @property
     def nbytes(self) -> float:
@@ -188,9 +189,9 @@ def _told(settings: Mapping[str, str], row: Row) -> str:
 def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     """Column -> cell; the swept fields stand under their own names."""
     accuracy, balanced = (row.values(figure, name) for name in ("accuracy", "balanced_accuracy"))
-    cells = {"seeds": str(len(row.entries)), "accuracy": spread(accuracy)}
-    cells |= {"balanced": spread(balanced), "change": ""}
-    cells |= {name: averaged(name, row.values(figure, name)) for name in row.further(figure)}
+    cells = {"seeds": str(len(row.entries)), "accuracy": mean_of("accuracy", accuracy)}
+    cells |= {"balanced": mean_of("accuracy", balanced), "change": ""}
+    cells |= {name: mean_of(name, row.values(figure, name)) for name in row.further(figure)}
     cells |= {"bytes": size(row.nbytes), ratio: ""}
     cells |= _costs(row)
     if row.baseline is not None:
@@ -216,17 +217,6 @@ def labels_of(rows: Sequence[Row]) -> list[dict[str, str]]:
         cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
         labels.append(cells | {"setting": setting_of(first.scenario), "method": method})
     return labels
-
-
-def averaged(figure: str, values: Sequence[float]) -> str:
-    """A figure's mean, with the standard deviation where there are several; in % if it counts."""
-    if not values:
-        return ""
-    if figure not in _PLAIN:
-        return spread(values)
-    digits = _PLAIN[figure]
-    text = f"{statistics.fmean(values):.{digits}f}"
-    return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
 
 
 def _costs(row: Row) -> dict[str, str]:
@@ -266,15 +256,6 @@ def tabled(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entr
     ]
     align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
     return Table(title, tuple(kept), [tuple(row.get(n, "") for n in kept) for row in rows], align)
-
-
-def spread(values: Iterable[float]) -> str:
-    """A percentage, with the standard deviation where there are several."""
-    values = [100 * value for value in values]
-    if not values:
-        return ""
-    mean = statistics.fmean(values)
-    return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
 
 
 def _refuse_unfinished(run: Run) -> None:

@@ -1,12 +1,11 @@
 """What attacks recovered: of one run, and of several beside each other."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.report.comparison import Entry, Row, labels_of, rows_of, tabled
-from simsplit.report.tables import Table
+from simsplit.report.tables import Table, mean_of
 from simsplit.results import Run
 from simsplit.results.texts import load_texts
 
@@ -104,11 +103,12 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
 def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]]) -> dict[str, str]:
     """Attack -> one of its figures, over seeds; the lasts are of runs alike."""
     told: dict[str, str] = {}
+    kind = figure.removeprefix("best_").removeprefix("fg_")
     for attack in dict.fromkeys(name for last in lasts for name in last):
         found = [last[attack] for last in lasts if attack in last]
         means = [group[figure].mean() for group in found if figure in group]
         known = [mean for mean in means if not math.isnan(mean)]
-        told |= {_BLIND.get(attack, attack): _spread(known, figure)} if known else {}
+        told |= {_BLIND.get(attack, attack): mean_of(kind, known)} if known else {}
     return told
 
 
@@ -152,13 +152,6 @@ def _line(text: object) -> str:
     """On one line, and not a long one."""
     words = " ".join(str(text).split())
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"
-
-
-def _spread(values: Sequence[float], figure: str) -> str:
-    """A mean, with the standard deviation where there are several."""
-    digits = 4 if figure.endswith("mse") else 3
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def _figure(value: float) -> str:

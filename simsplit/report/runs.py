@@ -6,7 +6,7 @@ from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.recoveries import recovered, sentences
 from simsplit.report.rounds import round_by_round
-from simsplit.report.tables import Table
+from simsplit.report.tables import DECIMALS, Table, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
 
@@ -92,9 +92,5 @@ def _cell(name: str, value: float | None) -> str:
         return ""
     if name == "round":
         return f"{value:.0f}"
-    if name.endswith("perplexity"):
-        return f"{value:.1f}"
-    if name.endswith("_bleu") and not name.endswith("code_bleu"):
-        return f"{value:.2f}"
-    plain = ("loss", "rouge_l", "meteor", "code_bleu")
-    return f"{value:.4f}" if name.endswith(plain) else f"{100 * value:.2f}%"
+    figure = name.partition("_")[2]  # behind the split
+    return mean_of(figure, [value]) + ("" if figure in DECIMALS else "%")

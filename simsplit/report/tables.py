@@ -2,6 +2,7 @@
 
 import csv
 import io
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +11,25 @@ if TYPE_CHECKING:
     import rich.table
 
 Format = Literal["table", "markdown", "csv", "latex"]
+
+DECIMALS = {
+    "loss": 4,
+    "perplexity": 1,
+    "bleu": 2,
+    **dict.fromkeys(("rouge_l", "meteor", "code_bleu", "ssim", "lpips"), 3),
+    "mse": 4,
+}
+"""Of the figures that are no shares; those are told in per cent, with two."""
+
+
+def mean_of(figure: str, values: Sequence[float]) -> str:
+    """A figure's mean, and the standard deviation where there are several values."""
+    if not values:
+        return ""
+    scale, digits = (1, DECIMALS[figure]) if figure in DECIMALS else (100, 2)
+    scaled = [scale * value for value in values]
+    mean = f"{statistics.fmean(scaled):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(scaled):.{digits}f}" if len(scaled) > 1 else mean
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ import shutil
 import pytest
 
 from simsplit.errors import RunError
-from simsplit.report.comparison import compare, spread
+from simsplit.report.comparison import compare
 from simsplit.report.runs import heading, show
+from simsplit.report.tables import mean_of
 from simsplit.results import Run
 
 LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}
@@ -197,10 +198,11 @@ def test_a_run_that_has_not_finished_cannot_be_compared(variant, finished_run, t
         compare([variant("raw"), killed])
 
 
-def test_spread():
-    assert spread([]) == ""
-    assert spread([0.5]) == "50.00"
-    assert spread([0.5, 0.5]) == "50.00 ± 0.00"
+def test_a_mean_and_a_spread():
+    assert mean_of("accuracy", []) == ""
+    assert mean_of("accuracy", [0.5]) == "50.00"
+    assert mean_of("answers", [0.5, 0.5]) == "50.00 ± 0.00"
+    assert mean_of("perplexity", [1, 3]) == "2.0 ± 1.4"
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "latex"])
