@@ -114,9 +114,9 @@ def compare(
     for entry in entries:
         _refuse_unfinished(entry.run)
     rows = rows_of(entries)
-    against = _find_baselines(rows, baseline)
-    ratio = "of baseline" if against else "of Raw"
     labels = labels_of(rows)
+    against = _find_baselines(rows, labels, baseline)
+    ratio = "of baseline" if against else "of Raw"
     cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
     title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
     return tabled(f"{title}{against}", cells, entries)
@@ -130,7 +130,9 @@ def rows_of(entries: Iterable[Entry]) -> list[Row]:
     return list(rows.values())
 
 
-def _find_baselines(rows: Sequence[Row], wanted: Mapping[str, str] | None) -> str:
+def _find_baselines(
+    rows: Sequence[Row], labels: Sequence[Mapping[str, str]], wanted: Mapping[str, str] | None
+) -> str:
     """Give rows their baselines; says which they are, if not the raw ones."""
     if wanted is not None:
         chosen = _chosen(rows, wanted)
@@ -153,7 +155,10 @@ def _find_baselines(rows: Sequence[Row], wanted: Mapping[str, str] | None) -> st
             continue
         for row in cells:
             row.baseline = cells[0]
-        said.append(_told(cells[0].settings, cells[0]))
+        label = labels[rows.index(cells[0])]
+        # as its row calls it: a swept method's short value does not tell variants of it apart
+        settings = {n: label.get(n, value) for n, value in cells[0].settings.items()}
+        said.append(_told(settings, cells[0]))
     return f"; change is against {' and '.join(said)}" if said else ""
 
 

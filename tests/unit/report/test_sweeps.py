@@ -85,6 +85,12 @@ def test_without_a_raw_cell_the_first_row_is_the_baseline(swept):
     assert column(table, "method") == ["lightsplit 16 fixed", "lightsplit 8 fixed"]
 
 
+def test_a_baseline_is_called_as_its_row_is(swept):
+    path = swept([({"method": [LIGHT | {"ratio": ratio}]}, 0.5, 300) for ratio in (16.0, 8.0)])
+    table = table_of(path)
+    assert table.title.endswith(f"; change is against method={column(table, 'method')[0]}")
+
+
 def test_a_raw_cell_is_the_baseline_of_those_that_share_the_other_fields(swept):
     path = swept(
         [
