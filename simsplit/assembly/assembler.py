@@ -293,7 +293,8 @@ class Assembler:
             return {}
         size = scenario.train.batch_size
         samples, rows = scenario.targets.chosen(data)
-        exams = {TARGETS: Exam(self._batcher(samples, augment=False), rows, size)}
+        at_once = scenario.targets.at_once(size)
+        exams = {TARGETS: Exam(self._batcher(samples, augment=False), rows, at_once)}
         if data.auxiliary is not None:
             public = self._batcher(data.auxiliary, augment=False)
             exams[QUERIES] = Exam(public, torch.arange(len(data.auxiliary)), size)

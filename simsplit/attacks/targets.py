@@ -24,6 +24,8 @@ class TargetsConfig(Config):
     """Take the first so many of each class, rather than the first of all."""
     client: int = Field(default=0, ge=0)
     """Whose head encodes them."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """How many it encodes at once, and has one gradient of; null: as many as in training."""
     statistics: Literal["batch", "running"] = "batch"
     """Whether batch normalisation goes by the batch, as in training, or as in use."""
     every: int = Field(default=0, ge=0)
@@ -44,6 +46,10 @@ class TargetsConfig(Config):
             return data.test, torch.as_tensor(self.rows(data.test.groups))
         part = data.parts[self.client]
         return data.train, torch.as_tensor(part[self.rows(data.train.groups[part])])
+
+    def at_once(self, training: int) -> int:
+        """How many make a batch."""
+        return self.batch_size or training
 
     def due(self, number: int, rounds: int) -> bool:
         """Whether attacks are judged after this round."""

@@ -29,7 +29,13 @@ CASES: dict[str, dict[str, Any]] = {
 NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier": 100.0}]
 
 
-def recovered(path: Path, kind: str, method: list[dict[str, Any]], count: int = 8) -> pd.DataFrame:
+def recovered(
+    path: Path,
+    kind: str,
+    method: list[dict[str, Any]],
+    count: int = 8,
+    batch_size: int | None = None,
+) -> pd.DataFrame:
     given = text_scenario(
         path,
         data={"auxiliary": 0.5, "source": {"learns": "all"}},  # gradients tell of what is learned
@@ -38,7 +44,7 @@ def recovered(path: Path, kind: str, method: list[dict[str, Any]], count: int = 
         schedule={"kind": "round_robin", "rounds": 1},
         method=method,
         attacks=[{"kind": kind, **CASES.get(kind, LEARNED)}],
-        targets={"count": count},
+        targets={"count": count, "batch_size": batch_size},
     )
     return Run.load(finished(given, path / "run").path).attacks.set_index("attack")
 
@@ -72,6 +78,16 @@ def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
     assert by_ratio.loc["gradient_ratio", "words"] > 0.8
     # these texts have most of their words in common, and so have their mixtures
     assert by_message.loc["sip", "words"] < 0.75 * by_ratio.loc["gradient_ratio", "words"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_targets_in_batches_of_their_own(batch_size, tmp_path):
+    """Each has secrets of its own; who reads what crosses plainly reads the same of any."""
+    mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0}]
+    by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed, batch_size=batch_size)
+    assert by_ratio.loc["gradient_ratio", "words"] > 0.8
+    few, many = (recovered(tmp_path / str(n), "sip", [], batch_size=n) for n in (batch_size, None))
+    pd.testing.assert_frame_equal(few, many)
 
 
 def test_gradients_with_weights_of_their_own_give_away_less(tmp_path):
