@@ -217,6 +217,9 @@ def encoded(
             f"got sequence_classifier, but a {task.kind} task has no classes: use causal_lm",
         )
     begin = [] if reader.begin is None else [reader.begin]
+    if reader.classifies and not isinstance(task, Classification):
+        # all of it is there to be read: a classifier has no answers that could be words
+        pieces = [Piece(piece.prompt + piece.answer, "") for piece in pieces]
     prompts = reader.encode([piece.prompt for piece in pieces])
     shown, learned = _cut(prompts, pieces, reader, length - len(begin))
     lengths = [

@@ -223,6 +223,9 @@ def test_public_texts_need_no_classes(tmp_path, task):
     made = finished(given, tmp_path / "run")
     assert made.data.auxiliary is not None
     assert (made.data.auxiliary.labels == IGNORED).all()
+    reader = given.text_reader()
+    texts = [reader.decode(ids.tolist()) for ids in made.data.auxiliary.inputs]
+    assert all(text.startswith("a ") for text in texts), "and they are texts, nevertheless"
     rounds = Run.load(made.path).rounds
     by_phase = dict(list(rounds.groupby("phase")))
     assert by_phase["calibrate"]["train_loss"].isna().all()
