@@ -5,6 +5,7 @@ know without reading them. Sources never depend on a scenario's seed: which rows
 property of the data.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,19 +36,24 @@ class DigitsSource(Config):
 
     def load(self) -> DataSet:
         """1,437 training and 360 test digits, stratified, the same in every run."""
-        from PIL import Image
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-        scaled = [
-            Image.fromarray(image).resize((self.size, self.size), Image.Resampling.BILINEAR)
-            for image in grey
-        ]
-        samples = samples_of(np.stack([np.asarray(image) for image in scaled]), digits.target)
-        kept, out = held_out(digits.target, 0.2, numpy_rng_for(0, "digits", "test"))
+        images, digits = _digits(self.size)
+        samples = samples_of(images, digits)
+        kept, out = held_out(digits, 0.2, numpy_rng_for(0, "digits", "test"))
         names = tuple(str(digit) for digit in range(10))
         return DataSet("digits", samples.take(kept), samples.take(out), names)
+
+
+@cache  # small, and as long in the making as a small run: many runs in a process share them
+def _digits(size: int) -> tuple[np.ndarray, np.ndarray]:
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    scaled = [
+        np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))
+        for image in np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    ]
+    return np.stack(scaled), digits.target
 
 
 _KNOWN = {

@@ -62,7 +62,10 @@ def assert_same_tensors(one: list[torch.Tensor], other: list[torch.Tensor]) -> N
 # one client
 
 
-@pytest.mark.parametrize(("optimizer", "method"), [("momentum", []), ("adam", [LIFT])])
+@pytest.mark.parametrize(
+    ("optimizer", "method"),
+    [("momentum", []), pytest.param("adam", [LIFT], marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("aggregation", ["splitfed_v1", "splitfed_v2", "fused"])
 def test_one_client_alone_trains_as_without_averaging(
     aggregation: str, optimizer: str, method: list[Any], tmp_path: Path

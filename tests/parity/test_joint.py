@@ -35,6 +35,14 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+QUICK = (
+    "one client, vanilla",
+    "shared head, three in turn",
+    "shared head, one after another",
+    "shared head, moments of one's own that plain sgd has none of",
+)
+
+
 def turns(given: Scenario, data: Prepared) -> Iterator[tuple[int, int, int, torch.Tensor]]:
     """(round, client, number of the client's batch, rows) as the schedules are defined."""
     taken = [0] * given.clients.count
@@ -111,7 +119,7 @@ def assert_same(given: Scenario, path: Path) -> None:
     assert rounds["train_loss"].tolist() == pytest.approx(losses, rel=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", quick(CASES, *QUICK))
 def test_split_training_equals_the_joint_network(case: str, tmp_path: Path) -> None:
     assert_same(scenario(**CASES[case]), tmp_path / "run")
 

@@ -8,6 +8,7 @@ import torch
 import transformers
 from builders import StopAt, finished
 from comparing import assert_equal
+from pace import quick
 from texts import text_scenario
 
 from simsplit import run
@@ -75,7 +76,7 @@ def losses_of_the_whole(given: Scenario) -> list[float]:
 
 
 @FAMILIES
-@pytest.mark.parametrize("model", [{}, LM], ids=["classifier", "words"])
+@pytest.mark.parametrize("model", quick([{}, LM], LM), ids=["classifier", "words"])
 def test_split_training_is_that_of_the_whole_model(family, model, tmp_path):
     model = {**model, "sizes": {"family": family, "width": 16}}
     given = text_scenario(tmp_path, model=model, clients={"count": 1})

@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import StopAt, experiment, finished
 from comparing import assert_equal
+from pace import quick
 from texts import text_scenario
 
 from simsplit import run
@@ -53,7 +54,7 @@ def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_pat
     assert sum(trained(made, ["train", "refine"]).values()) == 5.0 * 4 * one
 
 
-@pytest.mark.parametrize("aside", [{}, {"tokens": 5}])
+@pytest.mark.parametrize("aside", quick([{}, {"tokens": 5}], {"tokens": 5}))
 def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
     """Texts of several lengths, whose batches differ in width; secret tokens do not count."""
     plain = text_scenario(tmp_path, data={"auxiliary": 0.3})
@@ -144,7 +145,7 @@ def test_calibration_learns_in_public_phases_alone(tmp_path):
     assert changed == [public, private, private]
 
 
-@pytest.mark.parametrize("heads", ["shared", "per_client"])
+@pytest.mark.parametrize("heads", quick(["shared", "per_client"], "shared"))
 def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
     given = mixed(tmp_path, clients={"heads": heads}, mixguard={"tokens": 3})
     finished(given, tmp_path / "whole")
@@ -177,9 +178,9 @@ def test_simulated_time_counts_every_input_and_every_message(tmp_path):
     ("schedule", "aggregation", "heads"),
     [
         ("per_client", "none", "shared"),
-        ("parallel", "splitfed_v1", "shared"),
-        ("parallel", "splitfed_v2", "shared"),
-        ("parallel", "none", "per_client"),
+        pytest.param("parallel", "splitfed_v1", "shared", marks=pytest.mark.slow),
+        pytest.param("parallel", "splitfed_v2", "shared", marks=pytest.mark.slow),
+        pytest.param("parallel", "none", "per_client", marks=pytest.mark.slow),
         ("asynchronous", "none", "per_client"),
     ],
 )

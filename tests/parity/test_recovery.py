@@ -23,10 +23,11 @@ BASE = {
 }
 ONLINE = [{"kind": "pcat"}]
 OFFLINE = [{"kind": "unsplit", "outer": 2, "inner": 2}, {"kind": "whitebox", "iterations": 3}]
+OTHERS = [*ONLINE, *OFFLINE]
 
 
 def attacked(**changes):
-    return scenario(**{**BASE, "attacks": [*ONLINE, *OFFLINE], **changes})
+    return scenario(**{**BASE, "attacks": OTHERS, **changes})
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +80,10 @@ def test_passive_attacks_change_nothing(tmp_path, changes):
 
 
 @pytest.mark.parametrize("stop", quick([1, 2], 2))
-@pytest.mark.parametrize("attacks", [[*ONLINE, *OFFLINE], [{"kind": "fora"}, {"kind": "fsha"}]])
+@pytest.mark.parametrize(
+    "attacks",
+    quick([OTHERS, [{"kind": "fora"}, {"kind": "fsha"}]], OTHERS),
+)
 def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks):
     given = attacked(attacks=attacks)
     whole = finished(given, tmp_path / "whole")

@@ -79,10 +79,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 QUICK = (
-    "own heads",
     "learned lift, int8, augmented",
     "asynchronous, own heads",
-    "a cohort that changes",
 )
 
 

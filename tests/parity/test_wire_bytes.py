@@ -38,7 +38,12 @@ def leg_bytes(wire: pd.DataFrame) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("ratio", "gib", "gib_with_features"),
-    [(1, 152.59, 171.66), (8, 19.07, 38.15), (16, 9.54, 28.61), (32, 4.77, 23.84)],
+    [
+        pytest.param(1, 152.59, 171.66, marks=pytest.mark.slow),
+        (8, 19.07, 38.15),
+        pytest.param(16, 9.54, 28.61, marks=pytest.mark.slow),
+        pytest.param(32, 4.77, 23.84, marks=pytest.mark.slow),
+    ],
 )
 def test_table_one(
     ratio: int, gib: float, gib_with_features: float, images: Path, tmp_path: Path

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from builders import finished
+from pace import quick
 from parity.test_recovery import OFFLINE, attacked
 
 from simsplit import Run, afterwards
@@ -23,7 +24,7 @@ def of(run: Run, attack: str, number: int = 3):
 
 
 @pytest.mark.parametrize("fields", OFFLINE, ids=lambda fields: fields["kind"])
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("stops", quick([False, True], True))
 def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fields, stops):
     """Its streams go by its name, so the first of a name is the one in the run."""
     changes = {name: str(value) for name, value in fields.items() if name != "kind"}

@@ -81,6 +81,7 @@ def alexnet(tmp_path):
     return tmp_path / "alexnet.pth", whole
 
 
+@pytest.mark.slow
 def test_perceptual_distance_is_the_one_of_the_package_on_the_weights_of_a_file(alexnet):
     path, whole = alexnet
     truth, image = torch.rand(2, 2, 3, 32, 32, generator=rng_for(0, "pixels"))

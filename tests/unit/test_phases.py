@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders import TINY, StopAt, experiment, finished
 from by_hand import changed
+from pace import quick
 from torch import Tensor, nn
 
 from simsplit.assembly.state import state_of
@@ -90,7 +91,7 @@ def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
         experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
 
 
-@pytest.mark.parametrize("after", [3, 6, 9])
+@pytest.mark.parametrize("after", quick([3, 6, 9], 6))
 def test_resumed_in_and_between_the_phases(after: int, tmp_path: Path) -> None:
     """The phase is two steps for each of three clients; training proper as many a round."""
     given = warmed(clients={"heads": "shared"})

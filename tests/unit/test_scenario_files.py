@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import shipped
+from pace import few_cells_or_all
 
 from simsplit.errors import ScenarioError
 from simsplit.scenario import load_scenario, parse
@@ -231,9 +232,10 @@ def test_overrides_are_yaml(tmp_path):
     assert said.startswith("scenario.method.0: '[', line 1, column 2 is not valid YAML")
 
 
+@few_cells_or_all
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_every_shipped_scenario_replays_from_what_is_saved(tmp_path, path):
-    for scenario in shipped(path):
+def test_every_shipped_scenario_replays_from_what_is_saved(tmp_path, path, cells):
+    for scenario in shipped(path)[cells]:
         assert parse(yaml.safe_load(scenario.yaml())) == scenario
         again = load_scenario(written(tmp_path, text=scenario.yaml()))
         assert again == scenario

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from builders import experiment, finished
+from pace import quick
 from texts import text_scenario
 
 from simsplit.evaluation.writing import Writer
@@ -31,7 +32,7 @@ def by_hand(made, prompt, words, end):
     return text[len(prompt) :]
 
 
-@pytest.mark.parametrize("padding", ["right", "left"])
+@pytest.mark.parametrize("padding", quick(["right", "left"], "left"))
 def test_words_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
     made = experiment(
         given(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run"
@@ -71,8 +72,8 @@ def test_metrics_of_written_texts_are_in_the_tables_and_see_a_model_learn(tmp_pa
     "method",
     [
         {"kind": "mixguard", "tokens": 4, "warm_up": 0},
-        {"kind": "dp_forward", "sigma": 0.1},
-        {"kind": "snd", "heads": 2, "layers": 1},
+        pytest.param({"kind": "dp_forward", "sigma": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"kind": "snd", "heads": 2, "layers": 1}, marks=pytest.mark.slow),
     ],
     ids=lambda method: method["kind"],
 )

@@ -273,6 +273,7 @@ def test_a_state_that_lacks_a_weight_is_refused() -> None:
         averager("fedavg", one(1)).load({"weights.v": torch.ones(1)})
 
 
+@pytest.mark.slow
 def test_flower_is_imported_only_to_average() -> None:
     code = """if True:
         import sys, torch
