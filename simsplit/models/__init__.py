@@ -6,7 +6,6 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
-from simsplit.models.fresh import shapes
 from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.split import SplitModel
 from simsplit.models.vision import MicronNet, ResNet18, SimpleCNN
@@ -47,5 +46,4 @@ __all__ = [
     "SequenceClassifier",
     "SimpleCNN",
     "SplitModel",
-    "shapes",
 ]

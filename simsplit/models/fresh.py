@@ -105,12 +105,6 @@ class LaidOut(SplitConfig):
         return fresh(layout, owner, seed, scope, start=self.start)
 
 
-def shapes(config: SplitConfig, input_shape: InputShape, num_classes: int) -> tuple[Shape, Shape]:
-    """Cut and feature shape per sample, at once: neither builds a layer nor runs one."""
-    del num_classes  # they shape the tail's output only, which never crosses
-    return config.shapes(input_shape)
-
-
 def fresh(
     layout: nn.Module,
     owner: Owner,
