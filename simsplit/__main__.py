@@ -66,13 +66,13 @@ def run(
         from rich.console import Console
 
         from simsplit import experiment
-        from simsplit.terminal.runs import watching
+        from simsplit.terminal.runs import observer_for
 
         path = experiment.run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *_flags("--set", overrides)]
         again += _flags("--plugin", plugin or [])
-        with watching(Console(stderr=True), quiet=quiet or as_json) as observer:
-            result = experiment.run(scenario, path, resume=resume, observer=observer)
+        observer = observer_for(Console(stderr=True), quiet=quiet or as_json)
+        result = experiment.run(scenario, path, resume=resume, observers=[observer])
     except KeyboardInterrupt:
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
@@ -247,7 +247,7 @@ def attack(
     """Attack a finished run by what its clients send."""
     from rich.console import Console
 
-    from simsplit import afterwards
+    from simsplit.attacking.finished import attack as attack_finished
     from simsplit.report.figures import drawn, read, saved
     from simsplit.report.figures import recovered as picture
     from simsplit.report.recoveries import recovered, sentences
@@ -258,7 +258,7 @@ def attack(
     name = changes.get("name", kind)
     try:
         with counting(Console(stderr=True), name, quiet=quiet) as progress:
-            run = afterwards.attack(run_dir, kind, changes, resume=resume, progress=progress)
+            run = attack_finished(run_dir, kind, changes, resume=resume, progress=progress)
     except KeyboardInterrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
         _say(f"\ninterrupted; go on with: {shlex.join([*again, *_flags('--set', set_ or [])])}")

@@ -1,32 +1,60 @@
 """What crosses between a client and the server: a packet of tensors on one leg."""
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 ClientId = int
 """A client's number, 0-based and stable for the whole run."""
 
 
-class Leg(StrEnum):
-    """The direction and meaning of a crossing. UP goes to the server, DOWN to a client."""
+class Leg(str):
+    """The direction and meaning of a crossing: a word that is one object wherever it is used.
 
-    SMASHED = "smashed"
-    FEATURES = "features"
-    FEATURES_GRAD = "features_grad"
-    SMASHED_GRAD = "smashed_grad"
-    LABELS = "labels"
-    HANDOVER = "handover"
-    BROADCAST = "broadcast"
+    The legs below are those of the shipped topologies. A topology of another shape declares its
+    own: `Leg("echo", up=False)`.
+    """
 
-    @property
-    def up(self) -> bool:
-        """Whether the packet travels from a client towards the server or the next client."""
-        return self in _UP
+    up: bool
+    """Whether a packet travels from a client towards the server (or the next client)."""
+
+    SMASHED: ClassVar["Leg"]
+    FEATURES: ClassVar["Leg"]
+    FEATURES_GRAD: ClassVar["Leg"]
+    SMASHED_GRAD: ClassVar["Leg"]
+    LABELS: ClassVar["Leg"]
+    HANDOVER: ClassVar["Leg"]
+    BROADCAST: ClassVar["Leg"]
+    _known: ClassVar[dict[str, "Leg"]] = {}
+
+    def __new__(cls, name: str, *, up: bool | None = None) -> "Leg":
+        """A leg by its name; `up` declares one that is not known yet."""
+        known = cls._known.get(name)
+        if known is None:
+            if up is None:
+                raise ValueError(f"no leg is called '{name}'; known: {', '.join(cls._known)}")
+            known = cls._known[name] = super().__new__(cls, name)
+            known.up = up
+        return known
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """The same object in another process."""
+        return _declared, (str(self), self.up)
 
 
-_UP = frozenset({Leg.SMASHED, Leg.FEATURES_GRAD, Leg.LABELS, Leg.HANDOVER})
+def _declared(name: str, up: bool) -> Leg:
+    return Leg(name, up=up)
+
+
+Leg.SMASHED = Leg("smashed", up=True)
+Leg.FEATURES = Leg("features", up=False)
+Leg.FEATURES_GRAD = Leg("features_grad", up=True)
+Leg.SMASHED_GRAD = Leg("smashed_grad", up=False)
+Leg.LABELS = Leg("labels", up=True)
+Leg.HANDOVER = Leg("handover", up=True)
+Leg.BROADCAST = Leg("broadcast", up=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +68,24 @@ class Packet:
     tensors: tuple[Tensor, ...]
     names: tuple[str, ...] = ()
     """What each tensor is, on the legs that carry weights (HANDOVER, BROADCAST); not counted."""
+    session: int | None = None
+    """Which session of several passes it belongs to, if to any."""
+    position: int = 0
+    """Tokens that the session's earlier passes have taken in."""
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> "Packet":
         """The same packet with other contents."""
         return replace(self, tensors=tensors)
 
+    def on(self, device: torch.device) -> "Packet":
+        """The same packet with its tensors on a device."""
+        return self.with_tensors(tuple(tensor.to(device) for tensor in self.tensors))
+
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors themselves, counted."""
         return sum(tensor.nbytes for tensor in self.tensors)
+
+
+Packets = tuple[Packet, ...]
+"""What one side sends before it waits for the other."""

@@ -5,10 +5,12 @@ All of it follows from the scenario, the clients' data and the methods; nothing 
 
 from simsplit.assembly import Assembly
 from simsplit.errors import DataError, ScenarioError
-from simsplit.methods.base import Aside, Phase
 from simsplit.packets import ClientId
+from simsplit.parties.calls import CountSteps, Plan
+from simsplit.phases import Phase
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup, choose
+from simsplit.topologies import TOPOLOGIES
 
 
 class Program:
@@ -45,14 +47,16 @@ class Program:
         if not any(steps.values()):
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.num_rounds(steps)
-        wanted: list[Phase] = parts.pool.ask(parts.clients[0], "plan", rounds)
+        wanted, aside = parts.pool.ask(parts.clients[0], Plan(rounds))
         if not public and any(phase.source == "public" for phase in wanted):
             raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")
-        if self.scenario.topology == "vanilla" and not all(phase.gradients for phase in wanted):
+        topology = TOPOLOGIES[self.scenario.topology]
+        if not topology.tail_with_client and not all(phase.gradients for phase in wanted):
             raise ScenarioError(
-                "topology", "got vanilla; a method has a phase without gradients: use u_shaped"
+                "topology",
+                f"got {self.scenario.topology}; a method has a phase without gradients: use "
+                "u_shaped",
             )
-        aside: Aside | None = parts.pool.ask(parts.clients[0], "aside")
         return [*wanted, Phase("train", rounds=rounds, aside=aside)]
 
     def _phase_of(self, number: int) -> tuple[Phase, int]:
@@ -67,4 +71,4 @@ class Program:
 
 def _steps_per_epoch(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
     """Each client's batches in a pass over its data."""
-    return parts.pool.call("steps_per_epoch", dict.fromkeys(parts.clients, (phase.source,)))
+    return parts.pool.all(parts.clients, CountSteps(phase.source))

@@ -1,14 +1,17 @@
-"""What a run tells whoever watches it: what terminals, notebooks and tests implement."""
+"""What a run tells whoever watches it: terminals, notebooks, trackers, and its own book-keeping."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
+
+Row = Mapping[str, object]
+Status = Literal["running", "finished", "interrupted", "failed"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is about to run, for whoever shows progress."""
+    """What is about to run."""
 
     path: Path
     name: str
@@ -20,8 +23,25 @@ class Plan:
     engine: str
 
 
-class Observer(Protocol):
-    """Whoever shows how a run is going."""
+@dataclass(frozen=True)
+class RoundTold:
+    """What a round came to, as its tables have it."""
+
+    number: int
+    row: Row
+    """Its line in the `rounds` table."""
+    clients: Sequence[Row]
+    """Its lines in the `clients` table."""
+    figures: Mapping[str, float]
+    """Of the splits that were evaluated; empty where none was due."""
+    elapsed_s: float
+    """Since the run began, what came before a resumption included."""
+    main: bool = True
+    """Whether it is a round of training proper, not of a phase before it."""
+
+
+class Observer:
+    """Whoever follows a run. Each hook does nothing unless it is overridden."""
 
     def begin(self, plan: Plan) -> None:
         """Training is about to start, or to go on."""
@@ -32,24 +52,43 @@ class Observer(Protocol):
     def step(self, done: int, total: int) -> None:
         """So many of a round's steps are done. Called after every one: be quick."""
 
-    def round(self, row: dict[str, object], elapsed_s: float) -> None:
-        """A round is done; `row` is its line in the `rounds` table."""
+    def round(self, told: RoundTold) -> None:
+        """A round is done, and in the tables."""
+
+    def end(self, status: Status) -> None:
+        """The run is over, for now or for good."""
 
 
-class Silent:
-    """An observer that shows nothing."""
+class Observers(Observer):
+    """Several observers as one: each is told in turn, in their order."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self.observers = tuple(observers)
 
     def begin(self, plan: Plan) -> None:
-        """Say nothing."""
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.begin(plan)
 
     def warn(self, message: str) -> None:
-        """Say nothing."""
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.warn(message)
 
     def step(self, done: int, total: int) -> None:
-        """Say nothing."""
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.step(done, total)
 
-    def round(self, row: dict[str, object], elapsed_s: float) -> None:
-        """Say nothing."""
+    def round(self, told: RoundTold) -> None:
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.round(told)
+
+    def end(self, status: Status) -> None:
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.end(status)
 
 
 class SweepObserver(Protocol):

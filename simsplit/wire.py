@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from simsplit.packets import ClientId, Leg, Packet
+from simsplit.phases import EVALUATE, Moment
 
 WireKey = tuple[int, ClientId, str, Leg]
 Counts = dict[WireKey, list[int]]
@@ -35,7 +36,8 @@ class Wire:
     def __init__(self, taps: Sequence[Tap] = ()) -> None:
         self.taps = list(taps)
         self.forger: Forger | None = None
-        self.phase = "train"
+        self.moment = Moment()
+        """What is going on: what packets are counted under."""
         self._counts: Counts = {}
         self.up = 0
         """Bytes sent towards the server (or the next client) so far."""
@@ -47,7 +49,7 @@ class Wire:
         if self.forger is not None:
             packet = self.forger.answer(packet)
         nbytes = packet.nbytes
-        key = (packet.round, packet.client, self.phase, packet.leg)
+        key = (packet.round, packet.client, self.moment.counted_as, packet.leg)
         count = self._counts.get(key)
         if count is None:
             self._counts[key] = [1, nbytes]
@@ -74,7 +76,7 @@ class Wire:
         """The rows counted since the last call, in the order of their first packet."""
         rows: list[dict[str, object]] = []
         for (round_number, client, phase, leg), (packets, nbytes) in self.take().items():
-            if phase != "evaluate":
+            if phase != EVALUATE:
                 self.up += nbytes if leg.up else 0
                 self.down += 0 if leg.up else nbytes
             rows.append(
@@ -82,7 +84,7 @@ class Wire:
                     "round": round_number,
                     "client": client,
                     "phase": phase,
-                    "leg": leg.value,
+                    "leg": str(leg),
                     "packets": packets,
                     "bytes": nbytes,
                 }

@@ -7,9 +7,10 @@ import numpy as np
 from PIL import Image
 
 from simsplit.experiment import Experiment
-from simsplit.progress import Silent
+from simsplit.progress import Observer
 from simsplit.scenario import Scenario, load_scenario, load_sweep, parse
 from simsplit.scenario.files import merge, read
+from simsplit.schedules.cohort import Lineup
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -38,7 +39,7 @@ def shipped(path: Path) -> list[Scenario]:
 
 def experiment(given: Scenario, path: Path) -> Experiment:
     """The assembled parts of a run, not started."""
-    return Experiment(given, path, Silent())
+    return Experiment(given, path)
 
 
 def finished(given: Scenario, path: Path) -> Experiment:
@@ -48,7 +49,15 @@ def finished(given: Scenario, path: Path) -> Experiment:
     return made
 
 
-class StopAt(Silent):
+def entered(run: Experiment, number: int) -> Lineup:
+    """Who takes part in a round, whom all have been told of; the run stays in that round."""
+    lineup, moment = run.live.program.lineup(number), run.parts.exchange.moment
+    moment.round, moment.phase, moment.counted_as = number, lineup.phase, lineup.phase.name
+    run._enter(lineup)
+    return lineup
+
+
+class StopAt(Observer):
     """Presses Ctrl-C after so many steps."""
 
     def __init__(self, steps: int) -> None:

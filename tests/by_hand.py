@@ -8,16 +8,20 @@ from torch import Tensor, nn
 
 from simsplit.data import Batcher, Samples
 from simsplit.engine.pool import Crew, InlinePool
-from simsplit.methods.base import Method, Phase
+from simsplit.methods.base import Method
 from simsplit.methods.stack import Stack
 from simsplit.packets import Leg, Packet
-from simsplit.parties.client import Client, ClientParts
+from simsplit.parties.client import Client
+from simsplit.parties.client_end import ClientParts
 from simsplit.parties.feed import Exam, Feed
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import OptimizerConfig, SgdConfig
 from simsplit.parties.server import Server
-from simsplit.schedules.exchange import UShaped
+from simsplit.phases import Phase
+from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import isolated, rng_for
+from simsplit.topologies import Topology
+from simsplit.topologies.u_shaped import U_SHAPED
 from simsplit.wire import Wire
 
 CPU = torch.device("cpu")
@@ -82,22 +86,22 @@ class Cut:
     parts: Segments
     client: Client
     server: Server
-    exchange: UShaped
+    exchange: Exchange
     tap: Recorder
 
     def enter(self, phase: Phase) -> None:
-        self.client.enter(phase, 1.0)
+        self.client.training.enter(phase, 1.0)
         self.server.enter(phase, 1.0)
-        self.exchange.phase = phase
+        self.exchange.moment.phase = phase
 
     def train(self, steps: int = 1) -> "Cut":
         for _ in range(steps):
-            self.exchange.train(0, 1)
+            self.exchange.step(0)
         return self
 
     def state(self) -> dict[str, Tensor]:
         """Copies of everything that both sides own."""
-        both = {f"client.{name}": tensor for name, tensor in self.client.state().items()}
+        both = {f"client.{name}": tensor for name, tensor in self.client.keeping.state().items()}
         both |= {f"server.{name}": tensor for name, tensor in self.server.learner.state().items()}
         return {name: tensor.clone() for name, tensor in both.items()}
 
@@ -109,6 +113,7 @@ def cut(
     optimizer: OptimizerConfig = SGD,
     clip_norm: float | None = None,
     split_learner: bool = False,
+    topology: Topology = U_SHAPED,
 ) -> Cut:
     """A client and a server; `methods` are the client's, the server's do nothing."""
     parts = parts or segments()
@@ -116,26 +121,28 @@ def cut(
     modules = {"head": parts.head, "tail": parts.tail, "method": stack.modules}
     sets = [{name: modules[name]} for name in modules] if split_learner else [modules]
     learners = tuple(Learner(each, optimizer, clip_norm) for each in sets)
-    client = Client(
-        0,
-        ClientParts(parts.head, parts.tail, stack, learners),
+    owned = ClientParts(parts.head, parts.tail, stack, learners)
+    loss = nn.functional.cross_entropy
+    exam = Exam(Batcher(samples(8), mean=(0.5,), std=(0.25,)), torch.arange(8), 8)
+    client = Client.of(
+        topology.client(0, owned, loss, seed=1, device=CPU),
+        owned,
+        topology.protocols,
         {"private": feed()},
-        {"test": Exam(Batcher(samples(8), mean=(0.5,), std=(0.25,)), torch.arange(8), 8)},
-        nn.functional.cross_entropy,
-        seed=1,
-        device=CPU,
+        {"test": exam},
     )
-    server = Server(
+    end = topology.server(
         parts.trunk,
         None,
         Stack([Method() for _ in methods], (), "server"),
         Learner({"trunk": parts.trunk}, optimizer, clip_norm),
-        nn.functional.cross_entropy,
+        loss,
         seed=2,
         device=CPU,
     )
-    tap = Recorder()
-    exchange = UShaped(InlinePool(Crew({0: client})), server, Wire([tap]))
+    tap, server = Recorder(), Server(end)
+    exchange = Exchange(InlinePool(Crew({0: client})), server, Wire([tap]), topology)
+    exchange.moment.round = 1
     return Cut(parts, client, server, exchange, tap)
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from builders import TINY, scenario
+from builders import TINY, entered, scenario
 from torch import Tensor, nn
 
+from simsplit.bench.overhead import feed_of
 from simsplit.data import Prepared, prepare
 from simsplit.data.batches import Batch
 from simsplit.experiment import Experiment
 from simsplit.packets import ClientId, Packet
-from simsplit.progress import Silent
+from simsplit.parties.calls import CountSteps, OwnState, SharedState
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -45,7 +46,7 @@ def begun(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experim
     values["schedule"] = {"rounds": SMALL["schedule"]["rounds"], **values["schedule"]}
     ends = np.cumsum(sizes)
     rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return Experiment(parse(values), path, Silent(), replace(_digits(), parts=rows))
+    return Experiment(parse(values), path, (), replace(_digits(), parts=rows))
 
 
 def trained(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
@@ -122,13 +123,13 @@ def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
 
 def batch(run: Experiment, client: ClientId, number: int) -> Batch:
     """A client's batch `number`, from 0."""
-    found: Batch = run.parts.pool.ask(client, "feed", "private").batch(number)
+    found: Batch = feed_of(run.parts, client).batch(number)
     return found
 
 
 def epoch(run: Experiment, client: ClientId, number: int) -> list[Batch]:
     """All batches of a client's pass `number` over its data."""
-    steps = run.parts.pool.ask(client, "steps_per_epoch", "private")
+    steps = run.parts.pool.ask(client, CountSteps("private"))
     return [batch(run, client, number * steps + each) for each in range(steps)]
 
 
@@ -156,9 +157,9 @@ def moments(optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
 
 def weights_of(run: Experiment, client: ClientId = 0) -> Weights:
     """A run's weights: the server's, and those that a client now trains with."""
-    state = run.parts.pool.ask(client, "state")
+    state = run.parts.pool.ask(client, OwnState())
     own = {name.removeprefix("own.0."): tensor for name, tensor in state.items()}
-    both = own | run.parts.pool.ask(client, "shared_state") | run.parts.server.learner.weights()
+    both = own | run.parts.pool.ask(client, SharedState()) | run.parts.server.learner.weights()
     return {n: t.detach() for n, t in both.items() if n.split(".")[0] in (*SEGMENTS, "method")}
 
 
@@ -170,7 +171,7 @@ class _Training:
     packets: list[Packet] = field(default_factory=list)
 
     def observe(self, packet: Packet) -> None:
-        if self.wire.phase != "evaluate":
+        if self.wire.moment.training:
             self.packets.append(packet)
 
 
@@ -184,7 +185,7 @@ def watched(run: Experiment) -> list[Packet]:
 
 def train_round(run: Experiment, number: int) -> None:
     """A round's training and averages, without its evaluation or its tables."""
-    run.parts.course.run(run._enter(number), lambda done, total: None)
+    run.parts.course.run(entered(run, number), lambda done, total: None)
 
 
 def table(run: Experiment, name: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from simsplit.methods.base import Method, MethodConfig, Phase, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.phases import Phase
 from simsplit.seeds import isolated
 
 

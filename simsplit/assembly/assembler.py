@@ -25,12 +25,13 @@ from simsplit.parties.client import Client
 from simsplit.parties.feed import Exam, Feed, unchanged
 from simsplit.parties.precision import autocast_for
 from simsplit.parties.server import Server
+from simsplit.phases import Moment
 from simsplit.poisons import Aim, Poison, Scene, poisoned
 from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.copies import TrunkCopies
 from simsplit.schedules.courses import Course
-from simsplit.schedules.exchange import EXCHANGES, Exchange
+from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.seeds import seed_for
 from simsplit.wire import Wire
@@ -117,23 +118,23 @@ class Assembler:
 
     def exchange(self, pool: Pool) -> Exchange:
         """A server, a wire, and the choreography between them and the pool's clients."""
-        exchange = EXCHANGES[self.scenario.topology](pool, self._server(), Wire())
+        exchange = Exchange(pool, self._server(), Wire(), self.owners.topology)
         detectors = self.scenario.detectors
         if signals_of(detectors) or sketched_of(detectors):
-            exchange.sensor = self._sensor(exchange.server)
+            exchange.sensor = self._sensor(exchange.server, exchange.moment)
             exchange.wire.taps.append(exchange.sensor)
         return exchange
 
-    def _sensor(self, server: Server) -> Sensor:
+    def _sensor(self, server: Server, moment: Moment) -> Sensor:
         """What reads packets as the server does: of several messages in one, the first."""
 
         def decode(packet: Packet) -> torch.Tensor:
             message = server.stack.messages(packet.leg, packet.tensors)[0]
-            return server.stack.unpack(packet.leg, message, server.step(packet))
+            return server.stack.unpack(packet.leg, message, server.end.step(packet))
 
         detectors = self.scenario.detectors
         seed = seed_for(self.scenario.seed, "server", "sensor")
-        return Sensor(signals_of(detectors), sketched_of(detectors), decode, seed)
+        return Sensor(signals_of(detectors), sketched_of(detectors), decode, seed, moment=moment)
 
     def workshop(self, exchange: Exchange) -> TrunkCopies:
         """Where clients train against copies of the trunk: the exchange's server."""
@@ -159,17 +160,18 @@ class Assembler:
             feeds = {"private": self._feed(private, part, number, poisons)}
             if public is not None:
                 feeds["public"] = self._feed(public, everything, number)
-            made[number] = Client(
+            parts = self.owners.client_parts(number)
+            end = self.owners.topology.client(
                 number,
-                self.owners.client_parts(number),
-                feeds,
-                exams,
+                parts,
                 self.owners.model.loss,
                 seed=seed_for(scenario.seed, "client", number),
                 device=self.device,
                 autocast=self.autocast,
-                poisons=poisons,
                 stock=self.stock,
+            )
+            made[number] = Client.of(
+                end, parts, self.owners.topology.protocols, feeds, exams, poisons=poisons
             )
         return Crew(made)
 
@@ -190,9 +192,9 @@ class Assembler:
 
     def _server(self) -> Server:
         owners = self.owners
-        return Server(
+        end = owners.topology.server(
             owners.model.trunk,
-            owners.model.tail if owners.vanilla else None,
+            owners.model.tail if "tail" in owners.topology.served else None,
             owners.server_stack,
             owners.server_learner(),
             owners.model.loss,
@@ -200,6 +202,7 @@ class Assembler:
             device=self.device,
             autocast=self.autocast,
         )
+        return Server(end)
 
     def _feed(
         self,

@@ -13,6 +13,7 @@ from simsplit.schedules.courses import Apart, Course, InTurn, Together
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.schedules.pace import Pace
+from simsplit.topologies import TOPOLOGIES
 
 
 def course_for(
@@ -71,7 +72,7 @@ def clock_for(scenario: Scenario, flops: Flops) -> Clock:
     bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
     return Clock(
         order_of(schedule.kind, scenario.aggregation.kind),
-        scenario.topology,
+        TOPOLOGIES[scenario.topology].training,
         scenario.network.rates(scenario.clients.count, scenario.seed),
         scenario.network.server,
         flops,

@@ -16,10 +16,11 @@ from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.fresh import Shape
 from simsplit.models.split import SplitModel
 from simsplit.packets import ClientId
-from simsplit.parties.client import ClientParts
+from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
+from simsplit.topologies import TOPOLOGIES
 
 
 class Ownership:
@@ -27,7 +28,7 @@ class Ownership:
 
     def __init__(self, scenario: Scenario, info: DataInfo, device: torch.device) -> None:
         self.scenario, self.info, self.device = scenario, info, device
-        self.vanilla = scenario.topology == "vanilla"
+        self.topology = TOPOLOGIES[scenario.topology]
         self.averages = scenario.aggregation.kind != "none"
         self.model: SplitModel = self._fresh_model()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
@@ -45,7 +46,7 @@ class Ownership:
         if self.scenario.clients.heads == "per_client":
             stack = self._stack("client", seed_for(self.scenario.seed, "client", number))
             own = {"head": self._own("head", number)}
-            if not self.vanilla and "tail" not in shared:
+            if self.topology.tail_with_client and "tail" not in shared:
                 own["tail"] = self._own("tail", number)
             own["method"] = stack.modules
         elif self.averages:
@@ -79,7 +80,7 @@ class Ownership:
 
     def shared_modules(self) -> dict[str, nn.Module]:
         """What clients share, as it is before training."""
-        tail = {} if self.vanilla else {"tail": self.model.tail}
+        tail = {"tail": self.model.tail} if self.topology.tail_with_client else {}
         if self.scenario.clients.heads == "shared":
             return {"head": self.model.head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
@@ -96,13 +97,15 @@ class Ownership:
         """The client modules of which each client has its own."""
         if self.scenario.clients.heads == "shared":
             return []
-        tail = [] if self.vanilla or self.scenario.clients.shares_tail else [self.model.tail]
+        own = self.topology.tail_with_client and not self.scenario.clients.shares_tail
+        tail = [self.model.tail] if own else []
         return [self.model.head, *tail, *self.client_stack.modules.values()]
 
     def server_modules(self) -> dict[str, nn.Module]:
         """What the server owns."""
-        tail = {"tail": self.model.tail} if self.vanilla else {}
-        return {"trunk": self.model.trunk, **tail, "method": self.server_stack.modules}
+        served = ("trunk", "tail") if "tail" in self.topology.served else ("trunk",)
+        segments = {name: getattr(self.model, name) for name in served}
+        return {**segments, "method": self.server_stack.modules}
 
     def server_learner(self) -> Learner:
         """The server's learner."""

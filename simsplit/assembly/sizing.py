@@ -34,10 +34,11 @@ def flops_of(owners: Ownership) -> Flops:
     client.hear(server.announce())
     parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
     sent = client.transform(_batch(owners), step).inputs  # more than was given, if it is mixed
+    at_client = owners.topology.tail_with_client
     with torch.no_grad(), _in_inference(parts):
         head, z = count_flops(lambda: client.encode(model.head(sent), step))
         trunk, u = count_flops(lambda: server.encode(model.trunk(server.lift(z, step)), step))
-        tail, _ = count_flops(lambda: model.tail(u if owners.vanilla else client.lift(u, step)))
+        tail, _ = count_flops(lambda: model.tail(client.lift(u, step) if at_client else u))
     return Flops(head / FEW, trunk / FEW, tail / FEW)
 
 

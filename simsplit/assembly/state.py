@@ -5,29 +5,30 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from simsplit.assembly.assembler import Assembly
+from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
 from simsplit.states import below
 
 
 def state_of(parts: Assembly) -> dict[str, Tensor]:
     """Every owner's tensors under one name each."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-    own = parts.pool.call("state", dict.fromkeys(parts.clients, ()))
+    own = parts.pool.all(parts.clients, OwnState())
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
     if parts.federation is not None:
         state |= {f"average/{name}": tensor for name, tensor in parts.federation.state().items()}
         copies = parts.pool.workshop_state()
         return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
-    shared = parts.pool.ask(parts.exchange.holder or 0, "shared_state")
+    shared = parts.pool.ask(parts.exchange.holder or 0, SharedState())
     return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
 
 def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     """Bring parts to a state that `state_of` gave; they know already who the holder is."""
     parts.server.learner.load(below(state, "server/"))
-    parts.pool.call("load", {c: (below(state, f"client/{c}/"),) for c in parts.clients})
+    parts.pool.each({c: LoadOwn(below(state, f"client/{c}/")) for c in parts.clients})
     if parts.federation is not None:
         parts.federation.load(below(state, "average/"))
         parts.pool.load_workshop(below(state, "copies/"))
     else:
-        parts.pool.ask(parts.exchange.holder or 0, "load_shared", below(state, "holder/"))
+        parts.pool.ask(parts.exchange.holder or 0, LoadShared(below(state, "holder/")))

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from simsplit.assembly import Assembler
+from simsplit.attacking import Attacking
 from simsplit.attacks import Attack
 from simsplit.bench.overhead import random_data
 from simsplit.machine import device_of
 from simsplit.packets import Leg, Packet
-from simsplit.recovery import Recovery
+from simsplit.parties.calls import Begin
 from simsplit.report.tables import Table
 from simsplit.scenario import parse
 
@@ -101,8 +102,8 @@ def _iterating(case: Case, name: str) -> Iterate:
     data = replace(data, auxiliary=data.train)
     parts = Assembler(given, data, device).assemble()
     parts.exchange.announce(parts.clients, counted=False)
-    (attack,) = Recovery(given, parts, data, device).attacks.values()
-    smashed: Packet = parts.pool.ask(0, "forward", 1)
+    (attack,) = Attacking(given, parts, data, device).attacks.values()
+    smashed = parts.pool.ask(0, Begin(1))[0]
     if not given.attacks[0].online:
         return _working(attack, smashed, data.train.inputs[: case.batch].float().to(device) / 255)
     reply = Packet(0, Leg.SMASHED_GRAD, 1, 0, tuple(map(torch.zeros_like, smashed.tensors)))

@@ -17,6 +17,7 @@ from simsplit.bench.rounds import Rounds, noise_for, scenario
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.ray_pool import hosts_for
 from simsplit.machine import resident_bytes
+from simsplit.parties.calls import OwnState
 from simsplit.report.tables import Table
 
 HOSTS = 2
@@ -80,7 +81,7 @@ def main(clients: int, rounds: int) -> None:
         seconds = sorted(side.seconds() for _ in range(rounds + 1))
         gc.collect()
         resident = sum(held or 0 for held in (resident_bytes(), *hosts.resident_bytes()))
-        states = side.parts.pool.call("state", dict.fromkeys(side.parts.clients, ()))
+        states = side.parts.pool.all(side.parts.clients, OwnState())
         owned = sum(t.nbytes for state in states.values() for t in state.values())
     found = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
     print(json.dumps(found))  # noqa: T201 - the parent reads it

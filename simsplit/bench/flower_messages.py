@@ -18,10 +18,11 @@ import torch
 
 from simsplit.assembly import CrewRecipe
 from simsplit.bench.rounds import PHASE, Rounds, noise_for, scenario
-from simsplit.engine.pool import Crew, InlinePool
+from simsplit.engine.pool import Answer, Crew, InlinePool
 from simsplit.errors import ProtocolError
 from simsplit.machine import pinned_threads
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import ClientId, Leg, Packet, Packets
+from simsplit.parties.calls import Begin, Call, Proceed, ReportRound
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 
@@ -71,20 +72,25 @@ class _Messages(InlinePool):
         super().__init__(Crew({}))
         self.grid, self.nodes = grid, nodes
 
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """One message there, one back."""
         from flwr.app import Message
 
-        content = _written(client, method, args)
+        content = _asked(client, call)
         message = Message(content, dst_node_id=self.nodes[client], message_type="query")
         (reply,) = self.grid.send_and_receive([message])
         if reply.has_error():
             raise ProtocolError(f"Flower: {reply.error}")
-        return _read(reply.content)
+        answer: Answer = _answer_of(reply.content)
+        return answer
 
-    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        """The same."""
+        self.ask(client, call)
+
+    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         """A message each."""
-        return {client: self.ask(client, method, *values) for client, values in args.items()}
+        return {client: self.ask(client, call) for client, call in calls.items()}
 
 
 def _simulate(given: Scenario, steps: int, told: dict[str, float]) -> None:
@@ -126,9 +132,8 @@ def _client_app() -> Any:  # noqa: ANN401 - Flower's
     def query(message: Message, context: Context) -> Message:
         del context
         record: Any = message.content["call"]
-        client = int(record["client"])
-        answer = _crew().ask(client, str(record["method"]), *_args(message.content))
-        return Message(_written(client, "", (answer,)), reply_to=message)
+        answer = _crew().ask(int(record["client"]), _call_of(message.content))
+        return Message(_told(answer), reply_to=message)
 
     return app
 
@@ -143,44 +148,70 @@ def _crew() -> Crew:
         given = _scenario()
         crew = CrewRecipe.of(given, noise_for(given, SAMPLES), "cpu").build(range(CLIENTS))
         for client in crew.clients.values():
-            client.enter(PHASE, 1.0)
+            client.training.enter(PHASE, 1.0)
         _CREWS.append(crew)
     return _CREWS[0]
 
 
-def _written(client: ClientId, method: str, args: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """A call or an answer as Flower's records: numbers, or one packet's tensors."""
-    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+def _asked(client: ClientId, call: Call[Any]) -> Any:  # noqa: ANN401 - Flower's
+    """A call as Flower's records."""
+    from flwr.app import ConfigRecord, RecordDict
 
-    call: Any = {"client": client, "method": method}
-    call["numbers"] = [arg for arg in args if isinstance(arg, int)]
-    content: Any = {}
-    for arg in args:
-        if isinstance(arg, Packet):
-            call |= {"leg": arg.leg.value, "round": arg.round, "step": arg.step}
-            arrays = {str(i): Array(t.numpy()) for i, t in enumerate(arg.tensors)}
-            content["packet"] = ArrayRecord(arrays)
-        elif isinstance(arg, dict):
-            call |= {"report": list(arg), "figures": [float(value) for value in arg.values()]}
-    return RecordDict({**content, "call": ConfigRecord(call)})
+    asked: Any = {"client": client, "call": type(call).__name__}
+    asked |= {"round": call.round} if isinstance(call, Begin) else {}
+    packets = _recorded(call.packets) if isinstance(call, Proceed) else {}
+    return RecordDict({**packets, "call": ConfigRecord(asked)})
 
 
-def _args(content: Any) -> tuple[Any, ...]:  # noqa: ANN401 - Flower's
+def _call_of(content: Any) -> Call[Any]:  # noqa: ANN401 - Flower's
     record = content["call"]
-    packet = _read(content) if "packet" in content else None
-    return (packet,) if packet is not None else tuple(record["numbers"])
+    if record["call"] == "Begin":
+        return Begin(int(record["round"]))
+    if record["call"] == "Proceed":
+        packets = _packets(content)
+        return Proceed(packets, packets[-1].leg)
+    return ReportRound()
 
 
-def _read(content: Any) -> Any:  # noqa: ANN401 - Flower's, and any answer
-    record = content["call"]
-    if "report" in record:
+def _told(answer: Any) -> Any:  # noqa: ANN401 - any answer, as Flower's records
+    from flwr.app import ConfigRecord, RecordDict
+
+    if isinstance(answer, dict):
+        values: Any = {"report": list(answer), "figures": [float(v) for v in answer.values()]}
+        return RecordDict({"report": ConfigRecord(values)})
+    return RecordDict(_recorded(answer))
+
+
+def _answer_of(content: Any) -> Any:  # noqa: ANN401 - the reverse
+    if "report" in content:
+        record = content["report"]
         return dict(zip(record["report"], record["figures"], strict=True))
-    if "packet" not in content:
-        return None
-    arrays = content["packet"].to_numpy_ndarrays()
-    tensors = tuple(torch.from_numpy(np.array(array)) for array in arrays)
-    leg, client = Leg(record["leg"]), int(record["client"])
-    return Packet(client, leg, int(record["round"]), int(record["step"]), tensors)
+    return _packets(content)
+
+
+def _recorded(packets: Packets) -> dict[str, Any]:
+    """Packets by number: what each is, and its tensors."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord
+
+    records: dict[str, Any] = {}
+    for index, packet in enumerate(packets):
+        said: Any = {"client": packet.client, "leg": str(packet.leg)}
+        said |= {"round": packet.round, "step": packet.step}
+        arrays = {str(i): Array(t.numpy()) for i, t in enumerate(packet.tensors)}
+        records[f"packet{index}"] = ConfigRecord(said)
+        records[f"tensors{index}"] = ArrayRecord(arrays)
+    return records
+
+
+def _packets(content: Any) -> Packets:  # noqa: ANN401 - the reverse
+    packets = []
+    for index in range(sum(name.startswith("packet") for name in content)):
+        said = content[f"packet{index}"]
+        arrays = content[f"tensors{index}"].to_numpy_ndarrays()
+        tensors = tuple(torch.from_numpy(np.array(array)) for array in arrays)
+        at = int(said["round"]), int(said["step"])
+        packets.append(Packet(int(said["client"]), Leg(said["leg"]), *at, tensors))
+    return tuple(packets)
 
 
 @contextlib.contextmanager

@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 from simsplit.assembly import Assembler, Assembly
-from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, ratio_of, ratio_row
+from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, feed_of, ratio_of, ratio_row
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.samples import IGNORED, Choices, Vocabulary, Words
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Phase
 from simsplit.network.clock import Flops
 from simsplit.packets import ClientId
+from simsplit.parties.calls import Enter, Plan
+from simsplit.phases import Phase
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.pretrain.training import pretrain
 from simsplit.report.tables import Table
@@ -65,7 +66,7 @@ def _against_whole(
         parts = _assembled(model, [], device, batch=batch)
         whole = _Whole(model, parts, device)
         measured = _ratio(_stepper(parts), whole.train, device, quick)
-        split, plain = parts.exchange.report(0)["train_loss"], whole.mean_loss
+        split, plain = parts.exchange.reports([0])[0]["train_loss"], whole.mean_loss
         if abs(split - plain) > 1e-3 * abs(plain):
             raise ProtocolError(f"the split ends at loss {split:.6f}, the whole at {plain:.6f}")
         rows.append(ratio_row(name, measured, 1.05))
@@ -108,7 +109,7 @@ class _Whole:
         net: Any = AutoModelForCausalLM.from_pretrained(model)
         self.net = net.to(device).train()
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-4)
-        self.feed = parts.pool.ask(0, "feed", "private")
+        self.feed = feed_of(parts, 0)
         self.losses: list[torch.Tensor] = []
 
     def train(self, client: ClientId) -> None:
@@ -129,7 +130,7 @@ class _Whole:
 
 
 def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
-    return lambda client: parts.exchange.train(client, 1)
+    return parts.exchange.step
 
 
 def _ratio(
@@ -155,10 +156,10 @@ def _built(
     assembler = Assembler(given, _random_texts(given), device)
     parts = assembler.assemble()
     parts.exchange.announce(parts.clients, counted=False)
-    phase = Phase("train", rounds=1, aside=parts.pool.ask(0, "aside"))
-    parts.exchange.phase = phase
+    _, aside = parts.pool.ask(0, Plan(1))
+    phase = parts.exchange.moment.phase = Phase("train", rounds=1, aside=aside)
     parts.server.enter(phase, 1.0)
-    parts.pool.call("enter", {0: (phase, 1.0)})
+    parts.pool.ask(0, Enter(phase, 1.0))
     return assembler, parts
 
 

@@ -9,7 +9,8 @@ import torch
 from simsplit.assembly import Assembler
 from simsplit.bench.overhead import random_data
 from simsplit.machine import resident_bytes
-from simsplit.methods.base import Phase
+from simsplit.parties.calls import OwnState
+from simsplit.phases import Phase
 from simsplit.scenario import parse
 
 
@@ -30,9 +31,9 @@ def main(model: str, clients: int) -> None:
     ).assemble()
     parts.server.enter(Phase("train", rounds=1), 1.0)
     for client in parts.clients:
-        parts.exchange.train(client, 1)
+        parts.exchange.step(client)
     gc.collect()
-    state = parts.pool.ask(0, "state")
+    state = parts.pool.ask(0, OwnState())
     owned = sum(tensor.nbytes for tensor in state.values())
     with contextlib.suppress(OSError, AttributeError):  # glibc's alone
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -20,9 +20,11 @@ from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.plain import PlainLoop
 from simsplit.bench.sides import interleaved
 from simsplit.data import DataInfo, Prepared, Samples
+from simsplit.engine.pool import InlinePool
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
+from simsplit.parties.feed import Feed
+from simsplit.phases import Phase
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario, parse
 
@@ -84,7 +86,7 @@ def _against_plain(
     for case in cases:
         say(f"overhead: {case.name} ...")
         assembler, parts = _assembled(case, device, clients=10)
-        plain = PlainLoop(assembler, _feeds(parts))
+        plain = PlainLoop(assembler, {client: feed_of(parts, client) for client in parts.clients})
         sides = Side(_stepper(parts), parts.clients), Side(plain.train, parts.clients)
         measured = _interleaved(sides, case, device, quick)
         _same_loss(parts, plain)
@@ -174,7 +176,7 @@ def _synchronise(device: torch.device) -> None:
 
 def _same_loss(parts: Assembly, plain: PlainLoop) -> None:
     """Both sides have trained on the same batches: their mean losses must agree."""
-    reports = [report for client in parts.clients if (report := parts.exchange.report(client))]
+    reports = [report for report in parts.exchange.reports(parts.clients).values() if report]
     samples = sum(report["samples"] for report in reports)
     split = sum(report["train_loss"] * report["samples"] for report in reports) / samples
     joint = plain.loss_sum.item() / samples
@@ -186,8 +188,8 @@ def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
     """One turn of a client as the experiment takes it."""
 
     def step(client: ClientId) -> None:
-        parts.exchange.hand_over(client, 1)
-        parts.exchange.train(client, 1)
+        parts.exchange.hand_over(client)
+        parts.exchange.step(client)
 
     return step
 
@@ -227,8 +229,10 @@ def random_data(shape: tuple[int, int, int], clients: int, *, total: int) -> Pre
     return Prepared("random", DataInfo(shape, 10), samples, None, None, few, parts, mean, std)
 
 
-def _feeds(parts: Assembly) -> dict[ClientId, Any]:
-    return {client: parts.pool.ask(client, "feed", "private") for client in parts.clients}
+def feed_of(parts: Assembly, client: ClientId) -> Feed:
+    """A client's batches of its own data."""
+    assert isinstance(parts.pool, InlinePool), "benches that look at batches run inline"
+    return parts.pool.crew.clients[client].training.feeds["private"]
 
 
 def _memory(say: Say, further: Mapping[str, int]) -> tuple[Table, Figures]:

@@ -8,8 +8,9 @@ import torch
 from simsplit.assembly import Assembler, CrewRecipe
 from simsplit.bench.overhead import random_data
 from simsplit.data import Prepared
-from simsplit.engine.ray_pool import Hosts, RayPool, placed
-from simsplit.methods.base import Phase
+from simsplit.engine.ray_pool import Hosts, RayPool
+from simsplit.parties.calls import Enter
+from simsplit.phases import Phase
 from simsplit.scenario import Scenario, parse
 from simsplit.schedules.cohort import Lineup
 
@@ -45,12 +46,12 @@ class Rounds:
         cpu = torch.device("cpu")
         pool = None
         if hosts is not None:
-            where = placed([len(part) for part in data.parts], len(hosts))
+            where = hosts.placed([len(part) for part in data.parts])
             pool = RayPool(hosts, CrewRecipe.of(given, data, "cpu"), where, cpu)
         self.parts = Assembler(given, data, cpu).assemble(pool)
         self.parts.exchange.announce(self.parts.clients, counted=False)
         self.parts.server.enter(PHASE, 1.0)
-        self.parts.pool.call("enter", dict.fromkeys(self.parts.clients, (PHASE, 1.0)))
+        self.parts.pool.all(self.parts.clients, Enter(PHASE, 1.0))
         self.steps = dict.fromkeys(self.parts.clients, steps)
         self.number = 0
 
@@ -59,7 +60,8 @@ class Rounds:
         self.number += 1
         lineup = Lineup(self.number, PHASE, 1.0, self.steps)
         started = time.perf_counter()
-        self.parts.course.run(lineup, lambda done, total: None)
+        with self.parts.exchange.moment.of_round(self.number, PHASE, lineup.clients):
+            self.parts.course.run(lineup, lambda done, total: None)
         self.after()
         return time.perf_counter() - started
 

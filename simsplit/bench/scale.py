@@ -7,7 +7,6 @@ trunk, and printed beside what was reached.
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
@@ -17,9 +16,10 @@ from simsplit.bench.rounds import Rounds, noise_for, scenario
 from simsplit.bench.sides import Ratio, interleaved
 from simsplit.bench.sweeping import sweeping
 from simsplit.engine.config import HostsConfig
-from simsplit.engine.pool import InlinePool
+from simsplit.engine.pool import Answer, InlinePool
 from simsplit.engine.ray_pool import hosts_for
 from simsplit.packets import ClientId
+from simsplit.parties.calls import Call
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 
@@ -114,12 +114,16 @@ class _Timed(InlinePool):
 
     spent_s = 0.0
 
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
-        """Call one client, against the clock."""
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """One client's answer, against the clock."""
         started = time.perf_counter()
-        answer = super().ask(client, method, *args)
+        answer = super().ask(client, call)
         self.spent_s += time.perf_counter() - started
         return answer
+
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        """Likewise."""
+        self.ask(client, call)
 
 
 _COLUMNS = ("ratio", "quartiles", "s per round", "against")

@@ -7,9 +7,9 @@ import torch
 from simsplit.bench.rounds import Rounds, noise_for, scenario
 from simsplit.bench.sides import interleaved
 from simsplit.data import Prepared
+from simsplit.detection import Detection
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
-from simsplit.vigilance import Vigilance
 
 TARGET = 1.03
 CASES: dict[str, list[dict[str, str]]] = {
@@ -50,8 +50,8 @@ class _Watched(Rounds):
 
     def __init__(self, given: Scenario, data: Prepared, steps: int) -> None:
         super().__init__(given, data, steps)
-        self.vigilance = Vigilance(given, self.parts, num_classes=10)
+        self.detection = Detection(given, self.parts, num_classes=10)
 
     def after(self) -> None:
         """Judge."""
-        self.vigilance.look(self.number)
+        self.detection.look(self.number)

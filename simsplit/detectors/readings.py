@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from simsplit.packets import ClientId, Leg, Packet
+from simsplit.phases import Moment
 from simsplit.seeds import rng_for
 
 Signal = Literal["payload", "features", "features_grad", "smashed_grad"]
@@ -105,6 +106,7 @@ class Sensor:
         sketched: Which to keep of single samples.
         decode: A packet's tensor, a row per sample, as the server understands it.
         seed: Of the projections.
+        moment: Says whether what crosses is training; nothing else is read.
         at_most: How many samples a round to keep of a client, the first ones.
     """
 
@@ -114,17 +116,19 @@ class Sensor:
         sketched: Iterable[Signal],
         decode: Decode,
         seed: int,
+        *,
+        moment: Moment,
         at_most: int = KEPT,
     ) -> None:
         self.signals, self.sketched = frozenset(signals), frozenset(sketched)
         self.at_most, self.decode, self.seed = at_most, decode, seed
-        self.watching = True
+        self.moment = moment
         self._readings = Readings()
         self._projections: dict[tuple[Signal, int], Tensor] = {}
 
     def observe(self, packet: Packet) -> None:
         """Add a packet to the sums."""
-        if not self.watching:
+        if not self.moment.training:
             return
         if packet.leg is Leg.LABELS and self.sketched:
             self._keep_labels(packet)

@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from simsplit.engine.pool import ClientError, Crew, Job
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError
 from simsplit.machine import resident_bytes
 from simsplit.packets import ClientId, Packet
+from simsplit.parties.calls import Call
+
+Answer = TypeVar("Answer")
 
 
 class Recipe(Protocol):
@@ -66,22 +69,21 @@ class Host:
         self.crew = Crew({})  # let the memory of the former ones go first
         self.crew = recipe.build(numbers)
 
-    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> Any:  # noqa: ANN401
+    def each(self, calls: Mapping[ClientId, Call[object]]) -> object:
         """The clients' answers, or the first failure."""
-        here = {client: self._here(values) for client, values in args.items()}
-        return self._answer(lambda: self.crew.call(method, here))
+        return self._answer(lambda: {c: self._ask(c, call) for c, call in calls.items()})
 
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
+    def ask(self, client: ClientId, call: Call[object]) -> object:
         """One client's answer, or its failure."""
-        return self._answer(lambda: self.crew.ask(client, method, *self._here(args)))
+        return self._answer(lambda: self._ask(client, call))
 
-    def tell(self, client: ClientId, method: str, *args: Any) -> None:  # noqa: ANN401 - as `ask`
+    def tell(self, client: ClientId, call: Call[object]) -> None:
         """As `ask`, where nobody waits: a failure is what the next call is answered with."""
-        answer = self.ask(client, method, *args)
+        answer = self.ask(client, call)
         if isinstance(answer, Failure):
             self.failed = answer
 
-    def whole_round(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Any:  # noqa: ANN401
+    def whole_round(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> object:
         """What a client's whole round came to, or its failure."""
         workshop = self.crew.workshop
         assert workshop is not None, "the recipe gives one to every splitfed_v1"
@@ -96,7 +98,10 @@ class Host:
         if self.crew.workshop is not None:
             self.crew.workshop.load(state)
 
-    def _answer(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - any answer
+    def _ask(self, client: ClientId, call: Call[object]) -> object:
+        return self.crew.ask(client, call if self.device.type == "cpu" else call.moved(self.device))
+
+    def _answer(self, call: Callable[[], object]) -> object:
         """What a call gives, or a failure: its own, or one that is still to be told."""
         if self.failed is not None:
             return self.failed
@@ -108,16 +113,16 @@ class Host:
             kind = ProtocolError if isinstance(error, ProtocolError) else RunFailedError
             return Failure(kind(str(error)), traceback.format_exc())
 
-    def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(on_device(arg, self.device) for arg in args)
 
-
-def on_device(value: Any, device: torch.device) -> Any:  # noqa: ANN401 - whatever it is
-    """A packet's tensors on a device; anything else as it is."""
-    if device.type == "cpu" or not isinstance(value, Packet):
+def on_device(value: Answer, device: torch.device) -> Answer:
+    """Packets' tensors on a device; anything else as it is."""
+    if device.type == "cpu":
         return value
-    tensors = tuple(tensor.to(device) for tensor in value.tensors)
-    return Packet(value.client, value.leg, value.round, value.step, tensors, value.names)
+    if isinstance(value, Packet):
+        return value.on(device)  # type: ignore[return-value]
+    if isinstance(value, tuple) and value and isinstance(value[0], Packet):
+        return tuple(packet.on(device) for packet in value)  # type: ignore[return-value]
+    return value
 
 
 def cross_as_numpy() -> None:

@@ -1,51 +1,40 @@
-"""Where clients live. A pool calls a method on several clients and gives back their answers."""
+"""Where clients live. A pool carries calls to several clients and gives back their answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
 from simsplit.detectors import Readings
 from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.methods.base import Phase
-from simsplit.packets import ClientId, Leg
+from simsplit.packets import ClientId
+from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
+from simsplit.phases import Phase
 from simsplit.wire import Counts
 
-_LEGS = {
-    "forward": Leg.SMASHED,
-    "abandon": Leg.SMASHED,
-    "probe": Leg.SMASHED,
-    "labels": Leg.LABELS,
-    "finish": Leg.FEATURES_GRAD,
-    "predict": Leg.FEATURES,
-    "backward": Leg.SMASHED_GRAD,
-    "hand_over": Leg.HANDOVER,
-    "receive": Leg.HANDOVER,
-    "hear": Leg.BROADCAST,
-}
-"""What a client sends, or deals with, in each call."""
+Answer = TypeVar("Answer")
 
 
 class ClientError(Exception):
-    """Something that a client raised: whose it was, on which leg, and what."""
+    """Something that a client raised: whose it was, on which leg (or in which call), and what."""
 
-    def __init__(self, client: ClientId, method: str, cause: str) -> None:
-        self.client, self.method, self.cause = client, method, cause
-        leg = _LEGS.get(method)
-        where = f"leg {leg.value}" if leg else method
+    def __init__(self, client: ClientId, where: str, cause: str) -> None:
+        self.client, self.where, self.cause = client, where, cause
         super().__init__(f"client {client}, {where}: {cause}")
 
     def __reduce__(self) -> tuple[type, tuple[ClientId, str, str]]:
         """As exceptions are pickled by what they say, not by what they were made of."""
-        return ClientError, (self.client, self.method, self.cause)
+        return ClientError, (self.client, self.where, self.cause)
 
     @classmethod
-    def of(cls, client: ClientId, method: str, cause: Exception) -> "ClientError":
+    def of(cls, client: Client, call: Call[object], cause: Exception) -> "ClientError":
         """From an exception of this process."""
-        return cls(client, method, f"{type(cause).__name__}: {cause}")
+        leg = call.leg(client)
+        where = type(call).__name__ if leg is None else f"leg {leg}"
+        return cls(client.number, where, f"{type(cause).__name__}: {cause}")
 
 
 class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where there is a checkpoint
@@ -105,37 +94,41 @@ class Crew:
     clients: dict[ClientId, Client]
     workshop: Workshop | None = field(default=None)
 
-    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
-        """One client after another."""
-        return {client: self.ask(client, method, *values) for client, values in args.items()}
-
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - as `call`
-        """Call one client."""
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """One client's answer."""
         try:
-            return getattr(self.clients[client], method)(*args)
+            return call.on(self.clients[client])
         except SimsplitError:
             raise
         except Exception as error:
-            raise ClientError.of(client, method, error) from error
+            raise ClientError.of(self.clients[client], call, error) from error
 
 
 class Pool(ABC):
     """Clients, wherever they are."""
 
     @abstractmethod
-    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
-        """Call `method` on each client named in `args`; answers by client, in that order."""
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """One client's answer."""
 
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - as `call`
-        """Call a method on one client."""
-        return self.call(method, {client: args})[client]
+    @abstractmethod
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        """As `ask`, where nobody waits for an answer."""
+
+    @abstractmethod
+    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """The answers of several clients, each to a call of its own, in that order."""
+
+    def all(self, clients: Iterable[ClientId], call: Call[Answer]) -> dict[ClientId, Answer]:
+        """The answers of several clients to the same call."""
+        return self.each(dict.fromkeys(clients, call))
 
     def expect(  # noqa: B027 - nothing to do is an answer
         self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False
     ) -> None:
-        """Be told whose `forward` will be asked for next, in this order: a chance to work ahead.
+        """Be told who will be asked to `Begin` next, in this order: a chance to work ahead.
 
-        `asides`: every step is followed by `forward_aside`.
+        `asides`: every step is followed by a `BeginAside`.
         """
 
     @abstractmethod
@@ -159,13 +152,17 @@ class InlinePool(Pool):
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
 
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - as `call`
-        """Without the detour through dictionaries: this is every step's path."""
-        return self.crew.ask(client, method, *args)
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """This is every step's path."""
+        return self.crew.ask(client, call)
 
-    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
-        """One after another."""
-        return self.crew.call(method, args)
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        """Done at once."""
+        self.crew.ask(client, call)
+
+    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """One client after another."""
+        return {client: self.crew.ask(client, call) for client, call in calls.items()}
 
     def whole_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,15 +23,13 @@ from simsplit.engine.host import Failure, Host, Recipe, cross_as_numpy, on_devic
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
 from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
+from simsplit.parties.calls import Begin, BeginAside, Call, Proceed
 
 AHEAD = 2
 """Forward passes, and whole rounds, that each host may have waiting."""
 JOINING_S = 15.0
 """How long a cluster's nodes may take to join before it is said that there are too few."""
-_UNANSWERED = ("backward", "receive")
-"""Calls that give nothing back: a failure is told with the host's next answer."""
-_LAST = ("finish", "forward_aside")
-"""Calls that are answered with nothing where a step ends."""
+Answer = TypeVar("Answer")
 
 
 class Hosts:
@@ -58,6 +56,10 @@ class Hosts:
     def __len__(self) -> int:
         return len(self.actors)
 
+    def placed(self, samples: Sequence[int]) -> list[int]:
+        """A host for each client, by how many samples each has."""
+        return placed(samples, len(self))
+
     def _room(self) -> int:
         """How many hosts the nodes could hold if nobody else were there."""
         needs: dict[str, float] = {"CPU": self.threads, "GPU": self.gpus}
@@ -78,11 +80,6 @@ class Hosts:
             raise ScenarioError(
                 "engine.hosts", f"the cluster has room for {room} hosts of {each}, got {count}"
             )
-
-    def pids(self) -> list[int]:
-        """The hosts' processes, once they are up."""
-        found: list[int] = self._ray.get([actor.pid.remote() for actor in self.actors])
-        return found
 
     def resident_bytes(self) -> list[int | None]:
         """What each host has in memory; None for one that is gone."""
@@ -166,35 +163,34 @@ class RayPool(Pool):
         for reference, host in building.items():
             self._get(reference, host)
 
-    def call(self, method: str, args: Mapping[ClientId, tuple[Any, ...]]) -> dict[ClientId, Any]:
-        """One call per host."""
-        by_host: dict[int, dict[ClientId, tuple[Any, ...]]] = {}
-        for client, values in args.items():
-            by_host.setdefault(self.where[client], {})[client] = values
-        calls = {
-            host: self.hosts.actors[host].call.remote(method, each)
-            for host, each in by_host.items()
-        }
-        answers: dict[ClientId, Any] = {}
-        for host, reference in calls.items():
+    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """One message per host."""
+        by_host: dict[int, dict[ClientId, Call[Answer]]] = {}
+        for client, call in calls.items():
+            by_host.setdefault(self.where[client], {})[client] = call
+        asked = {h: self.hosts.actors[h].each.remote(each) for h, each in by_host.items()}
+        answers: dict[ClientId, Answer] = {}
+        for host, reference in asked.items():
             answers |= self._get(reference, host)
-        return {client: on_device(answers[client], self.device) for client in args}
+        return {client: on_device(answers[client], self.device) for client in calls}
 
-    def ask(self, client: ClientId, method: str, *args: Any) -> Any:  # noqa: ANN401 - any answer
-        """One call to the client's host; what answers nothing is not waited for."""
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """One message to the client's host."""
         host = self.where[client]
-        if method == "forward" and client in self._early:
-            return on_device(self._get(self._early.pop(client), host), self.device)
-        if method in _UNANSWERED:
-            self.hosts.actors[host].tell.remote(client, method, *args)
-            if method == "backward" and not self._asides:
-                self._through(client)
-            return None
-        reference = self.hosts.actors[host].ask.remote(client, method, *args)
-        answer = on_device(self._get(reference, host), self.device)
-        if answer is None and method in _LAST:
+        if isinstance(call, Begin) and client in self._early:
+            reference = self._early.pop(client)
+        else:
+            reference = self.hosts.actors[host].ask.remote(client, call)
+        answer: Answer = on_device(self._get(reference, host), self.device)
+        if isinstance(call, Proceed | BeginAside) and answer == ():
             self._through(client)
         return answer
+
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        """The same, not waited for: a failure is told with the host's next answer."""
+        self.hosts.actors[self.where[client]].tell.remote(client, call)
+        if isinstance(call, Proceed) and not self._asides:
+            self._through(client)
 
     def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
         """Start the first turns' forward passes now, and further ones as these are used up."""
@@ -218,7 +214,7 @@ class RayPool(Pool):
             self._ahead.popleft()
             self._stepping.add(client)
             actor = self.hosts.actors[self.where[client]]
-            self._early[client] = actor.ask.remote(client, "forward", self._round)
+            self._early[client] = actor.ask.remote(client, Begin(self._round))
 
     def whole_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]

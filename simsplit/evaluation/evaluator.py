@@ -19,6 +19,7 @@ from simsplit.metrics.classification import Metric, accuracy, score
 from simsplit.metrics.words import WordMetric, WordScore
 from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
+from simsplit.parties.calls import Probe
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
 
@@ -154,7 +155,7 @@ class Evaluator:
         found = WordScore()
         answering = samples.answering(choices.after)
         for number, labels in enumerate(samples.labels.split(self.config.batch_size)):
-            logits = self.exchange.evaluate(client, split, round_number, number).cpu()
+            logits = self.exchange.outputs(client, Probe(split, round_number, number)).cpu()
             learned = labels != IGNORED
             found.add(logits, labels[learned])
             if choices.words:
@@ -169,7 +170,9 @@ class Evaluator:
 
     def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
         batches = range(math.ceil(num_samples / self.config.batch_size))
-        outputs = [self.exchange.evaluate(client, split, round_number, each) for each in batches]
+        outputs = [
+            self.exchange.outputs(client, Probe(split, round_number, each)) for each in batches
+        ]
         return torch.cat(outputs).cpu()
 
 

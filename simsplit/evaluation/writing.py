@@ -14,6 +14,7 @@ from simsplit.data.samples import IGNORED, Samples
 from simsplit.metrics.text import bleu, code_bleu, exact_answers, meteor, rouge_l
 from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
+from simsplit.parties.calls import ProbeTexts
 from simsplit.schedules.exchange import Exchange
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
@@ -73,7 +74,8 @@ class Writer:
             asked = torch.full((count, wide), IGNORED)
             asked[rows, lengths - 1] = 0  # any label: here something is to come out
             batch = Batch(text[:, :wide].clone(), asked, rows)
-            logits = self.exchange.go_on(client, batch, round_number, FIRST_STEP + number)
+            probe = ProbeTexts(batch, round_number, FIRST_STEP + number)
+            logits = self.exchange.outputs(client, probe)
             words = logits.argmax(-1).cpu()
             ended |= words == self.reader.end
             if ended.all():

@@ -1,14 +1,6 @@
 """What happens at the cut, one file each, and the literal table of them."""
 
-from simsplit.methods.base import (
-    CodecConfig,
-    Method,
-    MethodConfig,
-    Phase,
-    Share,
-    Site,
-    Step,
-)
+from simsplit.methods.base import CodecConfig, Method, MethodConfig, Share, Site, Step
 from simsplit.methods.bottlenet import BottlenetConfig
 from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
@@ -27,6 +19,7 @@ from simsplit.methods.snd import SndConfig
 from simsplit.methods.splitguard import SplitguardConfig
 from simsplit.methods.topk import RandTopkConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
+from simsplit.phases import Phase
 
 METHODS: dict[str, type[MethodConfig]] = {
     "raw": RawConfig,

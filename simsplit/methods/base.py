@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.packets import ClientId, Leg
+from simsplit.phases import Aside, Phase
 from simsplit.seeds import Scope, rng_for
 
 Side = Literal["client", "server"]
 Shape = tuple[int, ...]
-Segment = Literal["head", "trunk", "tail", "method"]
 Modality = Literal["images", "texts"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 IMAGES: frozenset[Modality] = frozenset({"images"})
@@ -97,35 +97,6 @@ class Share:
 
     grad: Tensor
     weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of training: which data, which segments learn, whether gradients cross."""
-
-    name: str
-    rounds: int
-    source: Literal["private", "public"] = "private"
-    learns: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
-    gradients: bool = True
-    task: bool = True
-    """Whether the task is learned, or the methods' own terms alone."""
-    aside: "Aside | None" = None
-    """Steps of another phase in between."""
-
-
-def on_public_data(name: str, rounds: int) -> Phase:
-    """A phase in which a client's methods learn from public data, and nothing else does."""
-    learns: frozenset[Segment] = frozenset({"method"})
-    return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
-
-
-@dataclass(frozen=True)
-class Aside:
-    """A step of a phase that follows every so many steps of another one."""
-
-    phase: Phase
-    every: int = 1
 
 
 class Method:

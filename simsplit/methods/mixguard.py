@@ -34,20 +34,10 @@ from torch.nn.functional import mse_loss, pad
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import (
-    TEXTS,
-    Aside,
-    Method,
-    MethodConfig,
-    Modality,
-    Phase,
-    Share,
-    Site,
-    Step,
-    on_public_data,
-)
+from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Share, Site, Step
 from simsplit.methods.mixing import Sampler, Secrets, can_blind, draw
 from simsplit.methods.secret_tokens import inserted
+from simsplit.phases import Aside, Phase, on_public_data
 from simsplit.seeds import isolated, numpy_rng_for
 
 CALIBRATE, REFINE = "calibrate", "refine"

@@ -20,17 +20,8 @@ from torch.func import functional_call
 from torch.nn.functional import mse_loss
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import (
-    TEXTS,
-    Method,
-    MethodConfig,
-    Modality,
-    Phase,
-    Shape,
-    Site,
-    Step,
-    on_public_data,
-)
+from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Shape, Site, Step
+from simsplit.phases import Phase, on_public_data
 from simsplit.seeds import isolated, numpy_rng_for
 
 DENOISE = "denoise"

@@ -8,19 +8,9 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import (
-    Aside,
-    Loss,
-    Method,
-    MethodConfig,
-    Phase,
-    Shape,
-    Share,
-    Side,
-    Site,
-    Step,
-)
+from simsplit.methods.base import Loss, Method, MethodConfig, Shape, Share, Side, Site, Step
 from simsplit.packets import Leg
+from simsplit.phases import Aside, Phase
 from simsplit.seeds import seed_for
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
@@ -196,7 +186,7 @@ def build_stack(
             if leg not in config.acts_on:
                 continue
             where = f"method.{index}"
-            stream = seed_for(seed, "method", leg.value, index)
+            stream = seed_for(seed, "method", str(leg), index)
             site = Site(side, leg, shape, stream, device, where)
             sent = config.sent_shape(shape, where)
             chains[leg].append(config.build(site))

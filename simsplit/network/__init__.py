@@ -3,7 +3,6 @@
 from simsplit.network.clock import (
     Flops,
     Order,
-    Topology,
     Work,
     order_of,
     round_times,
@@ -37,7 +36,6 @@ __all__ = [
     "ServerConfig",
     "Stage",
     "StepDone",
-    "Topology",
     "Work",
     "count_flops",
     "order_of",

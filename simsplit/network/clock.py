@@ -11,6 +11,8 @@ from typing import Literal
 from simsplit.network.events import RoundTimes, Stage, StepDone, Where, play
 from simsplit.network.profiles import Rates, ServerConfig
 from simsplit.packets import ClientId, Leg
+from simsplit.protocol import Protocol
+from simsplit.protocol import Work as PassesBySegment
 
 Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
 """sequential: one client at a time, nothing overlaps. Everywhere else a cohort works at once:
@@ -18,8 +20,6 @@ in_order: one trunk takes a lap's clients in turn, each from its forward to its 
 fused: one trunk step for a whole lap's batches, which all wait for;
 copies: a trunk copy per client, served first come first served;
 asynchronous: the same, with a bound on how far a client may run ahead."""
-
-Topology = Literal["u_shaped", "vanilla"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Flops:
     head: float
     trunk: float
     tail: float
+
+    def of(self, work: PassesBySegment) -> float:
+        """One sample's share of some computing."""
+        return sum(passes * float(getattr(self, name)) for name, passes in work.items())
 
 
 @dataclass(frozen=True)
@@ -54,37 +58,30 @@ def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
 
 
 def step_stages(
-    topology: Topology, work: Work, rates: Rates, server: ServerConfig, flops: Flops
+    protocol: Protocol, work: Work, rates: Rates, server: ServerConfig, flops: Flops
 ) -> tuple[Stage, ...]:
-    """One step of one client, stage by stage; who gets no gradient has no backward pass."""
+    """One step of one client, stage by stage, as far as anything was sent."""
     if not work.steps:
         return ()
     batch = work.samples / work.steps
-
-    def client(operations: float) -> Stage:
-        return Stage("client", batch * operations / rates.flops_per_s)
-
-    def serve(operations: float) -> Stage:
-        return Stage("server", batch * operations / (server.gflops * 1e9))
-
-    def wire(*legs: Leg) -> Stage:
-        return Stage("wire", sum(_transfer_s(work, rates, leg) for leg in legs) / work.steps)
-
-    stages = [client(flops.head), wire(Leg.SMASHED, Leg.LABELS)]
-    if topology == "vanilla":
-        stages += [serve(3 * (flops.trunk + flops.tail))]
-    else:
-        stages += [serve(flops.trunk), wire(Leg.FEATURES), client(3 * flops.tail)]
-        if work.packets.get(Leg.FEATURES_GRAD):
-            stages += [wire(Leg.FEATURES_GRAD), serve(2 * flops.trunk)]
-    if work.packets.get(Leg.SMASHED_GRAD):
-        stages += [wire(Leg.SMASHED_GRAD), client(2 * flops.head)]
+    stages: list[Stage] = []
+    for turn in protocol.turns:
+        operations = batch * flops.of(turn.work)
+        if turn.by_client:
+            stages.append(Stage("client", operations / rates.flops_per_s))
+        else:
+            stages.append(Stage("server", operations / (server.gflops * 1e9)))
+        sent = any(work.packets.get(leg) for leg in turn.sends)
+        if not turn.sends or (protocol.gradients.issuperset(turn.sends) and not sent):
+            break  # who gets no gradient has no backward pass
+        seconds = sum(_transfer_s(work, rates, leg) for leg in turn.sends)
+        stages.append(Stage("wire", seconds / work.steps))
     return tuple(stages)
 
 
 def round_times(  # noqa: PLR0917 - all of it makes a round
     order: Order,
-    topology: Topology,
+    protocol: Protocol,
     works: Mapping[ClientId, Work],
     rates: Sequence[Rates],
     server: ServerConfig,
@@ -100,7 +97,7 @@ def round_times(  # noqa: PLR0917 - all of it makes a round
         client: _ClientRound(
             before_s=_before_s(work, rates[client]),
             steps=work.steps,
-            stages=step_stages(topology, work, rates[client], server, flops),
+            stages=step_stages(protocol, work, rates[client], server, flops),
             after_s=_transfer_s(work, rates[client], Leg.HANDOVER),
         )
         for client, work in works.items()

@@ -1,67 +1,39 @@
-"""The server's side of the cut: the shared trunk, the lift, and under a vanilla cut the tail.
+"""The server's side of the cut: it takes its turns of a step with an end, and learns from them.
 
 It sees packets and its own parameters, nothing else. Several clients may be in flight: what each
 one's backward pass needs is kept by client.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Phase, Step
-from simsplit.methods.stack import Stack
-from simsplit.packets import ClientId, Leg, Packet
-from simsplit.parties.learner import Learner, step_together
-from simsplit.parties.precision import Autocast
-from simsplit.parties.tally import Tally
-from simsplit.parties.versions import Version, Versions
-from simsplit.seeds import isolated
+from simsplit.packets import ClientId, Packet, Packets
+from simsplit.parties.learner import step_together
+from simsplit.parties.server_end import Flight, Member, ServerEnd
+from simsplit.parties.versions import Versions
+from simsplit.phases import Phase
+from simsplit.protocol import Turn
 
-
-@dataclass(slots=True)
-class _InFlight:
-    """A client's graph on the server between its two crossings."""
-
-    updates: int
-    """Of the trunk, before the forward pass."""
-    step: Step
-    arrived: Tensor
-    features: Tensor
-    version: Version | None = None
-    """Of the weights, where they may change before the backward pass."""
+Manner = Literal["train", "infer", "abandon"]
+"""infer: nothing is learned. abandon: as train, for a client that will not answer, so that no trace
+of it stays in the trunk."""
 
 
 class Server:
     """The trunk's half of every step."""
 
-    def __init__(
-        self,
-        trunk: nn.Module,
-        tail: nn.Module | None,
-        stack: Stack,
-        learner: Learner,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        *,
-        seed: int,
-        device: torch.device,
-        autocast: Autocast = nullcontext,
-    ) -> None:
-        self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
-        self.loss = loss
-        self.seed = seed
-        self.device = device
-        self.autocast = autocast
-        self.tallies: dict[ClientId, Tally] = {}
+    def __init__(self, end: ServerEnd) -> None:
+        self.end, self.learner, self.stack = end, end.learner, end.stack
         self.updates = 0
         """Steps that the trunk has taken since the run, or its resumption, began."""
         self.trust: Mapping[ClientId, float] = {}
         """What a client's gradients count, where it is not 1."""
         self._versions: Versions | None = None
-        self._in_flight: dict[ClientId, _InFlight] = {}
+        self._flights: dict[ClientId, Flight] = {}
 
     def announce(self) -> Sequence[tuple[Tensor, ...]]:
         """What every client must hear before training."""
@@ -72,139 +44,82 @@ class Server:
         self.learner.learn(phase.learns)
         self.learner.set_lr_factor(lr_factor)
 
-    def forward(self, packet: Packet, *, training: bool = True) -> Packet:
-        """Lift what arrived and take it through the trunk: FEATURES."""
-        step = self.step(packet, training=training)
-        features = self._trunk(packet, step)
-        if not training and self.tail is not None:
-            with torch.no_grad(), self.autocast():
-                features = self.tail(features)
-        return self._packet(
-            packet, Leg.FEATURES, self.stack.pack(Leg.FEATURES, features.detach(), step)
-        )
-
-    def backward(self, packet: Packet) -> Packet:
-        """Carry the feature gradient back through the trunk, learn, answer SMASHED_GRAD.
-
-        Of several messages each gets its own reply, and the trunk learns from their sum.
-        """
-        flight = self._landed(packet.client)
-        messages = self.stack.messages(Leg.FEATURES_GRAD, packet.tensors)
-        replies: list[Tensor] = []
-        for index, message in enumerate(messages):
-            grad = self.trusted(self.stack.unpack(Leg.FEATURES_GRAD, message, flight.step), packet)
-            flight.arrived.grad = None
-            flight.features.backward(grad, retain_graph=index < len(messages) - 1)
-            replies += self._reply(flight)
-        if flight.version is not None and self._versions is not None:
-            self._versions.hand_over(flight.version)
-        self.learn_now()
-        return self._packet(packet, Leg.SMASHED_GRAD, tuple(replies))
-
-    def trusted(self, value: Tensor, packet: Packet) -> Tensor:
-        """A gradient or a loss, as much of it as its sender is trusted."""
-        return value * self.trust[packet.client] if packet.client in self.trust else value
+    def answer(
+        self, arrived: Mapping[ClientId, Packets], turn: Turn, manner: Manner
+    ) -> dict[ClientId, Packets]:
+        """Take one turn for these clients at once; their packets go in and out in one order."""
+        if manner == "abandon":
+            with self.learner.untouched():
+                answers = self._answer(arrived, turn, training=True)
+            self._flights.pop(next(iter(arrived)), None)
+            return answers
+        answers = self._answer(arrived, turn, training=manner == "train")
+        if turn.last and manner == "train":
+            self.learn_now()
+        return answers
 
     @contextmanager
     def late_gradients(self) -> Iterator[None]:
         """A block in which the trunk may learn between a client's forward and backward pass."""
         self._versions = Versions(self.learner)
-        yield
-        self._versions = None
-
-    def abandon(self, packet: Packet, *, training: bool = True) -> Packet:
-        """A forward pass for a client that will not answer: no trace of it stays in the trunk."""
-        with self.learner.untouched():
-            features = self.forward(packet, training=training)
-        self._in_flight.pop(packet.client, None)
-        return features
+        try:
+            yield
+        finally:
+            self._versions = None
 
     def staleness(self, client: ClientId) -> int:
         """How many steps the trunk has taken since a client's forward pass; 0 outside of a step."""
-        flight = self._in_flight.get(client)
+        flight = self._flights.get(client)
         return 0 if flight is None else self.updates - flight.updates
 
-    def learn(self, smashed: Packet, labels: Packet) -> Packet:
-        """Vanilla cut: trunk, tail and loss in one go; answers SMASHED_GRAD."""
-        features = self._trunk(smashed, self.step(smashed))
-        (loss,) = self.losses([smashed], [features], labels.tensors)
-        self.trusted(loss, smashed).backward()
-        reply = self._reply(self._landed(smashed.client))
-        self.learn_now()
-        return self._packet(smashed, Leg.SMASHED_GRAD, reply)
-
-    def losses(
-        self, senders: Sequence[Packet], features: Sequence[Tensor], targets: Sequence[Tensor]
-    ) -> list[Tensor]:
-        """Vanilla cut: each sender's loss, tallied; one pass of the tail over all features."""
-        if self.tail is None:
-            raise ProtocolError("under a U-shaped cut the client holds the tail")
-        with self.autocast():
-            together = features[0] if len(features) == 1 else torch.cat(tuple(features))
-            outputs = self.tail(together).split([len(part) for part in features])
-            losses = [self.loss(*pair) for pair in zip(outputs, targets, strict=True)]
-        for sender, loss, out, target in zip(senders, losses, outputs, targets, strict=True):
-            self._tally(sender.client).add(loss, out, target)
-        return losses
-
     def report(self, client: ClientId) -> dict[str, float]:
-        """Vanilla cut: the sums of a client's steps this round."""
-        return self._tally(client).read()
-
-    def _trunk(self, packet: Packet, step: Step) -> Tensor:
-        arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, step)
-        arrived = arrived.detach().requires_grad_(step.training)
-        context = self.stack.context(packet.tensors)
-        if not step.training:
-            return self.through_trunk(arrived, step, context)
-        # under a vanilla cut forward and backward are one
-        versions = self._versions if self.tail is None else None
-        with versions.after(self.updates) if versions else nullcontext() as version:
-            features = self.through_trunk(arrived, step, context)
-        flight = _InFlight(self.updates, step, arrived, features, version)
-        self._in_flight[packet.client] = flight
-        return features
-
-    def through_trunk(
-        self, arrived: Tensor, step: Step, context: tuple[Tensor, ...] = ()
-    ) -> Tensor:
-        """Lift, trunk, and the methods of the feature leg."""
-        self.learner.train(step.training)
-        grad = torch.enable_grad() if step.training else torch.no_grad()
-        with grad, self.autocast(), self._noise(step):
-            out: Tensor = self.trunk(self.stack.lift(arrived, step), *context)
-            return self.stack.encode(out, step)
-
-    def _reply(self, flight: _InFlight) -> tuple[Tensor, ...]:
-        grad = flight.arrived.grad
-        assert grad is not None, "the trunk's output does not depend on its input"
-        return self.stack.pack(Leg.SMASHED_GRAD, grad, flight.step)
-
-    def _landed(self, client: ClientId) -> _InFlight:
-        try:
-            return self._in_flight.pop(client)
-        except KeyError:
-            raise ProtocolError(
-                f"client {client} answers a forward pass it never asked for"
-            ) from None
+        """The sums of a client's steps this round, where the loss is computed here."""
+        tally = self.end.tallies.get(client)
+        return {} if tally is None else tally.read()
 
     def learn_now(self) -> None:
         """Take the optimizer's step."""
         step_together([self.learner])
         self.updates += 1
 
-    def _tally(self, client: ClientId) -> Tally:
-        return self.tallies.setdefault(client, Tally())
+    def _answer(
+        self, arrived: Mapping[ClientId, Packets], turn: Turn, *, training: bool
+    ) -> dict[ClientId, Packets]:
+        packets = [packets[0] for packets in arrived.values()]
+        flight = self._boarded(packets, training=training) if turn.first else self._landed(packets)
+        late = self._versions if training and turn.first and not turn.last else None
+        with late.after(self.updates) if late else nullcontext(flight.version) as flight.version:
+            for place, leg in enumerate(turn.takes):
+                self.end.takes[leg](self.end, flight, [sent[place] for sent in arrived.values()])
+        if turn.last and flight.version is not None and self._versions is not None:
+            self._versions.hand_over(flight.version)
+        made = {leg: self.end.makes[leg](self.end, flight) for leg in turn.sends}
+        if training and not turn.last:
+            self._flights[flight.members[0].client] = flight
+        return {
+            packet.client: tuple(
+                Packet(packet.client, leg, packet.round, packet.step, tensors[place])
+                for leg, tensors in made.items()
+            )
+            for place, packet in enumerate(packets)
+        }
 
-    def _noise(self, step: Step) -> AbstractContextManager[object]:
-        if not (self.learner.random and step.training):
-            return nullcontext()
-        scope = ("dropout", step.client, step.round, step.number)
-        return isolated(self.seed, *scope, device=self.device)
+    def _boarded(self, packets: Sequence[Packet], *, training: bool) -> Flight:
+        members = [
+            Member(
+                packet.client,
+                self.end.step(packet, training=training),
+                self.trust.get(packet.client, 1.0),
+            )
+            for packet in packets
+        ]
+        return Flight(members, training, self.updates)
 
-    def step(self, packet: Packet, *, training: bool = True) -> Step:
-        """The server's view of the step that a packet belongs to."""
-        return Step(packet.client, packet.round, packet.step, self.seed, training=training)
-
-    def _packet(self, like: Packet, leg: Leg, tensors: tuple[Tensor, ...]) -> Packet:
-        return Packet(like.client, leg, like.round, like.step, tensors)
+    def _landed(self, packets: Sequence[Packet]) -> Flight:
+        flight = self._flights.pop(packets[0].client, None)
+        clients = [packet.client for packet in packets]
+        if flight is None or [member.client for member in flight.members] != clients:
+            raise ProtocolError(
+                f"client {clients[0]} answers a forward pass that it never asked for"
+            )
+        return flight

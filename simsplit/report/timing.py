@@ -14,6 +14,7 @@ from simsplit.packets import ClientId, Leg
 from simsplit.preflight import size
 from simsplit.report.tables import Table
 from simsplit.results import SCENARIO, Run
+from simsplit.topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +106,7 @@ def _elapsed_s(run: Run, scenario: Mapping[str, Any], network: NetworkConfig) ->
         if works != before:  # most rounds are like the one before
             seconds = round_times(
                 order,
-                scenario["topology"],
+                TOPOLOGIES[scenario["topology"]].training,
                 works,
                 rates,
                 network.server,
@@ -125,8 +126,9 @@ def _works(run: Run) -> dict[int, Works]:
     training = run.wire[run.wire["phase"] != "evaluate"]
     for row in training.itertuples(index=False):
         key, leg = (int(cast("int", row.round)), int(cast("int", row.client))), Leg(str(row.leg))
-        packets.setdefault(key, {})[leg] = int(cast("int", row.packets))
-        nbytes.setdefault(key, {})[leg] = int(cast("int", row.bytes))
+        for table, value in ((packets, row.packets), (nbytes, row.bytes)):
+            of_client = table.setdefault(key, {})
+            of_client[leg] = of_client.get(leg, 0) + int(cast("int", value))
     columns = ("round", "client", "steps", "samples")
     trained = zip(*(run.clients[column].astype(int) for column in columns), strict=True)
     counts = {(number, client): rest for number, client, *rest in trained}

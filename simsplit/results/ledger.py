@@ -12,6 +12,7 @@ from simsplit.network.clock import Work
 from simsplit.network.events import RoundTimes
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Leg
+from simsplit.phases import EVALUATE
 from simsplit.results.directory import RunWriter
 from simsplit.wire import Wire
 
@@ -69,9 +70,9 @@ class Round:
     """The same for each client that was scored with a model of its own."""
     signals: Mapping[ClientId, Mapping[str, object]] = field(default_factory=dict)
     """What detectors made of each client."""
-    detections: Sequence[Row] = ()
+    detections: Sequence[Mapping[str, object]] = ()
     """What each detector came to."""
-    recovered: Sequence[Row] = ()
+    recovered: Sequence[Mapping[str, object]] = ()
     """What each attack made of each image."""
     malicious: frozenset[ClientId] = frozenset()
     barred: frozenset[ClientId] = frozenset()
@@ -110,8 +111,8 @@ class Ledger:
             },
         )
 
-    def enter(self, done: Round, wire: Wire, simulated_s: float) -> Row:
-        """Append a round to the tables; its row of the `rounds` table is given back.
+    def enter(self, done: Round, wire: Wire, simulated_s: float) -> tuple[Row, list[Row]]:
+        """Append a round to the tables; its rows of `rounds` and `clients` are given back.
 
         `simulated_s` is what the rounds before it took.
         """
@@ -133,7 +134,7 @@ class Ledger:
             self.writer.append("detections", done.detections)
         if "recovered" in self.writer.columns:
             self.writer.append("recovered", done.recovered)
-        return row
+        return row, rows
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:
         """Append a round's wall-clock seconds."""
@@ -201,9 +202,10 @@ def works_of(
     nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
     for row in sent:
         client, leg = int(str(row["client"])), Leg(str(row["leg"]))
-        if row["phase"] != "evaluate" and row["round"] == round_number and client in packets:
-            packets[client][leg] = int(str(row["packets"]))
-            nbytes[client][leg] = int(str(row["bytes"]))
+        if row["phase"] != EVALUATE and row["round"] == round_number and client in packets:
+            # a step of another phase in between has rows of its own
+            packets[client][leg] = packets[client].get(leg, 0) + int(str(row["packets"]))
+            nbytes[client][leg] = nbytes[client].get(leg, 0) + int(str(row["bytes"]))
     return {
         client: Work(
             int(report.get("steps", 0)),

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from simsplit.network.events import Stage, StepDone, play
 from simsplit.network.timing import Clock
-from simsplit.packets import ClientId, Leg
+from simsplit.packets import ClientId
+from simsplit.protocol import Turn
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.courses import Course, RoundDone, Tick
 from simsplit.schedules.exchange import Exchange
@@ -53,28 +54,23 @@ class AsTheyCome(Course):
             if self.pace.stops(client):
                 return
             if left == 0 and client in lineup.drops:
-                self.exchange.take_step(client, lineup.round, dropping=True)
+                self.exchange.abandon(client)
             else:
-                with self.exchange.explained(lineup.round):
-                    yield from self._step(client, lineup.round)
+                yield from self._step(client)
             self._done += 1
             self._tick(self._done, self._total)
             yield StepDone(last=left == 0)
 
-    def _step(self, client: ClientId, round_number: int) -> Iterator[Stage]:
+    def _step(self, client: ClientId) -> Iterator[Stage]:
         rows = 0
-        for event in self.exchange.stages(client, round_number):
-            if isinstance(event, Leg):
+        first, *_ = self.exchange.topology.training.turns
+        for event in self.exchange.stages(client):
+            if isinstance(event, Turn):
                 yield self.clock.computing(client, event, rows)
-                if event is Leg.SMASHED_GRAD:
-                    self._count_staleness(client)
+                if event.last and not event.by_client:
+                    self._stale[client].append(self.exchange.server.staleness(client))
                 continue
-            if event.leg is Leg.SMASHED:
+            if event.leg is first.sends[0]:  # what it took is known once it sets out
                 rows = len(event.tensors[0])
-                yield self.clock.computing(client, Leg.SMASHED, rows)
+                yield self.clock.computing(client, first, rows)
             yield self.clock.sending(event)
-            if event.leg is Leg.SMASHED_GRAD:
-                yield self.clock.learning(client, rows)
-
-    def _count_staleness(self, client: ClientId) -> None:
-        self._stale[client].append(self.exchange.server.staleness(client))

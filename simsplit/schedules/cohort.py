@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from simsplit.config import Config
-from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
+from simsplit.phases import Phase
 from simsplit.schedules.config import ScheduleConfig
 from simsplit.seeds import numpy_rng_for
 

@@ -25,21 +25,19 @@ class TrunkCopies:
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do a client's steps; its trunk's weights come back unless it dropped out."""
         exchange, learner = self.exchange, self.exchange.server.learner
-        exchange.phase = job.phase
-        exchange.wire.phase = job.phase.name
-        exchange.server.enter(job.phase, job.lr_factor)
-        learner.forget_moments()
-        learner.take({**trunk, **self._moments.get(client, {})})
-        self.pace.restart({client: job.spent_s})
-        for step in range(job.steps):
-            if self.pace.stops(client):
-                break
-            dropping = job.drops and step == job.steps - 1
-            exchange.take_step(client, job.round, dropping=dropping)
+        with exchange.moment.of_round(job.round, job.phase, [client]), exchange.explained():
+            exchange.server.enter(job.phase, job.lr_factor)
+            learner.forget_moments()
+            learner.take({**trunk, **self._moments.get(client, {})})
+            self.pace.restart({client: job.spent_s})
+            for left in range(job.steps - 1, -1, -1):
+                if self.pace.stops(client):
+                    break
+                (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
         if self.keep_moments:
             self._moments[client] = _copied(learner.moments())
         return Outcome(
-            report=exchange.report(client),
+            report=exchange.reports([client])[client],
             counts=exchange.wire.take(),
             trunk=None if job.drops else _copied(learner.weights()),
             late=self.pace.late(client),

@@ -40,10 +40,10 @@ class Course(ABC):
     def run(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Take a lineup through the round, averages included."""
         self.pace.restart()
-        if self.federation is not None:
-            with self.exchange.explained(lineup.round):
+        with self.exchange.explained():
+            if self.federation is not None:
                 self.federation.send(lineup.clients, lineup.round)
-        return self.train(lineup, tick)
+            return self.train(lineup, tick)
 
     @abstractmethod
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
@@ -51,12 +51,11 @@ class Course(ABC):
 
     def finished(self, lineup: Lineup) -> RoundDone:
         """The reports of a round whose steps were taken here, and the averages made of it."""
-        with self.exchange.explained(lineup.round):
-            reports = self.exchange.reports(lineup.clients)
-            late = frozenset(client for client in lineup.clients if self.pace.late(client))
-            done = RoundDone(reports, lineup.drops, late)
-            if self.federation is not None:
-                self.federation.collect(self.heard(done), lineup.round, {})
+        reports = self.exchange.reports(lineup.clients)
+        late = frozenset(client for client in lineup.clients if self.pace.late(client))
+        done = RoundDone(reports, lineup.drops, late)
+        if self.federation is not None:
+            self.federation.collect(self.heard(done), lineup.round, {})
         return done
 
     def heard(self, done: RoundDone) -> dict[ClientId, int]:
@@ -101,12 +100,11 @@ class InTurn(Course):
             left[client] -= 1
             if not self.pace.stops(client):
                 if self.hands_over:
-                    self.exchange.hand_over(client, lineup.round)
+                    self.exchange.hand_over(client)
                 dropping = left[client] == 0 and client in lineup.drops
-                self.exchange.take_step(client, lineup.round, dropping=dropping)
+                (self.exchange.abandon if dropping else self.exchange.step)(client)
             if self.turns is not None and left[client] == 0:
-                with self.exchange.explained(lineup.round):
-                    self.turns.end(client)
+                self.turns.end(client)
             tick(done, len(turns))
         return self.finished(lineup)
 
@@ -131,11 +129,10 @@ class Together(Course):
             there = [client for client in lap if not self.pace.stops(client)]
             leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == number]
             staying = [client for client in there if client not in leaving]
-            with self.exchange.explained(lineup.round):
-                for client in leaving:
-                    self.exchange.abandon(client, lineup.round)
-                if staying:
-                    self.exchange.train_together(staying, lineup.round)
+            for client in leaving:
+                self.exchange.abandon(client)
+            if staying:
+                self.exchange.together(staying)
             done += len(lap)
             tick(done, total)
         return self.finished(lineup)
@@ -175,6 +172,5 @@ class Apart(Course):
             tick(done, total)
         self.exchange.server.learner.forget_moments()  # of whichever copy was trained here last
         result = RoundDone(reports, lineup.drops, frozenset(late))
-        with self.exchange.explained(lineup.round):
-            self.federation.collect(self.heard(result), lineup.round, trunks)
+        self.federation.collect(self.heard(result), lineup.round, trunks)
         return result

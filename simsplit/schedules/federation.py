@@ -11,6 +11,7 @@ from torch import Tensor
 
 from simsplit.engine.pool import Pool
 from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager
 from simsplit.states import below
@@ -40,12 +41,12 @@ class Federation:
         """Give those who are about to train what all share (BROADCAST)."""
         if self.shared is not None:
             packets = self._broadcast(clients, round_number)
-            self.pool.call("receive", {p.client: (self.wire.carry(p),) for p in packets})
+            self.pool.each({p.client: Receive(self.wire.carry(p)) for p in packets})
 
     def settle(self, clients: Sequence[ClientId]) -> None:
         """Bring clients to where the server is, uncounted: to be evaluated with the averages."""
         if self.shared is not None:
-            self.pool.call("receive", {p.client: (p,) for p in self._broadcast(clients, 0)})
+            self.pool.each({p.client: Receive(p) for p in self._broadcast(clients, 0)})
 
     def collect(
         self, samples: Mapping[ClientId, int], round_number: int, trunks: Mapping[ClientId, Weights]
@@ -54,7 +55,7 @@ class Federation:
         trusted = {c: self.trust.get(c, 1.0) * count for c, count in samples.items()}
         samples = {client: max(1, round(count)) for client, count in trusted.items()}
         if self.shared is not None:
-            sent = self.pool.call("hand_over", dict.fromkeys(samples, (round_number,)))
+            sent = self.pool.all(samples, HandOver(round_number))
             packets = {client: self.wire.carry(packet) for client, packet in sent.items()}
             updates = {
                 client: (dict(zip(packet.names, packet.tensors, strict=True)), samples[client])

@@ -11,6 +11,7 @@ from torch import Tensor
 from simsplit.detectors import Turn
 from simsplit.errors import RunFailedError
 from simsplit.packets import ClientId
+from simsplit.parties.calls import LoadShared, SharedState
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
@@ -94,7 +95,7 @@ class Turns:
         """It is over: keep what it made, unless it is to be undone."""
         shared = {}
         if self.federation is None:
-            held = self.exchange.pool.ask(client, "shared_state")
+            held = self.exchange.pool.ask(client, SharedState())
             shared = {name: tensor.detach().clone() for name, tensor in held.items()}
         self._kept.pop(client, None)
         self._kept[client] = _Kept(Turn(client, self._before, self._weights()), shared)
@@ -112,7 +113,7 @@ class Turns:
         if benign and benign[-1].shared:
             # copies, since moments go on living where they are loaded
             shared = {name: tensor.clone() for name, tensor in benign[-1].shared.items()}
-            self.exchange.pool.ask(client, "load_shared", shared)
+            self.exchange.pool.ask(client, LoadShared(shared))
 
     def _weights(self) -> dict[str, Tensor]:
         weights = self.exchange.server.learner.weights()

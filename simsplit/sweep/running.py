@@ -19,7 +19,7 @@ from simsplit import experiment
 from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
 from simsplit.errors import RunError, SimsplitError
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
-from simsplit.progress import Silent, SilentSweep, SweepObserver
+from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
@@ -112,7 +112,7 @@ def train(scenario: Scenario, path: Path) -> Ended:
     """Run one cell to its end, or go on with it; whatever goes wrong is told and not raised."""
     heard = _Warnings()
     try:
-        experiment.run(scenario, path, resume=True, observer=heard)
+        experiment.run(scenario, path, resume=True, observers=[heard])
     except SimsplitError as error:
         return Ended(str(error), heard.messages)
     except Exception as error:  # noqa: BLE001 - one cell must not take the others down
@@ -122,7 +122,7 @@ def train(scenario: Scenario, path: Path) -> Ended:
     return Ended(None, heard.messages)
 
 
-class _Warnings(Silent):
+class _Warnings(Observer):
     """Keeps what a run warns of for whoever watches the sweep."""
 
     def __init__(self) -> None:

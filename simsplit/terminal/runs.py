@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
 
 from simsplit.preflight import size
-from simsplit.progress import Observer, Plan, Silent
+from simsplit.progress import Observer, Plan, RoundTold, Row, Status
 
 
 def observer_for(console: Console, *, quiet: bool) -> Observer:
@@ -17,19 +17,8 @@ def observer_for(console: Console, *, quiet: bool) -> Observer:
     Live progress takes escape codes even where it takes no colours, so NO_COLOR has lines too.
     """
     if quiet:
-        return Silent()
+        return Observer()
     return Live(console) if console.is_terminal and not console.no_color else Lines(console)
-
-
-@contextmanager
-def watching(console: Console, *, quiet: bool) -> Iterator[Observer]:
-    """An observer for the length of a run; a bar is taken away however the run ends."""
-    observer = observer_for(console, quiet=quiet)
-    try:
-        yield observer
-    finally:
-        if isinstance(observer, Live):
-            observer.close()
 
 
 def opening(plan: Plan) -> str:
@@ -42,7 +31,7 @@ def opening(plan: Plan) -> str:
     )
 
 
-def figures(row: dict[str, object]) -> str:
+def figures(row: Row) -> str:
     """A round's accuracy, loss and bytes in a few words."""
     words = []
     for split in ("test", "validation"):
@@ -57,7 +46,7 @@ def figures(row: dict[str, object]) -> str:
     return "  ".join(words)
 
 
-def _idle(row: dict[str, object]) -> str:
+def _idle(row: Row) -> str:
     """Why a round has no training loss."""
     named = {"dropped": "dropped out", "late": "late"}
     counts = [f"{row[name]} {word}" for name, word in named.items() if row.get(name)]
@@ -84,7 +73,7 @@ class Pace:
         return passed * (self.rounds - done) / max(done - self.first, 1e-9)
 
 
-class Lines:
+class Lines(Observer):
     """One plain line a round: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -99,15 +88,11 @@ class Lines:
         """Pass a warning on."""
         self._print(f"warning: {message}")
 
-    def step(self, done: int, total: int) -> None:
-        """Too fine for a log."""
-
-    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+    def round(self, told: RoundTold) -> None:
         """A line."""
-        number = int(str(row["round"]))
         width = len(str(self.pace.rounds))
-        left = f"{clock(elapsed_s)} gone, {clock(self.pace.left(number))} left"
-        self._print(f"round {number:>{width}}/{self.pace.rounds}  {figures(row)}  {left}")
+        left = f"{clock(told.elapsed_s)} gone, {clock(self.pace.left(told.number))} left"
+        self._print(f"round {told.number:>{width}}/{self.pace.rounds}  {figures(told.row)}  {left}")
 
     def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -153,17 +138,17 @@ class Live(Lines):
             self.shown = now
             self.bar.update(self.task, completed=self.done + done / total)
 
-    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+    def round(self, told: RoundTold) -> None:
         """Put the round's figures beside the bar."""
-        self.done = int(str(row["round"]))
+        self.done = told.number
+        beside = figures(told.row)
         self.bar.update(
-            self.task, completed=self.done, number=self.done, figures=figures(row), refresh=True
+            self.task, completed=self.done, number=self.done, figures=beside, refresh=True
         )
-        if self.done == self.pace.rounds:
-            self.close()
 
-    def close(self) -> None:
-        """Take the bar away, also when a run stops early."""
+    def end(self, status: Status) -> None:
+        """Take the bar away, however the run ends."""
+        del status
         if getattr(self, "bar", None) is not None:
             self.bar.stop()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.methods import CodecConfig, Method, Phase, Share, Site, Step
-from simsplit.methods.base import Aside
+from simsplit.phases import Aside
 from simsplit.seeds import rng_for
 
 NUM_SUPPORT = 2

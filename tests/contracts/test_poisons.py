@@ -196,7 +196,7 @@ def test_until_the_malicious_client_acts_a_run_is_the_clean_one(case, tmp_path):
         made, tap = experiment(given, tmp_path / str(malicious is None)), Recorder()
         made.parts.wire.taps.append(tap)
         made.run(resume=False)
-        runs.append([p for p in tap.packets if made.parts.wire.phase == "train"])
+        runs.append([p for p in tap.packets if made.parts.wire.moment.counted_as == "train"])
     clean, attacked = runs
     differing = [
         (one.client, one.round, one.leg)

@@ -14,6 +14,7 @@ from pace import quick
 from simsplit.errors import RunFailedError, ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg
+from simsplit.parties.calls import SharedState
 from simsplit.results import Run
 from simsplit.schedules.responses import DOWNWEIGHT
 
@@ -38,12 +39,12 @@ def test_attack_success_is_that_of_the_triggered_samples(tmp_path: Path):
     pixels = data.test.inputs[rows].float() / 255
     pixels[..., -3:, -3:] = 1.0
     mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (data.mean, data.std))
-    client = parts.pool.crew.clients[parts.exchange.holder]
+    client = parts.pool.crew.clients[parts.exchange.holder].training.end
     with torch.no_grad():
-        for module in (client.head, parts.server.trunk, client.tail):
+        for module in (client.head, parts.server.end.trunk, client.tail):
             module.eval()
         inputs = (pixels - mean) / std
-        outputs = client.tail(parts.server.trunk(client.head(inputs)))
+        outputs = client.tail(parts.server.end.trunk(client.head(inputs)))
     expected = (outputs.argmax(1) == 1).double().mean().item()
     assert Run.load(tmp_path).rounds["attack_success"].iloc[-1] == pytest.approx(expected)
 
@@ -74,7 +75,7 @@ def test_detectors_that_only_look_change_nothing(tmp_path: Path):
     finished(attacked(), tmp_path / "unwatched")
     finished(attacked(detectors=everything), tmp_path / "watched")
     ours, theirs = weights(tmp_path / "watched"), weights(tmp_path / "unwatched")
-    assert all(torch.equal(ours[n], t) for n, t in theirs.items() if "vigilance" not in n)
+    assert all(torch.equal(ours[n], t) for n, t in theirs.items() if "detection" not in n)
     for table in ("rounds", "wire"):
         one, other = ((tmp_path / run / f"{table}.csv") for run in ("watched", "unwatched"))
         assert one.read_text() == other.read_text()
@@ -152,12 +153,12 @@ def test_downweight_counts_a_tenth(topology: str, aggregation: str, tmp_path: Pa
     moved = []
     for trust in (1.0, DOWNWEIGHT):
         made = experiment(given, tmp_path / str(trust))
-        made.vigilance.guard.trust.update(dict.fromkeys(range(2), trust))
+        made.live.detection.guard.trust.update(dict.fromkeys(range(2), trust))
         before = {n: t.detach().clone() for n, t in made.parts.server.learner.weights().items()}
         if aggregation == "none":
-            made.parts.exchange.train(0, 1)
+            made.parts.exchange.step(0)
         else:
-            made.parts.exchange.train_together([0, 1], 1)
+            made.parts.exchange.together([0, 1])
         after = made.parts.server.learner.weights()
         moved.append({n: after[n].detach() - before[n] for n in before if after[n].requires_grad})
     full, tenth = moved
@@ -174,7 +175,7 @@ def test_averages_count_a_tenth_of_the_samples(tmp_path: Path):
     seen: dict[int, int] = {}
     averager = made.parts.federation.shared
     averager.average = lambda number, updates: seen.update({c: n for c, (_, n) in updates.items()})
-    made.vigilance.guard.trust[2] = DOWNWEIGHT
+    made.live.detection.guard.trust[2] = DOWNWEIGHT
     made.parts.federation.collect(dict.fromkeys(range(5), 30), 1, {})
     assert seen == {0: 30, 1: 30, 2: 3, 3: 30, 4: 30}
 
@@ -200,7 +201,7 @@ def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
     """Its trunk is as some client's turn left it, and never as the loud one's did."""
     made = watched_turns(tmp_path)
     ended: list[tuple[int, dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
-    turns = made.vigilance.turns
+    turns = made.live.detection.turns
     end = turns.end
 
     def watched(client: int) -> None:
@@ -222,7 +223,7 @@ def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
 
 def test_safesplit_hands_on_the_head_that_belongs_to_the_trunk(tmp_path: Path):
     made = watched_turns(tmp_path)
-    turns = made.vigilance.turns
+    turns = made.live.detection.turns
     went: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
     back = turns._go_back
 
@@ -230,7 +231,7 @@ def test_safesplit_hands_on_the_head_that_belongs_to_the_trunk(tmp_path: Path):
         benign = [kept for number, kept in turns._kept.items() if number not in bad]
         back(client, bad)
         if benign:
-            held = made.parts.pool.ask(client, "shared_state")
+            held = made.parts.pool.ask(client, SharedState())
             went.append((dict(benign[-1].shared), {n: t.clone() for n, t in held.items()}))
 
     turns._go_back = watched
@@ -272,17 +273,17 @@ def of_case(case: str):
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
     finished(of_case(case), tmp_path / "whole")
     made = experiment(of_case(case), tmp_path / "stopped")
-    look = made.vigilance.look
+    look = made.live.detection.look
 
     def stop_at_third(number: int):
         if number == 3:
             raise KeyboardInterrupt
         return look(number)
 
-    made.vigilance.look = stop_at_third
+    made.live.detection.look = stop_at_third
     with pytest.raises(KeyboardInterrupt):
         made.run(resume=False)
-    Experiment(of_case(case), tmp_path / "stopped", made.observer).run(resume=True)
+    Experiment(of_case(case), tmp_path / "stopped").run(resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "stopped")
 
 

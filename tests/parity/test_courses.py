@@ -27,6 +27,7 @@ from plain_loops import (
 
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg
+from simsplit.parties.calls import OwnState, SharedState
 
 MOMENTUM = {"kind": "sgd", "lr": 0.05, "momentum": 0.9}
 V2 = "splitfed_v2"
@@ -49,7 +50,7 @@ def server_moments(run: Experiment) -> list[torch.Tensor]:
 
 def client_moments(run: Experiment, client: int = 0) -> list[torch.Tensor]:
     pool = run.parts.pool
-    both = pool.ask(client, "state") | pool.ask(client, "shared_state")
+    both = pool.ask(client, OwnState()) | pool.ask(client, SharedState())
     return [tensor for name, tensor in both.items() if "optimizer." in name]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from builders import entered
 from plain_loops import (
     Weights,
     assert_close,
@@ -24,6 +25,7 @@ from rich.console import Console
 
 from simsplit.experiment import Experiment
 from simsplit.packets import ClientId, Leg
+from simsplit.parties.calls import OwnState, SharedState
 from simsplit.report.runs import heading, show
 from simsplit.results import Run
 from simsplit.schedules.courses import RoundDone
@@ -64,7 +66,7 @@ def owned(run: Experiment) -> Weights:
     parts = run.parts
     state = dict(parts.server.learner.state()) | parts.pool.workshop_state()
     for client in run.clients:
-        both = parts.pool.ask(client, "state") | parts.pool.ask(client, "shared_state")
+        both = parts.pool.ask(client, OwnState()) | parts.pool.ask(client, SharedState())
         state |= {f"{client}/{n}": t for n, t in both.items() if not n.startswith("taken.")}
     if parts.federation is not None:
         state |= parts.federation.state()
@@ -75,7 +77,7 @@ def with_drops(
     run: Experiment, number: int, steps: dict[ClientId, int], drops: set[ClientId]
 ) -> RoundDone:
     """A round in which some drop out at the last of their steps."""
-    lineup = replace(run._enter(number), steps=steps, drops=frozenset(drops))
+    lineup = replace(entered(run, number), steps=steps, drops=frozenset(drops))
     return run.parts.course.run(lineup, lambda done, total: None)
 
 

@@ -19,7 +19,7 @@ from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import DataError, RunFailedError
 from simsplit.experiment import LOSSES, Experiment
 from simsplit.packets import Packet
-from simsplit.progress import Silent
+from simsplit.progress import Observer, RoundTold
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -44,7 +44,7 @@ Kills = dict[int, tuple[int, list[int]]]
 """By round: after which step, and which hosts."""
 
 
-class Kill(Silent):
+class Kill(Observer):
     """Kills hosts in the middle of rounds, once each, and hears the warnings."""
 
     def __init__(self, hosts: Hosts, kills: Kills) -> None:
@@ -58,8 +58,8 @@ class Kill(Silent):
             del self.kills[self.current]
             kill(self.hosts, victims)
 
-    def round(self, row: dict[str, object], elapsed_s: float) -> None:
-        self.current = int(str(row["round"])) + 1
+    def round(self, told: RoundTold) -> None:
+        self.current = told.number + 1
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
@@ -69,7 +69,9 @@ class Kill(Silent):
 
 
 def kill(hosts: Hosts, victims: list[int]) -> None:
-    pids = hosts.pids()
+    import ray
+
+    pids = ray.get([actor.pid.remote() for actor in hosts.actors])
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
 
@@ -123,7 +125,7 @@ class KillDuring:
         self.wire.taps.append(self)
 
     def observe(self, packet: Packet) -> None:
-        if self.wire.phase == self.phase and packet.client == 1:
+        if self.wire.moment.counted_as == self.phase and packet.client == 1:
             self.wire.taps.remove(self)
             kill(self.hosts, [1])
 
@@ -221,7 +223,7 @@ def test_clients_without_data_take_no_part(case: str, tmp_path: Path, hosts: Hos
     given = scenario(**CASES[case])
     data = without(given, {0, 3})
     for path, where in ((tmp_path / "inline", None), (tmp_path / "hosts", hosts)):
-        Experiment(given, path, Silent(), data, where).run(resume=False)
+        Experiment(given, path, (), data, where).run(resume=False)
         rows = Run.load(path).clients.groupby("client")["steps"].sum()
         assert (rows == 0).tolist() == [c in {0, 3} for c in range(given.clients.count)]
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
@@ -230,4 +232,4 @@ def test_clients_without_data_take_no_part(case: str, tmp_path: Path, hosts: Hos
 def test_no_client_with_data(tmp_path: Path) -> None:
     given = scenario()
     with pytest.raises(DataError, match="no client has any data to train on"):
-        Experiment(given, tmp_path, Silent(), without(given, {0, 1, 2}))
+        Experiment(given, tmp_path, (), without(given, {0, 1, 2}))

@@ -11,6 +11,7 @@ from pace import quick
 from torch import nn
 
 from simsplit.data import Batcher, Prepared, batch_indices, prepare
+from simsplit.parties.calls import OwnState, SharedState
 from simsplit.scenario import Scenario
 
 SGD = {"kind": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4}
@@ -99,8 +100,8 @@ def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
 def split_weights(run: Any) -> dict[str, torch.Tensor]:
     """The same names from the two sides of a run."""
     pool = run.parts.pool
-    own = {name.removeprefix("own.0."): t for name, t in pool.ask(0, "state").items()}
-    client = pool.ask(0, "shared_state") or own
+    own = {name.removeprefix("own.0."): t for name, t in pool.ask(0, OwnState()).items()}
+    client = pool.ask(0, SharedState()) or own
     both = client | run.parts.server.learner.state()
     return {n: t for n, t in both.items() if n.split(".")[0] in {"head", "trunk", "tail"}}
 

@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_and_resumed_is_the_same(tmp_path):
     given = text_scenario(tmp_path, model=LM, clients={"heads": "per_client"})
     finished(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(given, tmp_path / "again", observer=StopAt(6))
+        run(given, tmp_path / "again", observers=[StopAt(6)])
     run(given, tmp_path / "again", resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
 

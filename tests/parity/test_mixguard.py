@@ -15,7 +15,7 @@ from simsplit.data.samples import IGNORED
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg, Packet
 from simsplit.parties.client import Client
-from simsplit.progress import Silent
+from simsplit.progress import Observer, RoundTold
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 from simsplit.terminal.runs import figures
@@ -80,21 +80,22 @@ def test_the_server_sees_no_private_text_as_it_is_and_public_ones_only_in_public
 
     class Tap:
         def observe(self, packet: Packet) -> None:
-            seen.append((made.parts.wire.phase, packet))
+            seen.append((made.parts.wire.moment.counted_as, packet))
 
     given = mixed(tmp_path, clients={"count": 1}, data=APART)
     made = experiment(given, tmp_path / "run")
     made.parts.wire.taps.append(Tap())
-    client = made.parts.pool.crew.clients[0]
+    end = made.parts.pool.crew.clients[0].training.end
     plain: list[torch.Tensor] = []
-    smash = client._smash
+    make = end.make
 
-    def watched(batch, step, phase=None):
-        with torch.no_grad():
-            plain.append(client.head(batch.inputs))
-        return smash(batch, step, phase)
+    def watched(leg, pending):
+        if leg is Leg.SMASHED:
+            with torch.no_grad():
+                plain.append(end.head(pending.given.inputs))
+        return make(leg, pending)
 
-    client._smash = watched
+    end.make = watched
     made.run(resume=False)
     sent = [(phase, packet) for phase, packet in seen if packet.leg is Leg.SMASHED]
     assert len(sent) == len(plain)
@@ -110,20 +111,20 @@ def test_the_server_sees_no_private_text_as_it_is_and_public_ones_only_in_public
 def test_secrets_are_of_a_stream_that_the_server_has_not(tmp_path):
     made = experiment(mixed(tmp_path), tmp_path / "run")
     client, server = made.parts.pool.crew.clients[0], made.parts.server
-    assert client.seed != server.seed
+    assert client.training.end.seed != server.end.seed
     assert server.stack.modules.state_dict() == {}
     assert [type(method).__name__ for method in server.stack.smashed] == ["Method"]
 
 
-class Weights(Silent):
+class Weights(Observer):
     """What a client's parts are after each round."""
 
     def __init__(self) -> None:
         self.client: Client | None = None
         self.after: list[dict[str, torch.Tensor]] = []
 
-    def round(self, row: object, elapsed_s: float) -> None:
-        client = self.client
+    def round(self, told: RoundTold) -> None:
+        client = self.client.training.end
         parts = {"calibration": client.stack.modules, "head": client.head, "tail": client.tail}
         self.after.append(
             {n: torch.cat([w.flatten() for w in m.parameters()]).detach() for n, m in parts.items()}
@@ -133,7 +134,7 @@ class Weights(Silent):
 def test_calibration_learns_in_public_phases_alone(tmp_path):
     given = mixed(tmp_path, mixguard={"refine_every": 0, "warm_up": 2}, clients={"count": 1})
     watch = Weights()
-    made = Experiment(given, tmp_path / "run", watch)
+    made = Experiment(given, tmp_path / "run", [watch])
     watch.client = made.parts.pool.crew.clients[0]
     made.run(resume=False)
     changed = [
@@ -150,7 +151,7 @@ def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
     given = mixed(tmp_path, clients={"heads": heads}, mixguard={"tokens": 3})
     finished(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(given, tmp_path / "again", observer=StopAt(9))
+        run(given, tmp_path / "again", observers=[StopAt(9)])
     run(given, tmp_path / "again", resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
 
@@ -210,7 +211,7 @@ def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
     given = mixed(tmp_path, model=writes, attacks=attacks, targets={"count": 4})
     run(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(given, tmp_path / "again", observer=StopAt(9))
+        run(given, tmp_path / "again", observers=[StopAt(9)])
     run(given, tmp_path / "again", resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
 

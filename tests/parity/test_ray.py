@@ -16,7 +16,7 @@ from plugins import METHODS
 from simsplit.data import Samples, prepare
 from simsplit.engine.ray_pool import Hosts
 from simsplit.experiment import Experiment
-from simsplit.progress import Silent
+from simsplit.progress import Observer, RoundTold
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -151,7 +151,7 @@ def test_where_clients_live_changes_nothing(
     assert_equal(tmp_path / "inline", tmp_path / "hosts", given)
 
 
-class StopInRoundTwo(Silent):
+class StopInRoundTwo(Observer):
     """Presses Ctrl-C in the middle of it."""
 
     rounds = 0
@@ -160,7 +160,7 @@ class StopInRoundTwo(Silent):
         if self.rounds == 1 and done >= total / 2:
             raise KeyboardInterrupt
 
-    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+    def round(self, told: RoundTold) -> None:
         self.rounds += 1
 
 
@@ -183,9 +183,9 @@ def test_a_run_changes_its_engine_when_resumed(
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     finished(given, whole)
     stop = StopInRoundTwo()
-    parts = [Experiment(given, broken, stop), on_hosts(given, broken, hosts)]
+    parts = [Experiment(given, broken, [stop]), on_hosts(given, broken, hosts)]
     if begins == "hosts":
-        parts = [on_hosts(given, broken, hosts, stop), Experiment(given, broken, Silent())]
+        parts = [on_hosts(given, broken, hosts, stop), Experiment(given, broken)]
     with pytest.raises(KeyboardInterrupt):
         parts[0].run(resume=False)
     parts[1].run(resume=True)
@@ -264,5 +264,5 @@ def test_two_clients_with_fifty_thousand_samples_each(tmp_path: Path, hosts: Hos
     )
     data = replace(data, train=many, parts=[np.arange(50_000), np.arange(50_000, 100_000)])
     for path, where in ((tmp_path / "inline", None), (tmp_path / "hosts", hosts)):
-        Experiment(given, path, Silent(), data, where).run(resume=False)
+        Experiment(given, path, (), data, where).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts")

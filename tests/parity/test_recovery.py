@@ -111,7 +111,7 @@ def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
     tables = [trained(Run.load(made.path).wire) for made in (plain, late, forged)]
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
-    heads = [made.parts.pool.crew.clients[0].head.state_dict() for made in (plain, late, forged)]
+    heads = [made.parts.pool.crew.clients[0].training.end.head.state_dict() for made in (plain, late, forged)]
     assert all(torch.equal(heads[0][name], tensor) for name, tensor in heads[1].items())
     assert not all(torch.equal(heads[0][name], tensor) for name, tensor in heads[2].items())
 
@@ -159,16 +159,16 @@ def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
         attacked(topology=topology, method=[{"kind": "learned1x1"}]), tmp_path / "run"
     )
     made.run(resume=False)
-    reach = reached(list(made.recovery.attacks.values()))
+    reach = reached(list(made.live.attacking.attacks.values()))
     clients = [made.parts.pool.crew.clients[number] for number in range(3)]
     private: list[Tensor] = [made.data.train.inputs, made.data.train.labels]
     for client in clients:
-        private += [t for learner in client.learners for t in learner.state().values()]
-        private += [client.feeds["private"].batcher._inputs]
+        private += [t for learner in client.training.end.learners for t in learner.state().values()]
+        private += [client.training.feeds["private"].batcher._inputs]
     hidden = {tensor.untyped_storage().data_ptr() for tensor in private}
     assert not hidden & reach.keys()
     # the search is not blind: it finds what attacks may see, and from elsewhere what they may not
-    assert made.parts.server.trunk[0].conv1.weight.untyped_storage().data_ptr() in reach
+    assert made.parts.server.end.trunk[0].conv1.weight.untyped_storage().data_ptr() in reach
     assert hidden <= reached(made).keys()
 
 

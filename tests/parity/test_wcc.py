@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from builders import experiment, finished, scenario
+from builders import entered, experiment, finished, scenario
 
+from simsplit.bench.overhead import feed_of
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg, Packet
+from simsplit.parties.calls import SharedState
 
 PROJECTION = {"kind": "lightsplit", "ratio": 8}
 
@@ -28,8 +30,8 @@ def one_step(path: Path, **changes: Any) -> tuple[Experiment, list[Packet]]:
     tap = Recorder()
     made.parts.exchange.announce(made.clients, counted=True)
     made.parts.wire.taps.append(tap)
-    made._enter(1)
-    made.parts.exchange.train(0, 1)
+    entered(made, 1)
+    made.parts.exchange.step(0)
     return made, tap.packets
 
 
@@ -50,8 +52,8 @@ def test_one_step_differs_in_the_head_alone(tmp_path: Path) -> None:
     }
     trunk, trunk_too = plain.parts.server.learner.state(), compact.parts.server.learner.state()
     assert all(torch.equal(trunk[name], trunk_too[name]) for name in trunk)
-    client = plain.parts.pool.ask(0, "shared_state")
-    client_too = compact.parts.pool.ask(0, "shared_state")
+    client = plain.parts.pool.ask(0, SharedState())
+    client_too = compact.parts.pool.ask(0, SharedState())
     changed = {name for name in client if not torch.equal(client[name], client_too[name])}
     assert any(name.startswith("head") for name in changed)
     assert not any(name.startswith("tail") for name in changed)
@@ -77,14 +79,14 @@ def test_the_head_gets_the_sum_of_the_two_gradients(tmp_path: Path) -> None:
     made, _ = one_step(tmp_path / "run", **changes)
     data = made.data
     model = given.model.build(data.info.shape, data.info.classes, given.seed)
-    batch = made.parts.pool.ask(0, "feed", "private").batch(0)
+    batch = feed_of(made.parts, 0).batch(0)
     z = model.head(batch.inputs)
     loss = torch.nn.functional.cross_entropy(model.tail(model.trunk(z)), batch.labels)
     for label in batch.labels.unique():
         of_class = z.flatten(1)[batch.labels == label]
         loss = loss + 0.05 * (of_class - of_class.mean(0)).square().sum(1).mean()
     loss.backward()
-    state = made.parts.pool.ask(0, "shared_state")
+    state = made.parts.pool.ask(0, SharedState())
     for name, parameter in model.head.named_parameters():
         assert parameter.grad is not None
         stepped = parameter.detach() - parameter.grad

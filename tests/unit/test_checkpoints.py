@@ -12,12 +12,12 @@ from builders import experiment, finished, scenario
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.experiment import Experiment
-from simsplit.progress import Silent
+from simsplit.progress import Observer
 from simsplit.results import Run, checkpoints
 from simsplit.results.checkpoints import Progress
 
 
-class Warnings(Silent):
+class Warnings(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -57,7 +57,7 @@ def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None
     blob = newest(tmp_path / "torn") / "state.safetensors"
     blob.write_bytes(blob.read_bytes()[:-100])
     observer = Warnings()
-    Experiment(given, tmp_path / "torn", observer).run(resume=True)
+    Experiment(given, tmp_path / "torn", [observer]).run(resume=True)
     assert len(observer.said) == 1
     assert "round-000003 is damaged" in observer.said[0]
     assert "going on from round 2" in observer.said[0]
@@ -135,12 +135,12 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_state(tmp_pat
 def test_a_defect_leaves_a_run_that_says_what_happened(tmp_path: Path) -> None:
     """A plugin that throws, say: the summary must not go on claiming that the run is running."""
 
-    class Defect(Silent):
+    class Defect(Observer):
         def step(self, done: int, total: int) -> None:
             raise ZeroDivisionError("in a plugin")
 
     with pytest.raises(ZeroDivisionError):
-        Experiment(scenario(), tmp_path / "run", Defect()).run(resume=False)
+        Experiment(scenario(), tmp_path / "run", [Defect()]).run(resume=False)
     summary = Run.load(tmp_path / "run").summary
     assert summary["status"] == "failed"
     assert summary["reason"] == "ZeroDivisionError: in a plugin"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import entered, experiment, finished, scenario
 
 from simsplit.data import Batcher
 from simsplit.evaluation import EvaluateConfig, choose
@@ -21,9 +21,9 @@ ONE_ROUND = {"schedule": {"rounds": 1}}
 def accuracy_by_hand(made: Experiment, client: int) -> float:
     """The client's own head and tail around the trunk, without any of the parties."""
     data, parts = made.data, made.parts
-    mine = parts.pool.crew.clients[client]
+    mine = parts.pool.crew.clients[client].training.end
     batcher = Batcher(data.test, mean=data.mean, std=data.std)
-    net = torch.nn.Sequential(mine.head, parts.server.trunk, mine.tail).eval()
+    net = torch.nn.Sequential(mine.head, parts.server.end.trunk, mine.tail).eval()
     with torch.no_grad():
         outputs = net(batcher.batch(torch.arange(len(data.test))).inputs)
     hits = outputs.argmax(1) == data.test.labels
@@ -83,16 +83,16 @@ def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None
 def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> None:
     given = scenario(model={"cut": "l2h"}, clients={"count": 2, "handover": handover})
     made = experiment(given, tmp_path / "run")
-    made._enter(1)
-    head = made.parts.pool.crew.clients[0].head
-    made.parts.exchange.train(0, 1)
+    entered(made, 1)
+    head = made.parts.pool.crew.clients[0].training.end.head
+    made.parts.exchange.step(0)
     made.parts.exchange.holder = 1  # another client's learner over the same modules
     made.parts.evaluator.evaluate(1)
     assert not head[4].training
     assert head[4].num_batches_tracked.item() == 1
-    made.parts.exchange.train(0, 1)
+    made.parts.exchange.step(0)
     assert head[4].training
-    assert made.parts.server.trunk.training
+    assert made.parts.server.end.trunk.training
     assert head[4].num_batches_tracked.item() == 2
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from simsplit.assembly.state import state_of
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
-from simsplit.methods.base import Method, MethodConfig, Phase, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.phases import Phase
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -73,15 +74,15 @@ def test_the_tables_tell_the_phases_apart(tmp_path: Path) -> None:
 
 def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
     made = experiment(warmed(), tmp_path / "run")
-    made.writer.start("", {})
+    made.ledger.writer.start("", {})
     before = weights(made)
-    made._round(1)
+    made.round(1)
     moved = {name for name in changed(before, weights(made)) if "taken." not in name}
     assert moved
     assert all(".method." in name or ".optimizer." in name for name in moved)
     assert "client/0/own.0.head.4.num_batches_tracked" in before
     before = weights(made)
-    made._round(2)
+    made.round(2)
     moved = changed(before, weights(made))
     assert {"server/trunk.0.weight", "client/2/own.0.head.0.weight"} <= moved
 
@@ -97,7 +98,7 @@ def test_resumed_in_and_between_the_phases(after: int, tmp_path: Path) -> None:
     given = warmed(clients={"heads": "shared"})
     finished(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        Experiment(given, tmp_path / "broken", StopAt(after)).run(resume=False)
+        Experiment(given, tmp_path / "broken", [StopAt(after)]).run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)
     for table in ("rounds", "clients", "wire"):
         one, other = (tmp_path / run / f"{table}.csv" for run in ("whole", "broken"))

@@ -34,7 +34,7 @@ def test_the_method_in_20_lines_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "path", list(sys.path))
     given = parse(merge(TINY, {"method": [{"kind": "sign"}]}), _plugins(["readme_method"]))
     run = finished(given, tmp_path / "run")
-    assert run.progress.round == given.schedule.rounds
+    assert run.live.progress.round == given.schedule.rounds
 
 
 def test_every_command_named_exists() -> None:

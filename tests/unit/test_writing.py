@@ -21,10 +21,10 @@ def given(path, **changes):
 
 def by_hand(made, prompt, words, end):
     """One text, alone and unpadded, through the three segments."""
-    client, text = made.parts.pool.crew.clients[0], prompt.clone()
+    client, text = made.parts.pool.crew.clients[0].training.end, prompt.clone()
     for _ in range(words):
         with torch.no_grad():
-            logits = client.tail(made.parts.server.trunk(client.head(text[None])))
+            logits = client.tail(made.parts.server.end.trunk(client.head(text[None])))
         word = logits[0, -1].argmax()
         if word == end:
             break

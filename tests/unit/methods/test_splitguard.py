@@ -72,12 +72,12 @@ def test_nothing_is_learned_from_a_fake_batch(tmp_path):
     every = {"kind": "splitguard", "after": 0, "probability": 1.0}
     given = scenario(method=[every], schedule={"rounds": 1})
     made = experiment(given, tmp_path / "run")
-    client = made.parts.pool.crew.clients[0]
+    client = made.parts.pool.crew.clients[0].training.end
     before = {n: t.detach().clone() for n, t in client.head.named_parameters()}
-    trunk = next(made.parts.server.trunk.parameters()).detach().clone()
+    trunk = next(made.parts.server.end.trunk.parameters()).detach().clone()
     made.run(resume=False)
     assert all(torch.equal(before[n], t) for n, t in client.head.named_parameters())
-    assert not torch.equal(trunk, next(made.parts.server.trunk.parameters()))
+    assert not torch.equal(trunk, next(made.parts.server.end.trunk.parameters()))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from simsplit.network import (
     step_stages,
 )
 from simsplit.packets import Leg
+from simsplit.topologies import TOPOLOGIES
 
 ORDERS = get_args(Order)
 RATES = Rates(flops_per_s=1, up_bytes_per_s=1, down_bytes_per_s=1, latency_s=0)
@@ -38,9 +39,12 @@ def work(steps, legs=U_LEGS, **once):
     return Work(steps, steps, packets, nbytes)
 
 
+PROTOCOLS = {name: topology.training for name, topology in TOPOLOGIES.items()}
+
+
 def timed(order, works, topology="u_shaped", *, server=SERVER, rates=None, flops=FLOPS, ahead=None):
     works = dict(enumerate(works)) if isinstance(works, list) else works
-    return round_times(order, topology, works, rates or [RATES] * 10, server, flops, ahead)
+    return round_times(order, PROTOCOLS[topology], works, rates or [RATES] * 10, server, flops, ahead)
 
 
 def through(times):
@@ -48,12 +52,12 @@ def through(times):
 
 
 def test_a_step_by_hand():
-    stages = step_stages("u_shaped", work(2), RATES, SERVER, FLOPS)
+    stages = step_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, FLOPS)
     assert [stage.seconds for stage in stages] == pytest.approx(U_STEP)
     assert [stage.where for stage in stages] == [
         "client", "wire", "server", "wire", "client", "wire", "server", "wire", "client"
     ]  # fmt: skip
-    stages = step_stages("vanilla", work(2, VANILLA_LEGS), RATES, SERVER, FLOPS)
+    stages = step_stages(PROTOCOLS["vanilla"], work(2, VANILLA_LEGS), RATES, SERVER, FLOPS)
     assert [stage.seconds for stage in stages] == pytest.approx(VANILLA_STEP)
     assert [stage.where for stage in stages] == ["client", "wire", "server", "wire", "client"]
 
@@ -63,7 +67,7 @@ def test_a_step_takes_the_rounds_means():
     given = Work(4, 30, {Leg.SMASHED: 12}, {Leg.SMASHED: 40})
     rates = Rates(flops_per_s=3, up_bytes_per_s=2, down_bytes_per_s=99, latency_s=0.5)
     head, up, trunk, down, tail = step_stages(
-        "u_shaped", given, rates, ServerConfig(gflops=5e-9), FLOPS
+        PROTOCOLS["u_shaped"], given, rates, ServerConfig(gflops=5e-9), FLOPS
     )
     assert head.seconds == pytest.approx(7.5 * 2 / 3)
     assert up.seconds == pytest.approx(3 * 0.5 + 10 / 2)

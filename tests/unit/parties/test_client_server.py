@@ -9,10 +9,14 @@ from by_hand import CPU, SGD, Cut, changed, cut, same, segments
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Method, Phase, Share, Step
-from simsplit.packets import Leg, Packet
+from simsplit.methods.base import Method, Share, Step
+from simsplit.packets import Leg, Packet, Packets
+from simsplit.parties.calls import Probe
 from simsplit.parties.optimizers import SgdConfig
+from simsplit.phases import Phase
 from simsplit.seeds import isolated
+from simsplit.topologies.u_shaped import U_SHAPED
+from simsplit.topologies.vanilla import VANILLA
 
 PLAIN = SgdConfig(lr=0.1)
 
@@ -39,7 +43,7 @@ def test_a_phase_at_home_sends_no_gradient_and_trains_what_it_names() -> None:
     made.train()
     assert made.tap.legs == [Leg.SMASHED, Leg.FEATURES]
     with pytest.raises(ProtocolError):  # the server keeps no graph for a way back
-        made.server.backward(Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),)))
+        served(made, Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),)))
     moved = changed(before, made.state())
     assert moved == {
         "client.own.0.method.smashed_0.weight",
@@ -48,13 +52,13 @@ def test_a_phase_at_home_sends_no_gradient_and_trains_what_it_names() -> None:
     }
     reference, features = Denoise().module, made.tap.on(Leg.FEATURES)[0].tensors[0]
     correction = reference(features)
-    labels = made.client.feed("private").batch(0).labels
+    labels = made.client.training.feeds["private"].batch(0).labels
     outputs = made.parts.tail(features + correction)
     loss = nn.functional.cross_entropy(outputs, labels) + correction.square().mean()
     (gradient,) = torch.autograd.grad(loss, [reference.weight])
     after = made.state()["client.own.0.method.smashed_0.weight"]
     assert torch.allclose(after, reference.weight - PLAIN.lr * gradient, atol=1e-7)
-    report = made.client.report()
+    report = made.client.training.report()
     assert report["method_loss"] == pytest.approx(correction.square().mean().item(), rel=1e-5)
 
 
@@ -77,7 +81,10 @@ def test_dropout_repeats_itself_and_resumes_whatever_the_global_stream_does() ->
     torch.rand(3)  # somebody else draws
     half = again.state()
     resumed = cut(segments(dropout=0.5))
-    for name, load in (("client.", resumed.client.load), ("server.", resumed.server.learner.load)):
+    for name, load in (
+        ("client.", resumed.client.keeping.load),
+        ("server.", resumed.server.learner.load),
+    ):
         load({n.removeprefix(name): t for n, t in half.items() if n.startswith(name)})
     assert same(again.train(2).state(), whole.state())
     assert same(resumed.train(2).state(), whole.state())
@@ -89,7 +96,7 @@ def test_dropout_draws_anew_at_each_step_and_not_in_evaluation() -> None:
     first, second = (packet.tensors[0] == 0 for packet in made.tap.on(Leg.SMASHED))
     assert 0.3 < first.float().mean() < 0.7
     assert not torch.equal(first, second)
-    assert (made.client.probe("test", 1, 0).tensors[0] != 0).all()
+    assert (made.client.examination.probe("test", 1, 0)[0].tensors[0] != 0).all()
 
 
 @pytest.mark.parametrize("split_learner", [False, True])
@@ -108,47 +115,66 @@ def test_clipping_at_more_than_the_norm_changes_nothing() -> None:
     assert same(cut(clip_norm=1e6).train().state(), cut().train().state())
 
 
+def served(made: Cut, packet: Packet) -> Packet:
+    """The server's answer, in the turn that takes such a packet."""
+    (turn,) = (turn for turn in U_SHAPED.training.turns if packet.leg in turn.takes)
+    return made.server.answer({0: (packet,)}, turn, "train")[0][0]
+
+
 def smashed(made: Cut) -> Packet:
-    return made.client.forward(1)
+    return made.client.training.begin(1)[0]
+
+
+def proceed(made: Cut, packet: Packet) -> Packets:
+    return made.client.training.proceed((packet,))
 
 
 def reply_to_nothing(made: Cut) -> None:
-    made.client.finish(Packet(0, Leg.FEATURES, 1, 0, (torch.zeros(8, 8),)))
+    proceed(made, Packet(0, Leg.FEATURES, 1, 0, (torch.zeros(8, 8),)))
 
 
 def gradient_for_nothing(made: Cut) -> None:
-    made.client.backward(Packet(0, Leg.SMASHED_GRAD, 1, 0, (torch.zeros(8, 8),)))
+    proceed(made, Packet(0, Leg.SMASHED_GRAD, 1, 0, (torch.zeros(8, 8),)))
 
 
 def client_backward_twice(made: Cut) -> None:
     made.train()
-    made.client.backward(made.tap.on(Leg.SMASHED_GRAD)[0])
+    proceed(made, made.tap.on(Leg.SMASHED_GRAD)[0])
 
 
 def server_backward_twice(made: Cut) -> None:
     made.train()
-    made.server.backward(made.tap.on(Leg.FEATURES_GRAD)[0])
+    served(made, made.tap.on(Leg.FEATURES_GRAD)[0])
 
 
 def one_reply_too_many(made: Cut) -> None:
-    gradient = made.client.finish(made.server.forward(smashed(made)))
-    assert gradient is not None
-    reply = made.server.backward(gradient)
-    made.client.backward(replace(reply, tensors=reply.tensors * 2))
+    (gradient,) = proceed(made, served(made, smashed(made)))
+    reply = served(made, gradient)
+    proceed(made, replace(reply, tensors=reply.tensors * 2))
 
 
 def labels_to_a_server_without_a_tail(made: Cut) -> None:
+    made.server.end = VANILLA.server(
+        made.parts.trunk,
+        None,
+        made.server.stack,
+        made.server.learner,
+        nn.functional.cross_entropy,
+        seed=2,
+        device=CPU,
+    )
     packet = smashed(made)
-    made.server.learn(packet, made.client.labels())
+    labels = replace(packet, leg=Leg.LABELS, tensors=(torch.zeros(8, dtype=torch.int64),))
+    made.server.answer({0: (packet, labels)}, VANILLA.training.turns[1], "train")
 
 
 def features_to_a_client_without_a_tail(made: Cut) -> None:
-    made.client.tail = None
-    made.client.finish(made.server.forward(smashed(made)))
+    made.client.training.end.tail = None
+    proceed(made, served(made, smashed(made)))
 
 
 def answer_after_an_evaluation(made: Cut) -> None:
-    made.exchange.evaluate(0, "test", 1, 0)
+    made.exchange.outputs(0, Probe("test", 1, 0))
     reply_to_nothing(made)
 
 
@@ -158,10 +184,10 @@ def answer_after_an_evaluation(made: Cut) -> None:
         (reply_to_nothing, "client 0 got a reply to nothing"),
         (gradient_for_nothing, "client 0 got a reply to nothing"),
         (client_backward_twice, "client 0 got a reply to nothing"),
-        (server_backward_twice, "client 0 answers a forward pass it never asked for"),
+        (server_backward_twice, "client 0 answers a forward pass that it never asked for"),
         (one_reply_too_many, "1 gradients sent, 2 replies"),
-        (labels_to_a_server_without_a_tail, "the client holds the tail"),
-        (features_to_a_client_without_a_tail, "the server holds the tail"),
+        (labels_to_a_server_without_a_tail, "leaves the tail to the clients"),
+        (features_to_a_client_without_a_tail, "leaves the tail to the server"),
         (answer_after_an_evaluation, "client 0 got a reply to nothing"),
     ],
 )
@@ -178,4 +204,4 @@ def test_a_method_that_splits_nothing_is_sent_as_it_is() -> None:
     weighed, plain = cut(methods=[Once()], optimizer=PLAIN).train(), cut(optimizer=PLAIN).train()
     assert torch.allclose(weighed.parts.head[1].weight, plain.parts.head[1].weight, atol=1e-7)
     assert SGD.momentum
-    assert weighed.client.device == CPU
+    assert weighed.client.training.end.device == CPU

@@ -9,6 +9,7 @@ import torch
 from builders import experiment, finished, image_folder, scenario
 
 from simsplit.assembly.state import state_of
+from simsplit.parties.calls import SharedState
 from simsplit.results import Run
 
 ONE: dict[str, Any] = {
@@ -56,7 +57,7 @@ def test_channels_last_is_the_same_up_to_rounding(tmp_path: Path) -> None:
             train={"channels_last": channels_last},
         )
         made = experiment(given, tmp_path / str(channels_last))
-        weight = made.parts.pool.ask(0, "shared_state")["head.0.weight"]
+        weight = made.parts.pool.ask(0, SharedState())["head.0.weight"]
         assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last
         made.run(resume=False)
         losses.append(Run.load(made.path).rounds["train_loss"].tolist())

@@ -6,6 +6,7 @@ import pytest
 import torch
 from builders import finished, scenario
 
+from simsplit.parties.calls import ReportRound
 from simsplit.parties.tally import Tally
 from simsplit.results import Run
 
@@ -50,6 +51,6 @@ def test_a_vanilla_cut_reports_the_methods_term_as_a_u_shape_does(tmp_path: Path
         )
         made = finished(given, tmp_path / topology)
         losses.append(Run.load(made.path).rounds["method_loss"].tolist())
-        assert made.parts.pool.ask(0, "report") == {}, "terms pile up unread"
+        assert made.parts.pool.ask(0, ReportRound()) == {}, "terms pile up unread"
     assert min(losses[0]) > 0
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import entered
 from plain_loops import assert_equal, begun, trained, weights_of
 
-from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
+from simsplit.phases import Phase
 from simsplit.results import Run
 from simsplit.schedules.cohort import AvailabilityConfig, CohortConfig, Lineup, choose
 from simsplit.schedules.config import RoundRobinConfig
@@ -229,7 +230,7 @@ def test_one_who_takes_part_alone_trains_the_same_whoever_else_exists(
         )
         for number in (1, 2):
             lineup = Lineup(number, Phase("train", rounds=2), 1.0, {0: 3})
-            run._enter(number)
+            entered(run, number)
             run.parts.course.run(lineup, lambda done, total: None)
         found.append({name: tensor.clone() for name, tensor in weights_of(run).items()})
     assert_equal(*found)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from builders import experiment, scenario
+from builders import entered, experiment, scenario
 from by_hand import Recorder
 
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg, Packet
+from simsplit.parties.calls import Begin, HandOver, Receive, SharedState
 
 HEAD = 1 * 20 * 25 + 20  # the first convolution
 TAIL = 512 * 10 + 10
@@ -72,15 +73,15 @@ def test_what_travels_is_what_is_shared(
 def test_a_replaced_hand_over_takes_effect(tmp_path: Path) -> None:
     made, _ = recorded(tmp_path / "run")
     pool = made.parts.pool
-    made._enter(1)
-    made.parts.exchange.train(0, 1)
-    packet = pool.ask(0, "hand_over", 1)
-    before = {name: t.clone() for name, t in pool.ask(1, "shared_state").items()}
-    pool.ask(1, "receive", packet)
-    assert all(torch.equal(pool.ask(1, "shared_state")[name], before[name]) for name in before)
+    entered(made, 1)
+    made.parts.exchange.step(0)
+    packet = pool.ask(0, HandOver(1))
+    before = {name: t.clone() for name, t in pool.ask(1, SharedState()).items()}
+    pool.ask(1, Receive(packet))
+    assert all(torch.equal(pool.ask(1, SharedState())[name], before[name]) for name in before)
     tampered = replace(packet, tensors=tuple(torch.full_like(t, 0.5) for t in packet.tensors))
-    pool.ask(1, "receive", tampered)
-    state = pool.ask(1, "shared_state")
+    pool.ask(1, Receive(tampered))
+    state = pool.ask(1, SharedState())
     assert any("momentum_buffer" in name for name in state)
     assert all((tensor == 0.5).all() for tensor in state.values())
 
@@ -88,9 +89,9 @@ def test_a_replaced_hand_over_takes_effect(tmp_path: Path) -> None:
 def test_the_next_client_trains_with_what_it_was_handed(tmp_path: Path) -> None:
     made, _ = recorded(tmp_path / "run", clients={"handover": "weights"})
     pool = made.parts.pool
-    made._enter(1)
-    made.parts.exchange.train(0, 1)
-    packet = pool.ask(0, "hand_over", 1)
+    entered(made, 1)
+    made.parts.exchange.step(0)
+    packet = pool.ask(0, HandOver(1))
     zeros = tuple(torch.zeros_like(t) for t in packet.tensors)
-    pool.ask(1, "receive", replace(packet, tensors=zeros))
-    assert (pool.ask(1, "forward", 1).tensors[0] == 0).all()
+    pool.ask(1, Receive(replace(packet, tensors=zeros)))
+    assert (pool.ask(1, Begin(1))[0].tensors[0] == 0).all()

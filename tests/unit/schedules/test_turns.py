@@ -7,6 +7,7 @@ import torch
 from builders import experiment, scenario
 from by_hand import Recorder, feed
 
+from simsplit.bench.overhead import feed_of
 from simsplit.packets import Leg
 from simsplit.schedules.config import PerClientConfig, RoundRobinConfig
 
@@ -68,7 +69,7 @@ def test_local_steps_go_on_where_the_last_round_stopped(tmp_path: Path) -> None:
     made.run(resume=False)
     sent = [(packet.round, packet.step) for packet in tap.on(Leg.SMASHED)[:15]]
     assert sent == [(1 + step // 3, step) for step in range(15)]
-    stream = made.parts.pool.ask(0, "feed", "private")
+    stream = feed_of(made.parts, 0)
     epochs = [torch.cat([stream.indices(step + n) for n in range(5)]) for step in (0, 5, 10)]
     assert all(sorted(epoch.tolist()) == list(range(80)) for epoch in epochs)
     assert not torch.equal(epochs[0], epochs[1])

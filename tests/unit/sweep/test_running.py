@@ -142,7 +142,7 @@ def test_a_half_finished_cell_goes_on_and_comes_to_the_same(swept, tmp_path):
     whole = run_sweep(sweep, tmp_path / "whole")
     half = tmp_path / "half" / "seed=1"
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(sweep.cells[1].scenario, half, observer=StopAt(8))
+        experiment.run(sweep.cells[1].scenario, half, observers=[StopAt(8)])
     assert Run.load(half).summary["rounds_done"] == 1
     first = (half / "environment.json").stat().st_mtime_ns
     resumed = run_sweep(sweep, tmp_path / "half", resume=True)

@@ -3,9 +3,11 @@ import re
 from pathlib import Path
 
 import pytest
+from builders import StopAt, scenario
 from rich.console import Console
 
-from simsplit.progress import Plan, Silent
+from simsplit.experiment import Experiment
+from simsplit.progress import Observer, Plan, RoundTold
 from simsplit.terminal.runs import (
     Lines,
     Live,
@@ -14,7 +16,6 @@ from simsplit.terminal.runs import (
     figures,
     observer_for,
     opening,
-    watching,
 )
 
 PLAN = Plan(
@@ -29,6 +30,11 @@ ROW = {
 }
 
 
+def told(number, elapsed_s=1.0):
+    """Of a round that ended so."""
+    return RoundTold(number, {**ROW, "round": number}, (), {}, elapsed_s)
+
+
 def terminal(**options):
     """A console of 100 columns over a text that can be read back."""
     return Console(file=io.StringIO(), width=100, **options)
@@ -38,7 +44,7 @@ def test_who_watches_depends_on_where(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert type(observer_for(terminal(), quiet=False)) is Lines
     assert type(observer_for(terminal(force_terminal=True), quiet=False)) is Live
-    assert type(observer_for(terminal(force_terminal=True), quiet=True)) is Silent
+    assert type(observer_for(terminal(force_terminal=True), quiet=True)) is Observer
     monkeypatch.setenv("NO_COLOR", "1")
     assert type(observer_for(terminal(force_terminal=True), quiet=False)) is Lines
 
@@ -48,7 +54,7 @@ def test_lines_say_what_runs_and_then_a_line_a_round():
     lines = Lines(console)
     lines.begin(PLAN)
     lines.step(1, 2)
-    lines.round(ROW, 61.0)
+    lines.round(told(1, 61.0))
     lines.warn("[odd] thing")
     said = console.file.getvalue().splitlines()
     assert said[:3] == [
@@ -80,7 +86,7 @@ def test_lines_are_never_wrapped():
     console = Console(file=io.StringIO(), width=20)
     lines = Lines(console)
     lines.begin(PLAN)
-    lines.round(ROW, 1.0)
+    lines.round(told(1))
     assert len(console.file.getvalue().splitlines()) == 4
 
 
@@ -93,12 +99,13 @@ def test_a_resumed_run_says_where_it_goes_on():
 def test_live_progress_moves_and_goes_away(monkeypatch, stop_at):
     monkeypatch.delenv("NO_COLOR", raising=False)
     console = terminal(force_terminal=True)
-    with watching(console, quiet=False) as live:
-        live.begin(PLAN)
-        for number in range(1, stop_at + 1):
-            live.step(1, 2)
-            live.round({**ROW, "round": number}, float(number))
-        live.warn("hot")
+    live = observer_for(console, quiet=False)
+    live.begin(PLAN)
+    for number in range(1, stop_at + 1):
+        live.step(1, 2)
+        live.round(told(number))
+    live.warn("hot")
+    live.end("finished")
     text = console.file.getvalue()
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert f"round {stop_at}/10" in plain
@@ -107,26 +114,18 @@ def test_live_progress_moves_and_goes_away(monkeypatch, stop_at):
     assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in text[-40:]  # the cursor is back
 
 
-def test_the_bar_goes_away_when_a_run_fails(monkeypatch):
+def test_the_bar_goes_away_when_a_run_is_stopped(monkeypatch, tmp_path):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    console = terminal(force_terminal=True)
-    watched = []
-
-    def interrupted():
-        with watching(console, quiet=False) as live:
-            watched.append(live)
-            live.begin(PLAN)
-            raise KeyboardInterrupt
-
+    live = observer_for(terminal(force_terminal=True), quiet=False)
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not watched[0].bar.live.is_started
+        Experiment(scenario(), tmp_path / "run", [live, StopAt(1)]).run(resume=False)
+    assert not live.bar.live.is_started
 
 
 def test_a_run_that_fails_before_it_begins_has_no_bar_to_take_away():
-    with watching(terminal(force_terminal=True, no_color=False), quiet=False) as watched:
-        pass
-    assert getattr(watched, "bar", None) is None
+    live = observer_for(terminal(force_terminal=True, no_color=False), quiet=False)
+    live.end("failed")
+    assert getattr(live, "bar", None) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from simsplit.schedules.responses import Guard, Turns
 from simsplit.states import below
 
 
-class Vigilance:
+class Detection:
     """Looks at each round through the parts' sensor, and tells the parts what follows."""
 
     def __init__(self, scenario: Scenario, parts: Assembly, num_classes: int) -> None:
@@ -32,11 +32,6 @@ class Vigilance:
         parts.server.trust = self.guard.trust
         if parts.federation is not None:
             parts.federation.trust = self.guard.trust
-
-    def pause(self, *, paused: bool) -> None:
-        """Look away while the run is evaluated: what then crosses is no client's doing."""
-        if self.sensor is not None:
-            self.sensor.watching = not paused
 
     def look(self, number: int) -> tuple[Findings, bool]:
         """Judge a round; whether it is to be undone."""

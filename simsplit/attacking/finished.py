@@ -12,9 +12,10 @@ from pathlib import Path
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.state import put_back
+from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError
 from simsplit.machine import device_of, pinned_threads
-from simsplit.recovery import Progress, Recovery
+from simsplit.phases import EVALUATE
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
 from simsplit.scenario import Scenario, load_scenario
@@ -59,7 +60,7 @@ def attack(
     folder, told = run.path / "attacks" / config.title, _told(scenario)
     if not _finished(folder, told, resume=resume):
         with pinned_threads(scenario.threads):
-            _Afterwards(run.path, original, scenario, folder, progress).work(told)
+            _OnFinished(run.path, original, scenario, folder, progress).work(told)
     return Run.load(path)
 
 
@@ -93,7 +94,7 @@ def _finished(folder: Path, told: str, *, resume: bool) -> bool:
     return (folder / _RECOVERED).exists()
 
 
-class _Afterwards:
+class _OnFinished:
     """One attack in progress."""
 
     def __init__(
@@ -111,8 +112,9 @@ class _Afterwards:
         parts.exchange.holder = self.done.holder
         put_back(parts, tensors)
         parts.exchange.announce(parts.clients, counted=False)
+        parts.exchange.moment.counted_as = EVALUATE
         (parts.federation or parts.exchange).settle([scenario.targets.client])
-        self.recovery = Recovery(scenario, parts, data, device)
+        self.attacking = Attacking(scenario, parts, data, device)
         self._kept_at = time.monotonic()
 
     def work(self, told: str) -> None:
@@ -123,15 +125,15 @@ class _Afterwards:
             self.folder.mkdir(parents=True, exist_ok=True)
             replace(self.folder / _TOLD, told.encode())
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
-        judged = self.recovery.judge(number, self._tell, None if kept is None else kept[0])
-        table = pd.DataFrame(judged.rows, columns=list(Recovery.columns(self.recovery.scenario)))
-        self.recovery.save(self.folder, number, judged)
+        judged = self.attacking.judge(number, self._tell, None if kept is None else kept[0])
+        table = pd.DataFrame(judged.rows, columns=list(Attacking.columns(self.attacking.scenario)))
+        self.attacking.save(self.folder, number, judged)
         replace(self.folder / _RECOVERED, table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
     def _tell(self, done: int, total: int) -> None:
         self.progress(done, total)
         if done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
-            state, at = self.recovery.attacks[self.title].state(), checkpoints.Progress(round=done)
+            state, at = self.attacking.attacks[self.title].state(), checkpoints.Progress(round=done)
             checkpoints.save(self.folder / _STATE, state, at, self.title, keep=1)
             self._kept_at = time.monotonic()

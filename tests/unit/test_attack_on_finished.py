@@ -8,7 +8,8 @@ from builders import finished
 from pace import quick
 from parity.test_recovery import OFFLINE, attacked
 
-from simsplit import Run, afterwards
+from simsplit import Run
+from simsplit.attacking.finished import attack
 from simsplit.errors import RunError, ScenarioError
 
 
@@ -30,16 +31,16 @@ def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fi
     changes = {name: str(value) for name, value in fields.items() if name != "kind"}
     folder = run_dir / "attacks" / fields["kind"]
     if stops:
-        monkeypatch.setattr(afterwards, "KEEP_EVERY_S", 0.0)
+        monkeypatch.setattr("simsplit.attacking.finished.KEEP_EVERY_S", 0.0)
 
         def stopping(done, total):
             if done == 2:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            afterwards.attack(run_dir, fields["kind"], changes, progress=stopping)
+            attack(run_dir, fields["kind"], changes, progress=stopping)
         assert (folder / "state").is_dir()
-    afterwards.attack(run_dir, fields["kind"], changes, resume=stops)
+    attack(run_dir, fields["kind"], changes, resume=stops)
     ours = (folder / "recovered.csv").read_text().splitlines()
     in_run = [
         line
@@ -70,12 +71,12 @@ def test_from_the_shell(run_dir, simsplit):
 def test_going_on_with_what_is_finished_or_another(run_dir):
     """The first changes nothing; the second says what to do."""
     few = {"name": "again", "outer": "1", "inner": "1"}
-    folder = afterwards.attack(run_dir, "unsplit", few).path / "attacks" / "again"
+    folder = attack(run_dir, "unsplit", few).path / "attacks" / "again"
     before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-    afterwards.attack(run_dir, "unsplit", few, resume=True)
+    attack(run_dir, "unsplit", few, resume=True)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
     with pytest.raises(RunError, match="an attack with other settings"):
-        afterwards.attack(run_dir, "unsplit", {**few, "outer": "2"}, resume=True)
+        attack(run_dir, "unsplit", {**few, "outer": "2"}, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -89,5 +90,5 @@ def test_going_on_with_what_is_finished_or_another(run_dir):
 )
 def test_what_cannot_be(run_dir, kind, changes, wrong, said):
     with pytest.raises(wrong, match=said):
-        afterwards.attack(run_dir, kind, changes)
+        attack(run_dir, kind, changes)
     assert not (run_dir / "attacks" / kind).exists()

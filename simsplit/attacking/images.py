@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from simsplit.attacking.judging import Judge, Judgement
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
-from simsplit.recovery.judging import Judge, Judgement
 from simsplit.results.images import save_images
 from simsplit.scenario import Scenario
 

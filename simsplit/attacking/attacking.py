@@ -13,16 +13,17 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.assembler import QUERIES, TARGETS
+from simsplit.attacking.images import ImageJudge
+from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, Knowledge
 from simsplit.data import Prepared
 from simsplit.data.batches import Batcher, Batches
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher
 from simsplit.packets import Packet
+from simsplit.parties.calls import CountExposures, Expose, OwnTokens
 from simsplit.parties.feed import Feed
-from simsplit.recovery.images import ImageJudge
-from simsplit.recovery.judging import Judge, Judgement
-from simsplit.recovery.texts import TextJudge
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
 from simsplit.states import below
@@ -30,7 +31,7 @@ from simsplit.states import below
 Progress = Callable[[int, int], None]
 
 
-class Recovery:
+class Attacking:
     """All attacks of a run."""
 
     def __init__(
@@ -47,7 +48,6 @@ class Recovery:
         self.attacks: dict[str, Attack] = {
             config.title: config.build(self._knowledge(config.title)) for config in self.configs
         }
-        self.watching = True
         online = [self.attacks[config.title] for config in self.configs if config.online]
         self._online = online
         if online:
@@ -79,7 +79,8 @@ class Recovery:
 
     def _concerns(self, packet: Packet) -> bool:
         own = self.scenario.clients.heads == "per_client"
-        return self.watching and not (own and packet.client != self.targets.client)
+        training = self.parts.wire.moment.training
+        return training and not (own and packet.client != self.targets.client)
 
     def judge(
         self, number: int, progress: Progress, resumed: Mapping[str, Tensor] | None = None
@@ -128,8 +129,8 @@ class Recovery:
         which = () if data.info.texts else (title,)
         seed = seed_for(scenario.seed, "attack", *which)
         return Knowledge(
-            trunk=server.trunk,
-            tail=server.tail,
+            trunk=server.end.trunk,
+            tail=server.end.tail,
             stack=server.stack,
             model=model,
             methods=scenario.method,
@@ -169,28 +170,20 @@ class Recovery:
 
     def _crossing(self, split: str, number: int, most: int | None = None) -> Iterator[list[Packet]]:
         client, parts = self.targets.client, self.parts
-        total = parts.pool.ask(client, "exposures", split)
+        total = parts.pool.ask(client, CountExposures(split))
         by_batch = self.targets.statistics == "batch"
         for batch in range(total if most is None else min(most, total)):
-            sent = parts.pool.ask(client, "expose", split, number, batch, by_batch)
-            packets = [parts.wire.carry(packet) for packet in sent]
-            if split == TARGETS and any(config.gradients for config in self.configs):
-                packets += self._answered(packets[0])
-            yield packets
-
-    def _answered(self, smashed: Packet) -> list[Packet]:
-        """What else would cross for it: FEATURES, and their gradient."""
-        parts = self.parts
-        features = parts.wire.carry(parts.server.forward(smashed, training=False))
-        gradient = parts.pool.ask(self.targets.client, "expose_gradient", features)
-        return [features, parts.wire.carry(gradient)]
+            answered = split == TARGETS and any(config.gradients for config in self.configs)
+            expose = Expose(split, number, batch, by_batch)
+            yield parts.exchange.exposed(client, expose, answered=answered)
 
     def _own(self, number: int) -> list[Tensor | None]:
         """Which words of the targets' packets were their own, batch by batch: for the judge."""
         client, pool = self.targets.client, self.parts.pool
-        batches = range(pool.ask(client, "exposures", TARGETS))
+        batches = range(pool.ask(client, CountExposures(TARGETS)))
         by_batch = self.targets.statistics == "batch"
-        return [pool.ask(client, "own_words", TARGETS, number, each, by_batch) for each in batches]
+        asked = [OwnTokens(TARGETS, number, each, by_batch) for each in batches]
+        return [pool.ask(client, each) for each in asked]
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
         """Keep what was recovered in a run directory."""

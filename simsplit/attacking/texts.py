@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from simsplit.attacking.judging import Judge, Judgement
 from simsplit.data import Prepared
 from simsplit.metrics.text import text_figures
-from simsplit.recovery.judging import Judge, Judgement
 from simsplit.results.texts import save_texts
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for

@@ -1,0 +1,248 @@
+"""The client's end of a step: how it makes each leg's tensors, and what it does with what arrives.
+
+An end knows nothing of the server beyond the packets it gets. What each leg is made by and taken by
+stands in two tables, which a topology's own end fills from the functions here (see
+`simsplit.topologies`). Between two turns a step waits as a `Pending`.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batch
+from simsplit.data.samples import IGNORED
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import Step, Stock
+from simsplit.methods.stack import Stack
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.learner import Learner, step_together
+from simsplit.parties.precision import Autocast
+from simsplit.parties.tally import Tally
+from simsplit.phases import Phase
+from simsplit.seeds import isolated
+
+Tensors = tuple[Tensor, ...]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass
+class ClientParts:
+    """What a client is made of; learners may be shared with other clients."""
+
+    head: nn.Module
+    tail: nn.Module | None
+    """None where the server has it."""
+    stack: Stack
+    learners: tuple[Learner, ...]
+    shared: Learner | None = None
+    """The one of the learners that is shared with other clients: handed over, or averaged."""
+    moments_travel: bool = True
+    """Whether optimizer moments travel with shared weights, or stay each client's own."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a client keeps of a step while the server works on it."""
+
+    given: Batch
+    """As it came, before methods changed it."""
+    step: Step
+    phase: Phase
+    learns: bool = True
+    """Whether the client learns from it; not where it is only shown to someone."""
+    told: bool = True
+    """Whether the round's figures tell of it; not of a step of another phase in between."""
+    turn: int = 0
+    """Of the client's turns, the one that it is in."""
+    over: bool = False
+    """Whether the client has learned without waiting for a gradient: its phase sends none."""
+    labels: Tensor = field(default_factory=lambda: torch.empty(0))
+    context: Tensors = ()
+    """What all segments are given beside their input."""
+    sent: Tensor = field(default_factory=lambda: torch.empty(0))
+    """What was sent, with its graph."""
+    arrived: Tensor | None = None
+    """The features, as the leaf that the tail's gradient reaches."""
+    plain: int = 0
+    """Bytes of what would be sent without methods."""
+
+
+Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
+Takes = Mapping[Leg, Callable[[Any, Packet, Pending], None]]
+
+
+class ClientEnd:
+    """One client's half of every step, leg by leg."""
+
+    makes: ClassVar[Makes] = {}
+    """What makes the tensors of each leg that the client sends."""
+    takes: ClassVar[Takes] = {}
+    """What takes each leg that it receives in training."""
+
+    def __init__(
+        self,
+        number: ClientId,
+        parts: ClientParts,
+        loss: Loss,
+        *,
+        seed: int,
+        device: torch.device,
+        autocast: Autocast = nullcontext,
+        stock: Stock | None = None,
+    ) -> None:
+        self.number = number
+        self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
+        self.learners = parts.learners
+        self.loss = loss
+        self.seed, self.device = seed, device
+        self.autocast, self.stock = autocast, stock
+        self.tally = Tally()
+        self.random = any(learner.random for learner in self.learners)
+
+    def step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
+        """The client's view of a step."""
+        at = (self.number, round_number, number, self.seed)
+        return Step(*at, training=training, phase=phase, stock=self.stock)
+
+    def make(self, leg: Leg, pending: Pending) -> Packet:
+        """A packet of a leg, ready to be sent."""
+        step = pending.step
+        return Packet(self.number, leg, step.round, step.number, self.makes[leg](self, pending))
+
+    def take(self, packet: Packet, pending: Pending) -> None:
+        """Take in a packet of training."""
+        self.takes[packet.leg](self, packet, pending)
+
+    def outputs(self, packet: Packet, pending: Pending) -> Tensor:
+        """What the model puts out, for the features that came back; nothing is learned."""
+        with torch.no_grad(), self.autocast():
+            arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
+            outputs = self.through_tail(self.stack.lift(arrived, pending.step), pending)
+        if pending.labels.ndim > 1:  # of texts, only where something is to come out
+            outputs = outputs[pending.labels != IGNORED]
+        return outputs.float()
+
+    def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
+        """What the tail makes of the features."""
+        if self.tail is None:
+            raise ProtocolError("this client's topology leaves the tail to the server")
+        out: Tensor = self.tail(lifted, *pending.context)
+        return out
+
+    def learn(self, pending: Pending) -> None:
+        """The step is over: learn from it, unless a method refuses to."""
+        if pending.over or self.stack.accepts(self.head, pending.step):
+            step_together(self.learners)
+            return
+        for learner in self.learners:
+            learner.clear()
+
+    def smash(self, pending: Pending) -> Tensors:
+        """The batch through the head, encoded."""
+        for learner in self.learners:
+            learner.train(pending.step.training)
+        given, step, phase = pending.given, pending.step, pending.phase
+        batch = self.stack.transform(given, step)
+        learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
+        with self.autocast(), self._noise(step, "head"):
+            with torch.set_grad_enabled(learned):
+                made = self.head(batch.inputs, *batch.context)
+            pending.sent = self.stack.encode(made, step)
+        pending.labels, pending.context = batch.labels, batch.context
+        pending.plain = made.nbytes * given.inputs.numel() // batch.inputs.numel()
+        packed = self.stack.pack(Leg.SMASHED, pending.sent.detach(), step)
+        return (*packed, *batch.context)
+
+    def tell_labels(self, pending: Pending) -> Tensors:
+        """The labels of what was sent."""
+        return (pending.labels,)
+
+    def score(self, packet: Packet, pending: Pending) -> None:
+        """Decode the features and score them; their gradient waits to be sent.
+
+        In a phase whose gradients stay home the client learns here and now.
+        """
+        step, phase = pending.step, pending.phase
+        features = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
+        pending.arrived = features.detach().requires_grad_()
+        with self.autocast(), self._noise(step, "tail"):
+            lifted = self.stack.lift(pending.arrived, step)
+            loss = self._scored(lifted, pending) if pending.told or phase.task else None
+            extra = self.stack.tail_loss(step)
+        if pending.told and pending.learns:
+            self.tally.add_method_loss(extra, len(pending.labels))
+        terms = [term for term in (loss, extra) if term is not None]
+        whole = sum(terms[1:], start=terms[0])
+        if not pending.learns:
+            whole.backward(inputs=[pending.arrived])
+        elif phase.gradients:
+            whole.backward()
+        else:
+            pending.over = True
+            if whole.requires_grad:
+                whole.backward(inputs=self._learning(phase))
+
+    def answer(self, pending: Pending) -> Tensors:
+        """The gradient of the features, in as many messages as methods make of it."""
+        assert pending.arrived is not None, "the features arrive before their gradient leaves"
+        assert pending.arrived.grad is not None, "the loss does not depend on the features"
+        step = pending.step
+        shares = self.stack.outgoing(pending.arrived.grad, step)
+        step.memo["weights"] = [share.weight for share in shares]
+        packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
+        return tuple(chain.from_iterable(packed))
+
+    def carry_back(self, packet: Packet, pending: Pending) -> None:
+        """Carry the returned gradient, and the methods' own terms, back through the head."""
+        grad = self._reply(packet, pending.step)
+        term = self.stack.loss(pending.step)
+        self.tally.add_method_loss(term, len(pending.labels))
+        if pending.sent.requires_grad:
+            roots = [pending.sent] if term is None else [pending.sent, term]
+            torch.autograd.backward(roots, [grad] if term is None else [grad, None])
+        if pending.phase.task:
+            labels = 0 if self.tail is not None else pending.labels.nbytes
+            self.tally.plain_bytes += pending.plain * (4 if self.tail is not None else 2) + labels
+
+    def _scored(self, lifted: Tensor, pending: Pending) -> Tensor:
+        """The task's loss; where it is not learned there is no graph."""
+        with torch.set_grad_enabled(pending.phase.task):
+            outputs = self.through_tail(lifted, pending)
+            loss = self.stack.task_loss(outputs, pending.labels, self.loss, pending.step)
+        if pending.told and pending.learns:
+            self.tally.add(loss, outputs, pending.labels)
+        return loss
+
+    def _reply(self, packet: Packet, step: Step) -> Tensor:
+        """The gradient of what was sent, recombined if `outgoing` made several messages."""
+        weights = step.memo.get("weights", [1.0])
+        messages = self.stack.messages(Leg.SMASHED_GRAD, packet.tensors)
+        if len(messages) != len(weights):
+            raise ProtocolError(f"{len(weights)} gradients sent, {len(messages)} replies")
+        grads = [self.stack.unpack(Leg.SMASHED_GRAD, message, step) for message in messages]
+        if weights == [1.0]:
+            return grads[0]
+        return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)
+
+    def _learning(self, phase: Phase) -> list[nn.Parameter]:
+        """What learns in a phase."""
+        return [
+            parameter
+            for learner in self.learners
+            for name, module in learner.modules.items()
+            for parameter in module.parameters()
+            if name in phase.learns and parameter.requires_grad
+        ]
+
+    def _noise(self, step: Step, segment: str) -> AbstractContextManager[object]:
+        """Dropout draws from the global stream: lend it this step's own."""
+        if not (self.random and step.training):
+            return nullcontext()
+        phase = () if step.phase == "train" else (step.phase,)
+        scope = ("dropout", segment, step.round, step.number, *phase)
+        return isolated(self.seed, *scope, device=self.device)

@@ -1,0 +1,76 @@
+"""A client's exposure to attacks: it encodes what attacks are judged by, and stays as it was.
+
+Nothing of this belongs to a client that is deployed.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor
+
+from simsplit.errors import ProtocolError
+from simsplit.packets import Packets
+from simsplit.parties.client_end import ClientEnd, Pending
+from simsplit.parties.feed import Exam
+from simsplit.parties.training import Training
+from simsplit.protocol import Protocol
+
+
+class Exposure:
+    """What a client does for whoever measures what its packets give away."""
+
+    def __init__(
+        self, end: ClientEnd, protocol: Protocol, exams: Mapping[str, Exam], training: Training
+    ) -> None:
+        self.end, self.exams, self.training = end, exams, training
+        self.turns = [turn for turn in protocol.turns if turn.by_client]
+        self._pending: Pending | None = None
+
+    def batches(self, split: str) -> int:
+        """In how many batches it goes through a split."""
+        return len(self.exams[split].cut)
+
+    def expose(
+        self, split: str, round_number: int, number: int, *, as_in_training: bool
+    ) -> Packets:
+        """What it would begin a step with that is made of batch `number` of a split."""
+        pending = self._opened(split, round_number, number, as_in_training=as_in_training)
+        self._pending = pending
+        with self._untouched(), torch.no_grad():
+            return tuple(self.end.make(leg, pending) for leg in self.turns[0].sends)
+
+    def answer(self, packets: Packets) -> Packets:
+        """What it would answer the server's next packets with."""
+        pending = self._pending
+        if pending is None:
+            raise ProtocolError(f"client {self.end.number} got a reply to nothing it exposed")
+        pending.turn += 1
+        with self._untouched():
+            for packet in packets:
+                self.end.take(packet, pending)
+            return tuple(self.end.make(leg, pending) for leg in self.turns[pending.turn].sends)
+
+    def own_tokens(
+        self, split: str, round_number: int, number: int, *, as_in_training: bool
+    ) -> Tensor | None:
+        """For the judge alone: which tokens of what `expose` would send are its texts' own."""
+        pending = self._opened(split, round_number, number, as_in_training=as_in_training)
+        self.end.stack.transform(pending.given, pending.step)
+        return self.end.stack.own(pending.step)
+
+    def _opened(
+        self, split: str, round_number: int, number: int, *, as_in_training: bool
+    ) -> Pending:
+        phase = self.training.phase
+        name = phase.name if as_in_training else "evaluate"
+        step = self.end.step(round_number, number, name, training=as_in_training)
+        return Pending(self.exams[split].batch(number), step, phase, learns=False)
+
+    @contextmanager
+    def _untouched(self) -> Iterator[None]:
+        """A block after which running statistics are what they were."""
+        with ExitStack() as untouched:
+            for learner in self.end.learners:
+                untouched.enter_context(learner.untouched())
+            yield

@@ -1,0 +1,53 @@
+"""What a client alone owns, as named tensors: its part of a checkpoint."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from simsplit.parties.client_end import ClientParts
+from simsplit.parties.learner import Learner
+from simsplit.parties.training import Training
+from simsplit.poisons import Poison
+from simsplit.states import below
+
+
+class Keeping:
+    """A client's own state: learners, moments that do not travel, how far its batches are."""
+
+    def __init__(
+        self, parts: ClientParts, training: Training, poisons: Sequence[Poison] = ()
+    ) -> None:
+        self.parts, self.training, self.poisons = parts, training, poisons
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the client's next step depends on and that no other client has."""
+        counts = self.training.taken.items()
+        taken = {f"taken.{source}": torch.tensor(count) for source, count in counts}
+        own = _prefixed("own", [learner.state() for learner in self._own()])
+        own |= _prefixed("poison", [poison.state() for poison in self.poisons])
+        if self.parts.moments_travel or self.parts.shared is None:
+            return own | taken
+        return own | _prefixed("moments", [self.parts.shared.moments()]) | taken
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        for index, learner in enumerate(self._own()):
+            learner.load(below(state, f"own.{index}."))
+        for index, poison in enumerate(self.poisons):
+            poison.load(below(state, f"poison.{index}."))
+        if self.parts.shared is not None:
+            self.parts.shared.load_moments(below(state, "moments.0."))
+        taken = self.training.taken
+        taken.update({source: int(state[f"taken.{source}"]) for source in taken})
+
+    def _own(self) -> list[Learner]:
+        return [learner for learner in self.parts.learners if learner is not self.parts.shared]
+
+
+def _prefixed(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {
+        f"{name}.{index}.{key}": tensor
+        for index, state in enumerate(states)
+        for key, tensor in state.items()
+    }

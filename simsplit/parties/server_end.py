@@ -1,0 +1,217 @@
+"""The server's end of a step: the trunk's half, for one client or for a cohort at once.
+
+A cohort's batches are one batch to the trunk (SplitFed's fused variant): its objective is the mean
+loss over all rows, so a client with more rows weighs more; what a client is sent back is the
+gradient of its own mean loss, as in any other step. One client is a cohort of one.
+
+As at the client, two tables say what each leg is taken and made by; a topology's own end fills them
+from the functions here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.errors import ProtocolError
+from simsplit.methods.base import Step
+from simsplit.methods.stack import Stack
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.precision import Autocast
+from simsplit.parties.tally import Tally
+from simsplit.parties.versions import Version
+from simsplit.seeds import isolated
+
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass(slots=True)
+class Member:
+    """One client's part of a step on the server."""
+
+    client: ClientId
+    step: Step
+    trust: float = 1.0
+    """What its gradients count."""
+    rows: int = 0
+    """Of the batch that the trunk sees."""
+    share: float = 1.0
+    """Of the cohort's rows."""
+    context: Tensors = ()
+    """What all segments are given beside their input."""
+    arrived: Tensor = field(default_factory=lambda: torch.empty(0))
+    """What it sent, as the leaf that the trunk's gradient reaches."""
+    features: Tensor = field(default_factory=lambda: torch.empty(0))
+    """What the trunk made of it, encoded, with the graph."""
+    grads: list[Tensor] = field(default_factory=list)
+    """Of what it sent, one for each of its gradient messages."""
+
+    def counted(self, value: Tensor) -> Tensor:
+        """A gradient or loss of the client's, as much of it as enters the trunk's."""
+        if self.share != 1.0:
+            value = value * self.share
+        return value if self.trust == 1.0 else value * self.trust
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step between the server's turns."""
+
+    members: list[Member]
+    training: bool
+    updates: int
+    """Steps that the trunk had taken before the forward pass."""
+    version: Version | None = None
+    """Of the weights, where they may change before the backward pass."""
+
+    @property
+    def features(self) -> list[Tensor]:
+        """Every member's."""
+        return [member.features for member in self.members]
+
+
+Makes = Mapping[Leg, Callable[[Any, Flight], list[Tensors]]]
+Takes = Mapping[Leg, Callable[[Any, Flight, Sequence[Packet]], None]]
+
+
+class ServerEnd:
+    """The server's half of every step, leg by leg."""
+
+    makes: ClassVar[Makes] = {}
+    """What makes the tensors of each leg that the server sends, member by member."""
+    takes: ClassVar[Takes] = {}
+    """What takes each leg that it receives, a packet of every member."""
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        tail: nn.Module | None,
+        stack: Stack,
+        learner: Learner,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        seed: int,
+        device: torch.device,
+        autocast: Autocast = nullcontext,
+    ) -> None:
+        """`tail` is None where clients have it."""
+        self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
+        self.loss = loss
+        self.seed, self.device = seed, device
+        self.autocast = autocast
+        self.tallies: dict[ClientId, Tally] = {}
+        """Of the losses that are computed here."""
+
+    def step(self, packet: Packet, *, training: bool = True) -> Step:
+        """The server's view of the step that a packet belongs to."""
+        return Step(packet.client, packet.round, packet.step, self.seed, training=training)
+
+    def through_trunk(self, flight: Flight, packets: Sequence[Packet]) -> None:
+        """Lift what arrived, take it through the trunk as one batch, encode each member's part."""
+        self.learner.train(flight.training)
+        members = flight.members
+        for member, packet in zip(members, packets, strict=True):
+            arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, member.step)
+            member.arrived = arrived.detach().requires_grad_(flight.training)
+            member.context = self.stack.context(packet.tensors)
+        first = members[0].step
+        grad = torch.enable_grad() if flight.training else torch.no_grad()
+        with grad, self.autocast(), self._noise(first):
+            lifted = [self.stack.lift(member.arrived, member.step) for member in members]
+            if len(members) == 1:
+                out = self.trunk(lifted[0], *members[0].context)
+                members[0].features = self.stack.encode(out, first)
+                return
+            _share_out(members, [len(each) for each in lifted])
+            parts = self.trunk(torch.cat(lifted)).split([member.rows for member in members])
+            for member, part in zip(members, parts, strict=True):
+                member.features = self.stack.encode(part, member.step)
+
+    def tell_features(self, flight: Flight) -> list[Tensors]:
+        """What the trunk made of each member's data."""
+        return [
+            self.stack.pack(Leg.FEATURES, member.features.detach(), member.step)
+            for member in flight.members
+        ]
+
+    def tell_outputs(self, flight: Flight) -> list[Tensors]:
+        """What the server's own tail makes of it, for clients that have none."""
+        with torch.no_grad(), self.autocast():
+            outputs = self._through_tail(flight)
+        pairs = zip(flight.members, outputs, strict=True)
+        return [self.stack.pack(Leg.FEATURES, out.detach(), m.step) for m, out in pairs]
+
+    def carry_back(self, flight: Flight, packets: Sequence[Packet]) -> None:
+        """Carry feature gradients back through the trunk.
+
+        Of several messages each gets its own reply, and the trunk learns from their sum.
+        """
+        sent = [self.stack.messages(Leg.FEATURES_GRAD, packet.tensors) for packet in packets]
+        if len({len(each) for each in sent}) > 1:
+            raise ProtocolError("a fused cohort's clients sent differing numbers of gradients")
+        for index in range(count := len(sent[0])):
+            grads = [
+                member.counted(self.stack.unpack(Leg.FEATURES_GRAD, each[index], member.step))
+                for member, each in zip(flight.members, sent, strict=True)
+            ]
+            for member in flight.members:
+                member.arrived.grad = None
+            more = index < count - 1
+            torch.autograd.backward(flight.features, grads, retain_graph=more)
+            self._note_grads(flight)
+
+    def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
+        """Tail and loss, and back through the trunk."""
+        targets = [packet.tensors[0] for packet in packets]
+        with self.autocast():
+            outputs = self._through_tail(flight)
+            losses = [self.loss(*pair) for pair in zip(outputs, targets, strict=True)]
+        told = zip(flight.members, losses, outputs, targets, strict=True)
+        for member, loss, out, target in told:
+            self.tallies.setdefault(member.client, Tally()).add(loss, out, target)
+        counted = [m.counted(loss) for m, loss in zip(flight.members, losses, strict=True)]
+        whole = counted[0] if len(counted) == 1 else torch.stack(counted).sum()
+        whole.backward()
+        self._note_grads(flight)
+
+    def replies(self, flight: Flight) -> list[Tensors]:
+        """The gradients of what each member sent: a message for each of its own."""
+        return [
+            tuple(
+                chain.from_iterable(
+                    self.stack.pack(Leg.SMASHED_GRAD, grad, member.step) for grad in member.grads
+                )
+            )
+            for member in flight.members
+        ]
+
+    def _through_tail(self, flight: Flight) -> list[Tensor]:
+        """One pass of the tail over all features."""
+        if self.tail is None:
+            raise ProtocolError("this server's topology leaves the tail to the clients")
+        features = flight.features
+        if len(features) == 1:
+            return [self.tail(features[0], *flight.members[0].context)]
+        return list(self.tail(torch.cat(features)).split([len(each) for each in features]))
+
+    def _note_grads(self, flight: Flight) -> None:
+        for member in flight.members:
+            grad = member.arrived.grad
+            assert grad is not None, "the trunk's output does not depend on its input"
+            member.grads.append(grad if member.share == 1.0 else grad / member.share)
+
+    def _noise(self, step: Step) -> AbstractContextManager[object]:
+        if not (self.learner.random and step.training):
+            return nullcontext()
+        scope = ("dropout", step.client, step.round, step.number)
+        return isolated(self.seed, *scope, device=self.device)
+
+
+def _share_out(members: Sequence[Member], rows: Sequence[int]) -> None:
+    for member, count in zip(members, rows, strict=True):
+        member.rows, member.share = count, count / sum(rows)

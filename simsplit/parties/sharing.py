@@ -1,0 +1,63 @@
+"""What a client has in common with others: announcements, and segments that are handed on."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from simsplit.methods.stack import Stack
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.client_end import ClientParts
+from simsplit.parties.learner import Travelling
+from simsplit.parties.training import Training
+from simsplit.poisons import Poison
+
+
+class Sharing:
+    """What a client hands on and takes over."""
+
+    def __init__(
+        self,
+        number: ClientId,
+        parts: ClientParts,
+        training: Training,
+        poisons: Sequence[Poison] = (),
+    ) -> None:
+        self.number, self.training, self.poisons = number, training, poisons
+        self.stack: Stack = parts.stack
+        self.shared, self.moments_travel = parts.shared, parts.moments_travel
+
+    def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
+        """Take in what the methods announce before training."""
+        self.stack.hear(announced)
+
+    def hand_over(self, round_number: int) -> Packet:
+        """The live tensors of what is shared with other clients: HANDOVER."""
+        names, tensors = self._travelling()
+        step = sum(self.training.taken.values())
+        packet = Packet(self.number, Leg.HANDOVER, round_number, step, tensors, names)
+        for poison in self.poisons:
+            packet = poison.on_packet(packet)
+        return packet
+
+    def receive(self, packet: Packet) -> None:
+        """Take over what another's `hand_over` sent; nothing is copied onto itself."""
+        for poison in self.poisons:
+            poison.on_receive(packet)
+        if self._travelling()[1] is packet.tensors:
+            return
+        if self.shared is not None:
+            self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
+
+    def state(self) -> dict[str, Tensor]:
+        """What this client shares with others and now holds."""
+        return dict(zip(*self._travelling(), strict=True))
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        if self.shared is not None:
+            self.shared.load(state)
+
+    def _travelling(self) -> Travelling:
+        if self.shared is None:
+            return (), ()
+        return self.shared.travelling(moments=self.moments_travel)

@@ -1,0 +1,107 @@
+"""A client's training: its stream of batches, and its turns of a step."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from simsplit.errors import ProtocolError
+from simsplit.packets import Leg, Packet, Packets
+from simsplit.parties.client_end import ClientEnd, Pending
+from simsplit.parties.feed import Feed
+from simsplit.phases import Aside, Phase
+from simsplit.poisons import Poison
+from simsplit.protocol import Protocol
+
+
+class Training:
+    """What a client does of its own accord: take batches, send, learn from what comes back."""
+
+    def __init__(
+        self,
+        end: ClientEnd,
+        protocol: Protocol,
+        feeds: Mapping[str, Feed],
+        poisons: Sequence[Poison] = (),
+    ) -> None:
+        self.end, self.feeds, self.poisons = end, feeds, poisons
+        self.turns = [turn for turn in protocol.turns if turn.by_client]
+        self.taken = dict.fromkeys(feeds, 0)
+        """Batches taken so far, by source."""
+        self.phase = Phase("train", rounds=0)
+        self._pending: Pending | None = None
+
+    def enter(self, phase: Phase, lr_factor: float) -> None:
+        """Start a round of `phase`."""
+        self.phase = phase
+        for learner in self.end.learners:
+            learner.learn(phase.learns)
+            learner.set_lr_factor(lr_factor)
+
+    def begin(self, round_number: int) -> Packets:
+        """Take the next batch, and send what a step begins with."""
+        return self._begin(self.phase, round_number, told=True)
+
+    def begin_aside(self, round_number: int) -> Packets:
+        """The same of a step of another phase in between; nothing where none is due."""
+        aside = self.phase.aside
+        if aside is None or self.taken[self.phase.source] % aside.every:
+            return ()
+        return self._begin(aside.phase, round_number, told=False)
+
+    def proceed(self, packets: Packets) -> Packets:
+        """Take what the server sent; send on, or learn where the step is over."""
+        pending = self._waiting()
+        for packet in packets:
+            self.end.take(packet, pending)
+        pending.turn += 1
+        sends = self.turns[pending.turn].sends
+        if sends and not pending.over:
+            return self._made(sends, pending)
+        self._pending = None
+        self.end.learn(pending)
+        return ()
+
+    def abandon(self, round_number: int) -> Packets:
+        """Send the first packet of a step and drop out: the client is as it was before."""
+        with ExitStack() as untouched:
+            for learner in self.end.learners:
+                untouched.enter_context(learner.untouched())
+            pending = self._opened(self.phase, round_number, told=True)
+            return self._made(self.turns[0].sends[:1], pending)
+
+    def report(self) -> dict[str, float]:
+        """This round's sums, and start new ones."""
+        return self.end.tally.read() | self.end.stack.report()
+
+    def steps_per_epoch(self, source: str) -> int:
+        """Batches in one pass over this client's data from a source (private or public)."""
+        return self.feeds[source].steps_per_epoch if source in self.feeds else 0
+
+    def plan(self, rounds: int) -> tuple[list[Phase], Aside | None]:
+        """What this client's methods want: phases before training proper, steps in between."""
+        return self.end.stack.plan(rounds), self.end.stack.aside()
+
+    def _begin(self, phase: Phase, round_number: int, *, told: bool) -> Packets:
+        self._pending = self._opened(phase, round_number, told=told)
+        return self._made(self.turns[0].sends, self._pending)
+
+    def _opened(self, phase: Phase, round_number: int, *, told: bool) -> Pending:
+        number = self.taken[phase.source]
+        self.taken[phase.source] += 1
+        batch = self.feeds[phase.source].batch(number)
+        step = self.end.step(round_number, number, phase.name, training=True)
+        step.labels = batch.labels
+        return Pending(batch, step, phase, told=told)
+
+    def _made(self, legs: Sequence[Leg], pending: Pending) -> Packets:
+        return tuple(self._sent(self.end.make(leg, pending)) for leg in legs)
+
+    def _sent(self, packet: Packet) -> Packet:
+        """A packet as it leaves the client."""
+        for poison in self.poisons:
+            packet = poison.on_packet(packet)
+        return packet
+
+    def _waiting(self) -> Pending:
+        if self._pending is None:
+            raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
+        return self._pending

@@ -1,0 +1,82 @@
+"""Phases of a run, and what is going on in it right now, told in one place to all who ask.
+
+The wire counts packets under the moment, detectors and attacks look away when it is no training, a
+failure is told with it. Whatever is thrown, a block that changes it puts it back.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simsplit.packets import ClientId
+
+Segment = Literal["head", "trunk", "tail", "method"]
+EVALUATE = "evaluate"
+"""What the `wire` table calls whatever is no training."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training: which data, which segments learn, whether gradients cross."""
+
+    name: str
+    rounds: int
+    source: Literal["private", "public"] = "private"
+    learns: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
+    gradients: bool = True
+    task: bool = True
+    """Whether the task is learned, or the methods' own terms alone."""
+    aside: "Aside | None" = None
+    """Steps of another phase in between."""
+
+
+def on_public_data(name: str, rounds: int) -> Phase:
+    """A phase in which a client's methods learn from public data, and nothing else does."""
+    learns: frozenset[Segment] = frozenset({"method"})
+    return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A step of a phase that follows every so many steps of another one."""
+
+    phase: Phase
+    every: int = 1
+
+
+@dataclass
+class Moment:
+    """The round, its phase, who takes part, and under which name packets are counted."""
+
+    round: int = 0
+    phase: Phase = field(default_factory=lambda: Phase("train", rounds=0))
+    clients: Sequence[ClientId] = ()
+    counted_as: str = "train"
+    """The phase that the `wire` table names."""
+
+    @property
+    def training(self) -> bool:
+        """Whether what crosses belongs to training."""
+        return self.counted_as != EVALUATE
+
+    @contextmanager
+    def of_round(
+        self, number: int, phase: Phase, clients: Sequence[ClientId] = ()
+    ) -> Iterator[None]:
+        """A block that is a round, or a client's part of one."""
+        before = self.round, self.phase, self.clients, self.counted_as
+        self.round, self.phase, self.clients, self.counted_as = number, phase, clients, phase.name
+        try:
+            yield
+        finally:
+            self.round, self.phase, self.clients, self.counted_as = before
+
+    @contextmanager
+    def counting_as(self, name: str) -> Iterator[None]:
+        """A block whose packets are counted under another name."""
+        before, self.counted_as = self.counted_as, name
+        try:
+            yield
+        finally:
+            self.counted_as = before

@@ -1,0 +1,110 @@
+"""A protocol as data: the crossings of one step in their order, and what follows from it.
+
+Whoever walks a protocol (in turn, a cohort at once, as events come, half of it, without learning)
+needs to know nothing else: neither which segment lives where nor what a leg means.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+
+from torch import Tensor
+
+from simsplit.packets import Leg
+
+Work = Mapping[str, int]
+"""Forward passes that computing takes, by segment; a backward pass counts as two."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One packet's way from one side to the other."""
+
+    leg: Leg
+    gradient: Leg | None = None
+    """The later crossing that brings back the gradient of what is a leaf here; None: nothing is."""
+    work: Work = field(default_factory=dict)
+    """What the sender computes to make it."""
+
+    def leaves(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Those of its tensors, as the receiver reads them, that a gradient returns to."""
+        if self.gradient is None:
+            return ()
+        return tuple(tensor for tensor in tensors if tensor.is_floating_point())
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one side does without waiting for the other: take what has arrived, then send."""
+
+    by_client: bool
+    takes: tuple[Leg, ...]
+    sends: tuple[Leg, ...]
+    """Nothing in a client's last turn: nobody waits for it."""
+    work: Work
+    first: bool
+    """Of its side."""
+    last: bool
+    """Of its side."""
+
+    @property
+    def leg(self) -> Leg:
+        """What names the turn in messages: the leg that it sends first, or else takes last."""
+        return (*self.sends[:1], *self.takes[-1:])[0]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One step of one client."""
+
+    crossings: tuple[Crossing, ...]
+    closing: Work = field(default_factory=dict)
+    """What the client computes after the last crossing."""
+
+    def __post_init__(self) -> None:
+        legs = [crossing.leg for crossing in self.crossings]
+        assert legs[0].up, "a client begins"
+        assert not legs[-1].up, "a client's last turn has something to take"
+        for index, crossing in enumerate(self.crossings):
+            if (back := crossing.gradient) is not None:
+                assert back in legs[index + 1 :], f"the gradient of {crossing.leg} never returns"
+                assert back.up is not crossing.leg.up, f"{back} goes the way of {crossing.leg}"
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """All of its legs, in order."""
+        return tuple(crossing.leg for crossing in self.crossings)
+
+    @cached_property
+    def gradients(self) -> frozenset[Leg]:
+        """The legs that carry gradients; a phase may do without them."""
+        return frozenset(c.gradient for c in self.crossings if c.gradient is not None)
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """The crossings as the two sides' turns; the client has the first and the last."""
+        runs = [tuple(run) for _, run in groupby(self.crossings, key=lambda c: c.leg.up)]
+        ends = [(), *(tuple(each.leg for each in run) for run in runs), ()]
+        works = [*map(_summed, runs), self.closing]
+        count = len(works)
+        return tuple(
+            Turn(
+                by_client=number % 2 == 0,
+                takes=ends[number],
+                sends=ends[number + 1],
+                work=works[number],
+                first=number < 2,
+                last=number >= count - 2,
+            )
+            for number in range(count)
+        )
+
+
+def _summed(run: Sequence[Crossing]) -> Work:
+    """What several crossings take together."""
+    total: dict[str, int] = {}
+    for crossing in run:
+        for segment, passes in crossing.work.items():
+            total[segment] = total.get(segment, 0) + passes
+    return total

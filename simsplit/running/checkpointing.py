@@ -1,0 +1,47 @@
+"""Checkpoints of a run: written after rounds, taken up where it goes on."""
+
+from pathlib import Path
+
+from simsplit.progress import Observer, RoundTold
+from simsplit.results import CHECKPOINTS, RunWriter, checkpoints
+from simsplit.running.live import LiveRun
+from simsplit.running.stopping import Stopping
+
+
+class Checkpoints(Observer):
+    """Keeps what a run resumes from."""
+
+    def __init__(self, live: LiveRun, path: Path, writer: RunWriter, stopping: Stopping) -> None:
+        self.live, self.folder, self.writer = live, path / CHECKPOINTS, writer
+        self.stopping = stopping
+        self.config = live.scenario.checkpoint
+        self.digest = checkpoints.digest_of(live.scenario.identity())
+        self.kept = 0
+        """The round after which the last one was written."""
+
+    def round(self, told: RoundTold) -> None:
+        """Write one, if it is time or the run is over."""
+        every = self.config.every
+        if not self.stopping.enough and (every == 0 or told.number % every):
+            return
+        live, progress = self.live, self.live.progress
+        wire = live.parts.wire
+        progress.bytes_up, progress.bytes_down = wire.up, wire.down
+        progress.tables = self.writer.sizes()
+        progress.holder = live.parts.exchange.holder
+        checkpoints.save(self.folder, live.state(), progress, self.digest, self.config.keep)
+        self.kept = told.number
+
+    def take_up(self) -> list[str] | None:
+        """Go back to the newest whole one, with a word on each that is damaged.
+
+        None where there is none to take up.
+        """
+        found = checkpoints.load(self.folder, self.digest)
+        if found is None:
+            return None
+        state, progress, complaints = found
+        self.kept = progress.round
+        self.writer.rewind(progress.tables)
+        self.live.load(state, progress)
+        return [f"{complaint}; going on from round {progress.round}" for complaint in complaints]

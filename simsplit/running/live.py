@@ -1,0 +1,84 @@
+"""All of a run that lives in memory: parts, detection, attacks, and how far they have come."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembler, Assembly, CrewRecipe
+from simsplit.assembly.sizing import estimate
+from simsplit.assembly.state import put_back, state_of
+from simsplit.attacking import Attacking
+from simsplit.data import Prepared
+from simsplit.detection import Detection
+from simsplit.machine import resident_bytes
+from simsplit.preflight import refuse_if_too_large
+from simsplit.program import Program
+from simsplit.results.checkpoints import Progress
+from simsplit.scenario import Scenario
+from simsplit.states import below
+
+if TYPE_CHECKING:
+    from simsplit.engine.ray_pool import Hosts
+
+
+class LiveRun:
+    """What a run trains, watches and attacks; it can be built anew where hosts were lost."""
+
+    def __init__(
+        self, scenario: Scenario, data: Prepared, device: torch.device, hosts: "Hosts | None"
+    ) -> None:
+        """`hosts` are where clients live; without any they live here, whatever was asked for."""
+        self.scenario, self.data, self.device, self.hosts = scenario, data, device, hosts
+        assembler = Assembler(scenario, data, device)
+        self.estimate = estimate(assembler.owners, data, 0 if hosts is None else len(hosts))
+        refuse_if_too_large(self.estimate, device)
+        self.clock, self.flops = assembler.clock, assembler.flops
+        self.progress = Progress()
+        self._build(assembler)
+        self.program = Program(scenario, self.parts, public=data.auxiliary is not None)
+
+    def build(self) -> None:
+        """Everything as it is before training."""
+        self.progress = Progress()
+        self._build(Assembler(self.scenario, self.data, self.device))
+
+    def _build(self, assembler: Assembler) -> None:
+        self.parts = self._assembled(assembler)
+        self.detection = Detection(self.scenario, self.parts, self.data.info.classes)
+        self.attacking = Attacking(self.scenario, self.parts, self.data, self.device)
+
+    def _assembled(self, assembler: Assembler) -> Assembly:
+        if self.hosts is None:
+            return assembler.assemble()
+        from simsplit.engine.ray_pool import RayPool
+
+        recipe = CrewRecipe.of(self.scenario, self.data, "cuda" if self.hosts.gpus else "cpu")
+        where = self.hosts.placed([len(part) for part in self.data.parts])
+        return assembler.assemble(RayPool(self.hosts, recipe, where, self.device))
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next round depends on and that is a tensor."""
+        held = state_of(self.parts)
+        held |= {f"detection/{name}": tensor for name, tensor in self.detection.state().items()}
+        return held | {f"attacks/{name}": t for name, t in self.attacking.state().items()}
+
+    def load(self, state: Mapping[str, Tensor], progress: Progress) -> None:
+        """Take over what `state` gave, and what it was given at."""
+        self.progress = progress
+        wire = self.parts.wire
+        wire.up, wire.down = progress.bytes_up, progress.bytes_down
+        self.parts.exchange.holder = progress.holder
+        put_back(self.parts, state)
+        self.detection.load(below(state, "detection/"))
+        self.attacking.load(below(state, "attacks/"))
+
+    def parts_copied(self) -> dict[str, Tensor]:
+        """The parts' state as it is now, for `put_back`."""
+        return {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
+
+    def resident_bytes(self) -> int | None:
+        """What this process and its hosts have in memory; None where that cannot be known."""
+        held = [resident_bytes(), *(self.hosts.resident_bytes() if self.hosts is not None else ())]
+        return None if None in held else sum(filter(None, held))

@@ -1,0 +1,63 @@
+"""What a run directory says of the run itself: its summary, and where a failure happened."""
+
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+from simsplit.errors import RunError
+from simsplit.progress import Observer, Plan, Status
+from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
+from simsplit.results.images import PICTURE
+from simsplit.results.summary import summarise
+from simsplit.running.live import LiveRun
+
+
+class Notes(Observer):
+    """Keeps `summary.json`, and `traceback.txt` of a run that fails."""
+
+    def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
+        self.live, self.path, self.writer = live, path, writer
+
+    def begin(self, plan: Plan) -> None:
+        """It runs."""
+        del plan
+        self._note("running")
+
+    def end(self, status: Status) -> None:
+        """What a finished run came to, or why it did not finish."""
+        error = sys.exception()
+        if status == "finished":
+            scenario = self.live.scenario
+            come_to = summarise(Run.load(self.path), scenario.figures)
+            resident = self.live.resident_bytes()
+            self._note(status, seed=scenario.seed, **come_to, resident_bytes=resident)
+        elif status == "failed" and error is not None:
+            why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            self._note(status, reason=why)
+            self.writer.write_text(TRACEBACK, traceback.format_exc())
+        else:
+            self._note(status)
+
+    def _note(self, status: Status, **more: object) -> None:
+        facts: dict[str, object] = {
+            "status": status,
+            "rounds_done": self.live.progress.round,
+            "rounds": self.live.program.rounds,
+            "flops": asdict(self.live.flops),
+        }
+        self.writer.write_json(SUMMARY, {"name": self.live.scenario.name, **facts, **more})
+
+
+class Pictures(Observer):
+    """Draws what attacks recovered, when all is over."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def end(self, status: Status) -> None:
+        """Draw it."""
+        if status == "finished":
+            from simsplit.report.figures import attacked, saved
+
+            saved(attacked({"": Run.load(self.path)}), self.path / PICTURE)

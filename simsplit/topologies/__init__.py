@@ -1,0 +1,9 @@
+"""Topologies: what crosses the cut, and what each side does with it, one file each."""
+
+from simsplit.topologies.base import Topology
+from simsplit.topologies.u_shaped import U_SHAPED
+from simsplit.topologies.vanilla import VANILLA
+
+TOPOLOGIES: dict[str, Topology] = {"u_shaped": U_SHAPED, "vanilla": VANILLA}
+
+__all__ = ["TOPOLOGIES", "Topology"]

@@ -1,0 +1,64 @@
+"""A vanilla cut: the server holds trunk and tail, and is sent the labels."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from simsplit.packets import Leg
+from simsplit.parties import client_end, server_end
+from simsplit.parties.client_end import ClientEnd, Pending
+from simsplit.parties.server_end import ServerEnd
+from simsplit.protocol import Crossing, Protocol
+from simsplit.topologies.base import Topology
+
+
+class VanillaClient(ClientEnd):
+    """The head."""
+
+    makes: ClassVar[client_end.Makes] = {
+        Leg.SMASHED: ClientEnd.smash,
+        Leg.LABELS: ClientEnd.tell_labels,
+    }
+    takes: ClassVar[client_end.Takes] = {
+        Leg.SMASHED_GRAD: ClientEnd.carry_back,
+    }
+
+    def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
+        """As they are: in evaluation the server's tail has worked already."""
+        del pending
+        return lifted
+
+
+class VanillaServer(ServerEnd):
+    """Trunk and tail."""
+
+    makes: ClassVar[server_end.Makes] = {
+        Leg.FEATURES: ServerEnd.tell_outputs,
+        Leg.SMASHED_GRAD: ServerEnd.replies,
+    }
+    takes: ClassVar[server_end.Takes] = {
+        Leg.SMASHED: ServerEnd.through_trunk,
+        Leg.LABELS: ServerEnd.learn_labels,
+    }
+
+
+VANILLA = Topology(
+    "the server has the tail and sees labels",
+    training=Protocol(
+        (
+            Crossing(Leg.SMASHED, gradient=Leg.SMASHED_GRAD, work={"head": 1}),
+            Crossing(Leg.LABELS),
+            Crossing(Leg.SMASHED_GRAD, work={"trunk": 3, "tail": 3}),
+        ),
+        closing={"head": 2},
+    ),
+    inference=Protocol(
+        (
+            Crossing(Leg.SMASHED, work={"head": 1}),
+            Crossing(Leg.FEATURES, work={"trunk": 1, "tail": 1}),
+        )
+    ),
+    client=VanillaClient,
+    server=VanillaServer,
+    served=frozenset({"trunk", "tail"}),
+)
