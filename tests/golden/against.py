@@ -1,0 +1,166 @@
+"""Is everything as it was? Runs short scenarios with another commit's code and with this tree's.
+
+    python tests/golden/against.py COMMIT                 # compare this tree with a commit
+    python tests/golden/against.py COMMIT --save FILE     # run the commit alone, keep what came out
+    python tests/golden/against.py --baseline FILE        # compare this tree with what was kept
+
+Every table but `timing` must be the same to the letter, every tensor of the last checkpoint and
+everything recovered to the bit. What comes out depends on the processor and on versions, so what
+was kept is good on the machine that made it. Exit code 1 says that something differs.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cases import CASES, RENAMED, Case, Values, merged, renamed, write_texts
+from differences import differences
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+Outcomes = dict[str, Any]
+
+
+def main() -> int:
+    """Run what is asked for, say what differs."""
+    parser = _parser()
+    asked = parser.parse_args()
+    if not (asked.commit or asked.baseline or asked.save or asked.list):
+        parser.error("name a commit, or a --baseline to compare with")
+    chosen = _chosen(asked.only, hosts=not asked.no_ray)
+    if asked.list:
+        sys.stdout.write("\n".join(chosen) + "\n")
+        return 0
+    if asked.save is not None:
+        with _checkout(asked.commit) if asked.commit else nullcontext(asked.tree) as tree:
+            outcomes = _run(chosen, tree, {} if asked.commit else RENAMED)
+        asked.save.write_text(json.dumps(outcomes), encoding="utf-8")
+        return int(any("failed" in each for each in outcomes["cases"].values()))
+    if asked.baseline is not None:
+        older = json.loads(asked.baseline.read_text(encoding="utf-8"))
+        if unknown := [name for name in chosen if name not in older["cases"]]:
+            sys.stderr.write(f"not in {asked.baseline}: {', '.join(unknown)}\n")
+            chosen = {name: case for name, case in chosen.items() if name not in unknown}
+    else:
+        with _checkout(asked.commit) as tree:
+            older = _run(chosen, tree, {})
+    newer = _run(chosen, asked.tree, RENAMED)
+    return _report(older, newer, as_json=asked.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("commit", nargs="?", help="the older tree")
+    parser.add_argument("--baseline", type=Path, help="what --save kept, in place of a commit")
+    parser.add_argument("--save", type=Path, help="run one tree alone, and keep what comes out")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the newer tree; default: this one")
+    parser.add_argument("--only", action="append", help="cases by name, * for any letters")
+    parser.add_argument("--no-ray", action="store_true", help="leave out cases on Ray hosts")
+    parser.add_argument("--json", action="store_true", help="the table as JSON")
+    parser.add_argument("--list", action="store_true", help="the cases' names, and no more")
+    return parser
+
+
+def _chosen(patterns: Sequence[str] | None, *, hosts: bool) -> dict[str, Case]:
+    return {
+        name: case
+        for name, case in CASES.items()
+        if (hosts or not case.hosted)
+        and (not patterns or any(fnmatch(name, pattern) for pattern in patterns))
+    }
+
+
+@contextmanager
+def _checkout(commit: str) -> Iterator[Path]:
+    """A commit's files in a worktree of their own, which goes again."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
+        try:
+            yield tree
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*words: str) -> None:
+    subprocess.run(["git", "-C", str(ROOT), *words], check=True)
+
+
+def _run(
+    cases: Mapping[str, Case], tree: Path, renamed_fields: Mapping[str, str | None]
+) -> Outcomes:
+    """All cases in one process, with the code of one tree."""
+    tree = tree.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder)
+        write_texts(made / "texts")
+        jobs = [_job(name, case, tree, made, renamed_fields) for name, case in cases.items()]
+        (made / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+        files = [made / "jobs.json", made / "outcomes.json", tree, made / "runs"]
+        command = [sys.executable, HERE / "one_tree.py", *files]
+        settings = {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        sys.stderr.write(f"{len(jobs)} cases with the code in {tree}\n")
+        subprocess.run(list(map(str, command)), env=os.environ | settings, cwd=made, check=True)
+        outcomes: Outcomes = json.loads((made / "outcomes.json").read_text(encoding="utf-8"))
+    return outcomes
+
+
+def _job(
+    name: str, case: Case, tree: Path, made: Path, renamed_fields: Mapping[str, str | None]
+) -> Values:
+    def written(values: Values, suffix: str) -> str:
+        text = yaml.safe_dump(renamed(values, renamed_fields), sort_keys=False)
+        file = made / f"{name}{suffix}.yaml"
+        placed = text.replace("$TREE", str(tree)).replace("$TEXTS", str(made / "texts"))
+        file.write_text(placed, encoding="utf-8")
+        return str(file)
+
+    attack = dict(case.attack)
+    kind = [attack.pop("kind")] if attack else []
+    return {
+        "name": name,
+        "file": written(case.values, ""),
+        "then": written(merged(case.values, case.then), "-then") if case.then else None,
+        "attack": [*kind, *(f"{field}={value}" for field, value in attack.items())],
+    }
+
+
+def _report(older: Outcomes, newer: Outcomes, *, as_json: bool) -> int:
+    """A table of what differs; 1 if anything does."""
+    for name, before in older["made_with"].items():
+        now = newer["made_with"].get(name)
+        if now != before:
+            sys.stderr.write(f"{name} was {before} and is {now}: numbers may differ for that\n")
+    found = {
+        name: differences(older["cases"][name], outcome) for name, outcome in newer["cases"].items()
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        sys.stdout.write(_table(found))
+    return int(any(found.values()))
+
+
+def _table(found: Mapping[str, Sequence[str]]) -> str:
+    wide = max(map(len, found), default=0)
+    lines = []
+    for name, told in found.items():
+        first, *rest = told or ["equal"]
+        lines.append(f"{name:{wide}}  {first}")
+        lines += [f"{'':{wide}}  {line}" for line in rest]
+    differing = sum(map(bool, found.values()))
+    lines.append(f"{len(found) - differing} of {len(found)} are equal")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,874 @@
+"""Short runs that between them go through every part of a scenario; `against.py` compares them.
+
+Plain values, written as YAML: no code of a tree stands between a case and its scenario. `$TREE` is
+the checkout that runs it, `$TEXTS` a folder of made-up texts.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+Values = dict[str, Any]
+
+RENAMED: dict[str, str | None] = {}
+"""Fields that have another name in the present tree than the cases have (dotted; `*` is any
+position in a list), and those that it does without (None). The older tree reads cases as they are.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scenario, and what is done with the finished run."""
+
+    values: Values
+    then: Values = field(default_factory=dict)
+    """Fields that change before the run is resumed from its last checkpoint."""
+    attack: Values = field(default_factory=dict)
+    """An attack on the finished run."""
+
+    @property
+    def hosted(self) -> bool:
+        """Whether clients live on Ray hosts."""
+        return self.values.get("engine", {}).get("kind") == "ray"
+
+
+def merged(values: Values, changes: Mapping[str, Any]) -> Values:
+    """Mappings merge key by key, anything else is replaced; a mapping of another kind too."""
+    result = dict(values)
+    for name, change in changes.items():
+        below = result.get(name)
+        alike = isinstance(below, dict) and isinstance(change, Mapping)
+        if alike and change.get("kind", below.get("kind")) == below.get("kind"):
+            result[name] = merged(below, change)
+        else:
+            result[name] = change
+    return result
+
+
+def renamed(values: Values, names: Mapping[str, str | None]) -> Values:
+    """The values with fields under their new names, or without those that are gone."""
+    values = json.loads(json.dumps(values))
+    for old, new in names.items():
+        for places in _found(values, old.split("."), ()):
+            value = _reached(values, places[:-1]).pop(places[-1])
+            if new is not None:
+                stars = iter(place for place in places if isinstance(place, int))
+                path = [next(stars) if word == "*" else word for word in new.split(".")]
+                _reached(values, path[:-1])[path[-1]] = value
+    return values
+
+
+def _found(here: Any, words: Sequence[str], above: tuple[str | int, ...]) -> list[tuple]:
+    """Where a dotted field is, each place in full."""
+    if not words:
+        return [above]
+    word, *rest = words
+    if isinstance(here, list) and word == "*":
+        several = enumerate(here)
+        return [place for i, each in several for place in _found(each, rest, (*above, i))]
+    if isinstance(here, dict) and word in here:
+        return _found(here[word], rest, (*above, word))
+    return []
+
+
+def _reached(values: Any, places: Sequence[str | int]) -> Any:
+    """The mapping or list at a place, mappings made on the way."""
+    for place in places:
+        values = values[place] if isinstance(place, int) else values.setdefault(place, {})
+    return values
+
+
+IMAGES: Values = {
+    "name": "images",
+    "seed": 3,
+    "data": {
+        "source": {"kind": "digits", "size": 12},
+        "train_samples": 90,
+        "test_samples": 40,
+    },
+    "model": {"kind": "resnet20", "width": 4},
+    "clients": {"count": 3},
+    "schedule": {"kind": "round_robin", "rounds": 2},
+    "train": {"batch_size": 12},
+    "threads": 1,
+}
+TEXTS: Values = {
+    "name": "texts",
+    "seed": 3,
+    "data": {
+        "source": {
+            "kind": "text_parquet",
+            "path": "$TEXTS/private",
+            "task": "sst2",
+            "length": 32,
+        },
+        "public": {
+            "kind": "text_parquet",
+            "path": "$TEXTS/public",
+            "task": {"kind": "language", "text": "sentence"},
+            "length": 32,
+        },
+    },
+    "model": {
+        "kind": "causal_lm",
+        "sizes": {"width": 16, "layers": 3},
+        "head": 1,
+        "tail": 1,
+    },
+    "clients": {"count": 2},
+    "schedule": {"kind": "round_robin", "rounds": 2},
+    "train": {
+        "batch_size": 8,
+        "client": {"kind": "adam", "lr": 0.002},
+        "server": {"kind": "adam", "lr": 0.002},
+    },
+    "threads": 1,
+}
+ADAM: Values = {"client": {"kind": "adam", "lr": 0.002}, "server": {"kind": "adam", "lr": 0.002}}
+OWN: Values = {"heads": "per_client"}
+VANILLA = "vanilla"
+PARALLEL: Values = {"kind": "parallel", "rounds": 2}
+ASYNCHRONOUS: Values = {"kind": "asynchronous", "rounds": 2}
+TURNS: Values = {"kind": "per_client", "rounds": 2}
+SPREAD: Values = {"device": {"phone": 0.5, "laptop": 0.5}, "link": "wifi", "spread": 1.5}
+UNEQUAL: Values = {"device": {"edge": 1, "gpu": 1}, "link": "lan"}
+
+
+def images(then: Values | None = None, attack: Values | None = None, **changes: Any) -> Case:
+    """A case on handwritten digits."""
+    return Case(merged(IMAGES, changes), then or {}, attack or {})
+
+
+def texts(then: Values | None = None, attack: Values | None = None, **changes: Any) -> Case:
+    """A case on made-up texts."""
+    return Case(merged(TEXTS, changes), then or {}, attack or {})
+
+
+def shipped(name: str, **changes: Any) -> Case:
+    """A scenario that is shipped, as the tree at hand has it, shortened."""
+    short: Values = {
+        "extends": f"$TREE/scenarios/{name}.yaml",
+        "sweep": None,
+        "data": {"train_samples": 150, "test_samples": 40},
+        "threads": 1,
+    }
+    return Case(merged(short, changes))
+
+
+SHIPPED = {
+    "quickstart": shipped("quickstart", schedule={"rounds": 2}),
+    "splitfed": shipped("splitfed", schedule={"rounds": 2}, engine={"kind": "inline"}),
+    "phones": shipped(
+        "phones",
+        clients={"count": 20},
+        schedule={"rounds": 5},
+        cohort={"deadline_s": 0.15},
+    ),
+    "asynchronous": shipped("asynchronous", schedule={"rounds": 2}),
+    "backdoor-clean": shipped(
+        "backdoor", schedule={"rounds": 2}, clients={"malicious": {"fraction": 0}}
+    ),
+    "backdoor-attacked": shipped(
+        "backdoor",
+        schedule={"rounds": 2},
+        clients={"malicious": {"fraction": 0.1}},
+        method=[{"kind": "lightsplit", "ratio": 16, "lift": "fixed"}],
+    ),
+    "reconstruction": shipped(
+        "reconstruction",
+        schedule={"rounds": 2},
+        attacks=[
+            {"kind": "whitebox", "iterations": 3, "pairs": 40},
+            {"kind": "unsplit", "outer": 2, "inner": 2, "lr": 0.01, "clones": "batched"},
+            {"kind": "pcat"},
+        ],
+        targets={"count": 5},
+        method=[{"kind": "lightsplit", "ratio": 32}],
+    ),
+    "scaling": shipped(
+        "scaling",
+        clients={"count": 25},
+        schedule={"epochs": 2},
+        method=[{"kind": "lightsplit", "ratio": 8, "lift": "fixed"}],
+    ),
+    "mixguard": shipped(
+        "mixguard",
+        data={"train_samples": 48, "test_samples": 24},
+        model={
+            "name": None,
+            "sizes": {"width": 16, "layers": 5},
+            "head": 2,
+            "tail": 2,
+        },
+        attacks=[
+            {"kind": "sip", "iterations": 4, "lr": 0.004, "hidden": 16},
+            {"kind": "tag", "iterations": 4, "lr": 0.3},
+            {"kind": "gradient_ratio", "iterations": 4, "lr": 0.004, "hidden": 16},
+        ],
+        targets={"count": 4},
+    ),
+}
+
+AXES = {
+    "raw": images(),
+    "raw-vanilla": images(topology=VANILLA, method=[{"kind": "raw"}]),
+    "own-heads-own-starts": images(
+        clients={**OWN, "start": "own"},
+        evaluate={"clients": 2, "metrics": ["accuracy", "macro_f1", "top5", "loss"]},
+        train=ADAM,
+    ),
+    "own-heads-vanilla": images(clients=OWN, topology=VANILLA, schedule=PARALLEL),
+    "own-heads-one-tail": images(clients={**OWN, "tail": "shared"}, train=ADAM),
+    "one-tail-averaged": images(
+        clients={**OWN, "tail": "shared"}, schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}
+    ),
+    "weights-handed-over": images(clients={"handover": "weights"}, train=ADAM),
+    "client-by-client": images(
+        schedule={**TURNS, "order": "random", "local_steps": 2},
+        clients={"count": 4},
+        data={"partition": {"kind": "dirichlet", "alpha": 0.5}},
+        train=ADAM,
+    ),
+    "epochs-of-local-steps": images(
+        schedule={"kind": "round_robin", "rounds": None, "epochs": 1.5, "local_steps": 1},
+        data={"partition": {"kind": "shards"}},
+        topology=VANILLA,
+    ),
+    "parallel-own-heads": images(clients=OWN, schedule=PARALLEL, network=SPREAD),
+    "v1-moments-kept": images(
+        schedule=PARALLEL, aggregation={"kind": "splitfed_v1"}, train=ADAM, network=SPREAD
+    ),
+    "v1-moments-kept-vanilla": images(
+        topology=VANILLA, schedule=PARALLEL, aggregation={"kind": "splitfed_v1"}, train=ADAM
+    ),
+    "v1-moments-reset": images(
+        schedule=PARALLEL, aggregation={"kind": "splitfed_v1", "moments": "reset"}, train=ADAM
+    ),
+    "v1-moments-reset-vanilla": images(
+        topology=VANILLA,
+        aggregation={"kind": "splitfed_v1", "moments": "reset", "strategy": {"kind": "fedavgm"}},
+        train=ADAM,
+    ),
+    "v1-own-heads": images(clients=OWN, schedule=TURNS, aggregation={"kind": "splitfed_v1"}),
+    "v2-fedavg": images(schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}),
+    "v2-fedavg-vanilla": images(
+        topology=VANILLA, schedule=TURNS, aggregation={"kind": "splitfed_v2"}, train=ADAM
+    ),
+    "v2-fedadam": images(
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
+        clients={"handover": "weights"},
+        train=ADAM,
+    ),
+    "v2-fedadam-vanilla": images(
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
+    ),
+    "v2-median": images(aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedmedian"}}),
+    "fused": images(
+        schedule=PARALLEL,
+        aggregation={"kind": "fused"},
+        train=ADAM,
+        network=SPREAD,
+        data={"partition": {"kind": "linear"}},
+    ),
+    "fused-vanilla": images(
+        topology=VANILLA, schedule=PARALLEL, aggregation={"kind": "fused"}, train=ADAM
+    ),
+    "fused-own-heads": images(clients=OWN, schedule=PARALLEL, aggregation={"kind": "fused"}),
+    "asynchronous-own-heads": images(
+        clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD, train=ADAM
+    ),
+    "asynchronous-unbounded": images(
+        clients=OWN,
+        schedule={**ASYNCHRONOUS, "max_ahead": None},
+        network=SPREAD,
+        train={"batch_size": 6},
+    ),
+    "asynchronous-vanilla": images(
+        topology=VANILLA, clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD
+    ),
+    "asynchronous-lockstep-averaged": images(
+        schedule={**ASYNCHRONOUS, "max_ahead": 0},
+        aggregation={"kind": "splitfed_v2"},
+        network={**SPREAD, "server": {"gflops": 1, "slots": 2}},
+    ),
+    "cohort-v1": images(
+        clients={"count": 6},
+        schedule={**PARALLEL, "order": "random", "local_steps": 2, "rounds": 4},
+        aggregation={"kind": "splitfed_v1"},
+        cohort={
+            "fraction": 0.6,
+            "sampling": "weighted",
+            "dropout": 0.4,
+            "availability": {"period": 4, "window": 3},
+        },
+    ),
+    "dropout-hand-over": images(cohort={"dropout": 0.6}, train=ADAM),
+    "dropout-vanilla-fused": images(
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "fused"},
+        cohort={"dropout": 0.6},
+        train=ADAM,
+    ),
+    "dropout-asynchronous": images(
+        clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD, cohort={"dropout": 0.6}
+    ),
+    "dropout-asynchronous-averaged-vanilla": images(
+        topology=VANILLA,
+        schedule=ASYNCHRONOUS,
+        aggregation={"kind": "splitfed_v2"},
+        network=SPREAD,
+        cohort={"dropout": 0.5},
+    ),
+    "late-skipped": images(
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+        network=UNEQUAL,
+        cohort={"deadline_s": 0.004},
+    ),
+    "late-awaited-in-turns": images(
+        schedule=TURNS,
+        network=UNEQUAL,
+        cohort={"deadline_s": 0.004, "late": "await"},
+    ),
+    "trained-otherwise": images(
+        data={"augment": ["crop", "flip"], "validation": 0.2, "normalise": "symmetric"},
+        train={
+            "precision": "bf16",
+            "channels_last": True,
+            "clip_norm": 1.0,
+            "drop_last": True,
+            "lr_schedule": {"kind": "cosine", "warmup": 1},
+            "client": {"kind": "adamw", "lr": 0.002},
+        },
+    ),
+    "stopped-early": images(
+        data={"validation": 0.2},
+        schedule={"rounds": 6},
+        stop={"metric": "validation_loss", "patience": 1, "min_delta": 10.0},
+        checkpoint={"every": 2},
+    ),
+}
+
+
+def crossing(*methods: Values, **changes: Any) -> Case:
+    """A case of what happens at the cut of a small network without normalisation."""
+    small = {"source": {"kind": "digits", "size": 28}}
+    return images(
+        method=list(methods),
+        **merged({"data": small, "model": {"kind": "mnistnet"}}, changes),
+    )
+
+
+BOTH = ["smashed", "features"]
+METHODS = {
+    "lightsplit-fixed-wcc": crossing(
+        {"kind": "lightsplit", "ratio": 8}, {"kind": "wcc", "normalise": True}
+    ),
+    "lightsplit-learned-v1": crossing(
+        {"kind": "lightsplit", "lift": "learned", "hidden": 16, "broadcast": "matrix"},
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+        train=ADAM,
+    ),
+    "lightsplit-both-legs-int8": crossing(
+        {"kind": "lightsplit", "projection": "hadamard", "lift": "learned", "legs": BOTH},
+        {"kind": "cast", "to": "int8", "legs": BOTH},
+        clients=OWN,
+        network=SPREAD,
+    ),
+    "lightsplit-learned-fused": crossing(
+        {"kind": "lightsplit", "lift": "learned", "hidden": 16},
+        {"kind": "wcc"},
+        schedule=PARALLEL,
+        aggregation={"kind": "fused"},
+    ),
+    "lightsplit-both-legs-fused": crossing(
+        {"kind": "lightsplit", "legs": BOTH, "lift": "learned", "hidden": 16},
+        schedule=PARALLEL,
+        aggregation={"kind": "fused"},
+        train=ADAM,
+    ),
+    "wcc-int8-vanilla-v1": crossing(
+        {"kind": "wcc"},
+        {"kind": "cast", "to": "int8"},
+        topology=VANILLA,
+        schedule=TURNS,
+        aggregation={"kind": "splitfed_v1"},
+        cohort={"dropout": 0.5},
+    ),
+    "cast-fp16-asynchronous": crossing(
+        {"kind": "cast", "legs": BOTH}, clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD
+    ),
+    "topk-quantise": crossing(
+        {"kind": "topk", "ratio": 4, "match": "values", "legs": BOTH}, {"kind": "quantise"}
+    ),
+    "randtopk-vanilla-v1": crossing(
+        {"kind": "randtopk"},
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+    ),
+    "c3sl-lightsplit": crossing({"kind": "c3sl", "ratio": 3}, {"kind": "lightsplit"}),
+    "c3sl-v2": crossing(
+        {"kind": "c3sl", "ratio": 4}, schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}
+    ),
+    "bottlenet-v1": crossing(
+        {"kind": "bottlenet"},
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1", "moments": "reset"},
+        clients={"handover": "weights"},
+        train=ADAM,
+    ),
+    "bottlenet-vanilla": crossing({"kind": "bottlenet"}, topology=VANILLA, train=ADAM),
+    "learned1x1-own-heads": crossing(
+        {"kind": "learned1x1", "ratio": 2},
+        clients={**OWN, "start": "own"},
+        schedule=PARALLEL,
+        data={"source": {"size": 12}},
+        model={"kind": "mobilenet"},
+        train=ADAM,
+    ),
+    "learned1x1-vanilla-v2": crossing(
+        {"kind": "learned1x1"},
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
+    ),
+    "quantise-nearest-vanilla": crossing(
+        {"kind": "quantise", "bits": 3, "rounding": "nearest"}, topology=VANILLA
+    ),
+    "noise-nopeek": crossing(
+        {"kind": "nopeek"}, {"kind": "noise", "distribution": "laplace", "unit": "batch_std"}
+    ),
+    "nopeek-vanilla-dropout": crossing(
+        {"kind": "nopeek"}, topology=VANILLA, cohort={"dropout": 0.5}
+    ),
+    "shredder-v2": crossing(
+        {"kind": "shredder", "tensors": 3}, schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}
+    ),
+    "shredder-asynchronous": crossing(
+        {"kind": "shredder", "tensors": 3}, clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD
+    ),
+    "splitguard": crossing({"kind": "splitguard", "after": 2, "probability": 0.5}),
+    "splitguard-fused": crossing(
+        {"kind": "splitguard", "after": 1, "probability": 0.5},
+        schedule=PARALLEL,
+        aggregation={"kind": "fused"},
+    ),
+    "splitguard-vanilla-v1": crossing(
+        {"kind": "splitguard", "after": 1, "probability": 0.5},
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+    ),
+}
+
+BADNETS: Values = {"kind": "badnets", "rate": 0.5, "target": 1}
+LOUD: Values = {"kind": "tamper", "how": "noise", "strength": 30.0}
+COSINE: Values = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "sigmas": 8}}
+GRADIENTS: Values = {"kind": "tamper", "leg": "features_grad", "strength": 50.0}
+
+
+def harmed(*poisons: Values, **changes: Any) -> Case:
+    """A case in which one of five clients is malicious."""
+    clients = {"count": 5, "malicious": {"ids": [2], "poison": list(poisons)}}
+    usual = {"clients": clients, "data": {"train_samples": 120}, "schedule": {"rounds": 3}}
+    return images(**merged(usual, changes))
+
+
+HARM = {
+    "badnets-all-detectors": harmed(
+        BADNETS,
+        detectors=[
+            {"kind": "cosine_mad", "consensus": "leave_one_out", "window": "running"},
+            {"kind": "cosine_mad", "signal": "features", "threshold": {"kind": "calibrated"}},
+            {"kind": "foolsgold"},
+            {"kind": "contra"},
+            {"kind": "root_cosine", "root": [0, 1]},
+            {"kind": "krum", "threshold": {"kind": "sequential"}},
+            {"kind": "within_class", "fewest": 2},
+            {"kind": "within_class", "signal": "features", "fewest": 2, "window": "round"},
+        ],
+    ),
+    "badnets-vanilla": harmed(
+        BADNETS,
+        topology=VANILLA,
+        detectors=[COSINE, {"kind": "within_class", "fewest": 2}, {"kind": "krum"}],
+    ),
+    "blended-own-heads": harmed(
+        {"kind": "blended", "rate": 0.5}, clients=OWN, detectors=[{**COSINE, "window": "running"}]
+    ),
+    "semantic-replace-average": harmed(
+        {"kind": "semantic", "property": "contrast"},
+        {"kind": "replace", "how": "boost"},
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+        detectors=[{"kind": "foolsgold"}],
+    ),
+    "clean-label-fused": harmed(
+        {"kind": "clean_label", "rate": 0.5},
+        schedule=PARALLEL,
+        aggregation={"kind": "fused"},
+        detectors=[COSINE, {"kind": "within_class", "fewest": 2}],
+    ),
+    "label-flip-replace-stale": harmed(
+        {"kind": "label_flip", "rate": 1}, {"kind": "replace", "how": "stale"}, schedule=TURNS
+    ),
+    "tamper-skip": harmed(LOUD, detectors=[{**COSINE, "response": "skip"}], train=ADAM),
+    "tamper-skip-asynchronous": harmed(
+        LOUD,
+        clients=OWN,
+        schedule={**ASYNCHRONOUS, "rounds": 3},
+        network=SPREAD,
+        detectors=[{**COSINE, "response": "skip"}],
+    ),
+    "tamper-downweight-v1": harmed(
+        LOUD,
+        schedule={**PARALLEL, "rounds": 3},
+        aggregation={"kind": "splitfed_v1"},
+        detectors=[{**COSINE, "response": "downweight"}],
+    ),
+    "tamper-downweight-vanilla-fused": harmed(
+        LOUD,
+        topology=VANILLA,
+        schedule={**PARALLEL, "rounds": 3},
+        aggregation={"kind": "fused"},
+        detectors=[{**COSINE, "response": "downweight"}],
+    ),
+    "tamper-rollback": harmed(LOUD, detectors=[{**COSINE, "response": "rollback"}], train=ADAM),
+    "tamper-rollback-v2": harmed(
+        LOUD,
+        schedule={**PARALLEL, "rounds": 3},
+        aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
+        detectors=[{**COSINE, "response": "rollback"}],
+    ),
+    "safesplit": harmed(
+        GRADIENTS,
+        schedule={**TURNS, "rounds": 3},
+        detectors=[{"kind": "safesplit"}],
+        train=ADAM,
+    ),
+    "safesplit-v2": harmed(
+        GRADIENTS,
+        schedule={**TURNS, "rounds": 3},
+        aggregation={"kind": "splitfed_v2"},
+        detectors=[{"kind": "safesplit"}],
+    ),
+    "watched-dropout-lightsplit": harmed(
+        BADNETS,
+        method=[{"kind": "lightsplit"}, {"kind": "cast", "to": "bf16"}],
+        cohort={"dropout": 0.4, "fraction": 0.8},
+        detectors=[COSINE, {"kind": "contra"}],
+    ),
+}
+
+
+def read(*attacks: Values, **changes: Any) -> Case:
+    """A case of attacks on images."""
+    usual = {
+        "data": {"auxiliary": 0.4, "normalise": "unit"},
+        "attacks": list(attacks),
+        "targets": {"count": 4, "every": 1},
+        "train": {"batch_size": 10},
+    }
+    return images(**merged(usual, changes))
+
+
+UNSPLIT: Values = {"kind": "unsplit", "outer": 2, "inner": 2}
+READ = {
+    "sdar-pcat": read(
+        {"kind": "sdar"}, {"kind": "pcat"}, schedule={"rounds": 1}, targets={"every": 0}
+    ),
+    "sdar-pcat-vanilla": read(
+        {"kind": "sdar"},
+        {"kind": "pcat"},
+        topology=VANILLA,
+        schedule={"rounds": 1, "local_steps": 2},
+        method=[{"kind": "learned1x1", "ratio": 2}, {"kind": "noise"}],
+    ),
+    "pcat-parallel-own-heads": read(
+        {"kind": "pcat"}, clients=OWN, schedule=PARALLEL, targets={"client": 1, "split": "test"}
+    ),
+    "fora": read({"kind": "fora"}, schedule={"rounds": 1, "local_steps": 1}),
+    "fsha": read(
+        {"kind": "fsha", "start": 1},
+        schedule={"rounds": 1, "local_steps": 1},
+        method=[{"kind": "splitguard", "after": 1, "probability": 0.5}],
+    ),
+    "fsha-asynchronous": read(
+        {"kind": "fsha", "start": 2},
+        clients=OWN,
+        schedule={**ASYNCHRONOUS, "rounds": 1, "local_steps": 1},
+        network=SPREAD,
+    ),
+    "pcat-fused": read(
+        {"kind": "pcat"},
+        schedule={**PARALLEL, "rounds": 1},
+        aggregation={"kind": "fused"},
+    ),
+    "unsplit-whitebox": read(
+        UNSPLIT,
+        {**UNSPLIT, "name": "adaptive", "objective": "adaptive", "clones": "batched"},
+        {"kind": "whitebox", "iterations": 3},
+        method=[{"kind": "lightsplit"}],
+    ),
+    "whitebox-v1-vanilla": read(
+        {"kind": "whitebox", "iterations": 3, "decoder": "fora"},
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+    ),
+    "attacked-afterwards": images(
+        attack={"kind": "unsplit", "outer": 2, "inner": 2, "targets.count": 3},
+        method=[{"kind": "learned1x1"}],
+        train=ADAM,
+    ),
+}
+
+GENERATES: Values = {
+    "kind": "generation",
+    "prompt": "{sentence} is",
+    "answer": " about a {topic}",
+}
+MIXGUARD: Values = {"kind": "mixguard", "tokens": 3, "warm_up": 1}
+SND: Values = {"kind": "snd", "warm_up": 1, "heads": 2, "layers": 1}
+CLASSIFIER: Values = {
+    "kind": "sequence_classifier",
+    "sizes": {"width": 16, "layers": 3},
+    "head": 1,
+    "tail": 1,
+}
+QUICK: Values = {"iterations": 4, "hidden": 16}
+MATCHED: Values = {"iterations": 4, "lr": 0.3}
+
+
+def overheard(*attacks: Values, **changes: Any) -> Case:
+    """A case of attacks on texts."""
+    usual = {
+        "data": {"source": {"learns": "all"}},
+        "clients": {"count": 1},
+        "schedule": {"rounds": 1},
+        "attacks": list(attacks),
+        "targets": {"count": 6},
+    }
+    return texts(**merged(usual, changes))
+
+
+WORDS = {
+    "texts-classified": texts(model=CLASSIFIER),
+    "texts-classified-left-vanilla": texts(
+        model={**CLASSIFIER, "sizes": {"family": "gpt2", "width": 16, "layers": 3}},
+        topology=VANILLA,
+        data={"source": {"padding": "left"}},
+    ),
+    "texts-written": texts(
+        data={"source": {"task": GENERATES, "length": 48}},
+        evaluate={
+            "metrics": ["loss", "exact_answers", "rouge_l", "meteor", "bleu"],
+            "new_words": 3,
+            "written": 4,
+        },
+    ),
+    "texts-left-own-heads": texts(
+        clients=OWN,
+        schedule=PARALLEL,
+        model={"sizes": {"family": "qwen3"}},
+        data={"source": {"padding": "left"}},
+        method=[{"kind": "cast", "to": "int8"}],
+    ),
+    "texts-lora": texts(
+        model={"lora": {"rank": 2, "dropout": 0.3}, "learns": ["head", "tail"]},
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+    ),
+    "texts-quantise-noise-v1": texts(
+        method=[{"kind": "noise"}, {"kind": "quantise"}],
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+        cohort={"dropout": 0.5},
+    ),
+    "texts-tampered": texts(
+        clients={
+            "count": 5,
+            "malicious": {"ids": [1], "poison": [{"kind": "tamper", "how": "sign"}]},
+        },
+        detectors=[{"kind": "cosine_mad", "response": "skip"}],
+    ),
+    "mixguard-refined": texts(
+        method=[{**MIXGUARD, "refine_every": 2}], schedule={"rounds": 3}, clients={"count": 2}
+    ),
+    "mixguard-affine": texts(
+        method=[
+            {
+                "kind": "mixguard",
+                "sampler": "affine",
+                "messages": 5,
+                "inputs": 4,
+                "tokens": 0,
+                "noise": "fixed",
+                "warm_up": 1,
+            }
+        ],
+    ),
+    "mixguard-remixed-v2": texts(
+        method=[{**MIXGUARD, "gradients": "remixed", "message_noise": 0.1}],
+        schedule={**PARALLEL, "rounds": 3},
+        aggregation={"kind": "splitfed_v2"},
+    ),
+    "mixguard-uncalibrated-support": texts(
+        method=[{"kind": "mixguard", "calibrate": False, "blind": False, "inference": "plain"}],
+        data={"support": {"kind": "python_docs", "length": 32}},
+        clients=OWN,
+    ),
+    "mixguard-v1-dropout": texts(
+        method=[MIXGUARD],
+        clients={"count": 3},
+        schedule={**PARALLEL, "rounds": 3},
+        aggregation={"kind": "splitfed_v1"},
+        cohort={"dropout": 0.4},
+    ),
+    "mixguard-asynchronous": texts(
+        method=[MIXGUARD], clients=OWN, schedule=ASYNCHRONOUS, network={"link": "lan"}
+    ),
+    "mixguard-written": texts(
+        method=[{**MIXGUARD, "warm_up": 0}],
+        evaluate={"metrics": ["loss", "rouge_l"], "new_words": 2, "written": 2},
+        schedule=TURNS,
+    ),
+    "snd": texts(method=[SND], schedule={"rounds": 3}),
+    "snd-v1": texts(
+        method=[{**SND, "lengths": "element", "clip": None, "noise": 0.5}],
+        schedule={**PARALLEL, "rounds": 3},
+        aggregation={"kind": "splitfed_v1"},
+    ),
+    "snd-vanilla": texts(topology=VANILLA, method=[{**SND, "denoise": False}]),
+    "dp-forward-vanilla": texts(
+        topology=VANILLA, method=[{"kind": "dp_forward", "epsilon": 8.0, "per": "token"}]
+    ),
+    "dp-sgd": texts(method=[{"kind": "dp_sgd", "noise": "laplace"}], model=CLASSIFIER),
+    "naive-mix": texts(method=[{"kind": "naive_mix", "alpha": 0.2}]),
+    "naive-mix-vanilla-v2": texts(
+        topology=VANILLA,
+        method=[{"kind": "naive_mix"}],
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+    ),
+    "sip-tag-lamp-bisr": overheard(
+        {"kind": "sip", **QUICK},
+        {"kind": "tag", **MATCHED},
+        {"kind": "lamp", **MATCHED, "every": 2, "permutations": 3},
+        {"kind": "bisr", **QUICK, "gradient_steps": 3, "smashed_steps": 3},
+        method=[{"kind": "dp_forward", "sigma": 0.1}],
+    ),
+    "gradient-ratio-mixguard": overheard(
+        {"kind": "gradient_ratio", **QUICK},
+        {"kind": "sip", **QUICK},
+        method=[{**MIXGUARD, "warm_up": 0}],
+        targets={"batch_size": 3},
+    ),
+    "adaptive": overheard(
+        {"kind": "adaptive_online", **QUICK, "unmixer": 16},
+        {"kind": "adaptive_offline", **QUICK, "unmixer": 16, "unmixing": 4},
+        method=[{**MIXGUARD, "messages": 2, "inputs": 2, "blind": False, "tokens": 0}],
+        clients={"count": 2},
+        schedule={"rounds": 2},
+    ),
+    "sip-vanilla-v2": overheard(
+        {"kind": "sip", **QUICK},
+        topology=VANILLA,
+        clients={"count": 2},
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+    ),
+}
+
+LONGER: Values = {"schedule": {"rounds": 2}}
+RESUMED = {
+    "resumed": images(then={"schedule": {"rounds": 3}}, train=ADAM, schedule={"rounds": 1}),
+    "resumed-asynchronous": images(
+        then=LONGER,
+        clients=OWN,
+        schedule={**ASYNCHRONOUS, "rounds": 1},
+        network=SPREAD,
+        method=[{"kind": "shredder", "tensors": 3}],
+    ),
+    "resumed-fedadam-watched": harmed(
+        LOUD,
+        then=LONGER,
+        schedule={**PARALLEL, "rounds": 1},
+        aggregation={"kind": "splitfed_v1", "strategy": {"kind": "fedadam"}},
+        detectors=[
+            {**COSINE, "response": "skip"},
+            {"kind": "krum", "threshold": {"kind": "sequential"}},
+            {"kind": "contra"},
+        ],
+    ),
+    "resumed-safesplit": harmed(
+        GRADIENTS,
+        then=LONGER,
+        schedule={**TURNS, "rounds": 1},
+        detectors=[{"kind": "safesplit"}],
+    ),
+    "resumed-pcat": read({"kind": "pcat"}, then=LONGER, schedule={"rounds": 1}),
+    "resumed-mixguard": texts(
+        then=LONGER,
+        method=[MIXGUARD],
+        schedule={"rounds": 1},
+        attacks=[{"kind": "adaptive_online", **QUICK, "unmixer": 16}],
+        targets={"count": 4},
+    ),
+}
+HOSTS: Values = {"kind": "ray", "hosts": 2}
+HOSTED = {
+    "hosts-v1-watched": harmed(
+        LOUD,
+        engine=HOSTS,
+        schedule={**PARALLEL, "rounds": 2},
+        aggregation={"kind": "splitfed_v1"},
+        detectors=[{**COSINE, "response": "skip"}],
+        network=SPREAD,
+    ),
+    "hosts-mixguard-own-heads": texts(engine=HOSTS, clients=OWN, method=[MIXGUARD]),
+}
+
+CASES: dict[str, Case] = {
+    **{f"shipped-{name}": case for name, case in SHIPPED.items()},
+    **AXES,
+    **METHODS,
+    **HARM,
+    **READ,
+    **WORDS,
+    **RESUMED,
+    **HOSTED,
+}
+
+
+THINGS = ("film", "play", "song", "old book", "show")
+FOUND = (("dull", "awful", "grim"), ("fine", "lovely", "bright"))
+PLACES = ("here", "in town", "by the sea", "on the long road home")
+
+
+def write_texts(folder: Path) -> None:
+    """Private reviews with a label and a topic, and public sentences, of many lengths."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    reviews = [
+        {"sentence": f"a {FOUND[label][word]} {thing}", "label": label, "topic": thing}
+        for word, label, thing in product(range(3), range(2), THINGS)
+    ]
+    public = [
+        {"sentence": f"the {thing} was {place}", "label": 0, "topic": thing}
+        for thing, place in product(THINGS, PLACES)
+    ]
+    for name, rows in (("private", reviews), ("public", public)):
+        (folder / name).mkdir(parents=True)
+        for split, chosen in (("train", rows), ("test", rows[::3])):
+            pq.write_table(pa.Table.from_pylist(chosen), folder / name / f"{split}.parquet")

@@ -1,0 +1,122 @@
+"""What two outcomes of a case differ in, in words."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Found = Mapping[str, Any]
+
+FEW = 4
+"""How many names of columns, tensors or files are told before the rest is counted."""
+
+
+def differences(older: Found, newer: Found) -> list[str]:
+    """A line for each table, checkpoint or file that is not the same; none where all is equal."""
+    failed = [
+        f"{which} {each['failed']}" for which, each in _both(older, newer) if "failed" in each
+    ]
+    if failed:
+        return [f"failed: {'; '.join(failed)}"]
+    return [
+        *_of_parts(older["tables"], newer["tables"], "table", _tables),
+        *_of_parts(older["tensors"], newer["tensors"], "tensors of", _tensors),
+        *_of_parts(older["texts"], newer["texts"], "file", _texts),
+    ]
+
+
+def _both(older: Found, newer: Found) -> tuple[tuple[str, Found], tuple[str, Found]]:
+    return ("older:", older), ("newer:", newer)
+
+
+def _of_parts(older: Found, newer: Found, what: str, compare: Any) -> Iterator[str]:
+    for name in [*older, *(name for name in newer if name not in older)]:
+        if name not in newer:
+            yield f"{what} {name}: missing"
+        elif name not in older:
+            yield f"{what} {name}: added"
+        elif older[name] != newer[name]:
+            yield f"{what} {name}: {compare(older[name], newer[name])}"
+
+
+def _tables(older: Found, newer: Found) -> str:
+    ours, theirs = older["columns"], newer["columns"]
+    told = _missing_and_added("columns", ours, theirs)
+    if older["rows"] != newer["rows"]:
+        told.append(f"{older['rows']} rows became {newer['rows']}")
+    shared = [name for name in ours if name in theirs]
+    if not told and list(ours) != list(theirs):
+        told.append("columns in another order")
+    changed = [_column(name, ours[name], theirs[name]) for name in shared]
+    told += _some([each for each in changed if each])
+    return "; ".join(told) or "other bytes, equal values"
+
+
+def _column(name: str, older: Sequence[str], newer: Sequence[str]) -> str:
+    """How many rows of a column differ, the first that does, and for numbers by how much."""
+    pairs = list(zip(older, newer, strict=False))
+    apart = [(row, *pair) for row, pair in enumerate(pairs) if pair[0] != pair[1]]
+    if not apart:
+        return ""
+    row, before, now = apart[0]
+    sizes = [_relative(*each[1:]) for each in apart]
+    much = "" if None in sizes else f", by at most {max(sizes):.1g} of its size"
+    return f"{name} in {len(apart)} of {len(pairs)} rows{much} (row {row}: {before} -> {now})"
+
+
+def _relative(older: str, newer: str) -> float | None:
+    """None for what is no number."""
+    try:
+        one, other = float(older), float(newer)
+    except ValueError:
+        return None
+    return abs(one - other) / max(abs(one), abs(other), math.ulp(0.0))
+
+
+def _tensors(older: Mapping[str, str], newer: Mapping[str, str]) -> str:
+    gone = {name: told for name, told in older.items() if name not in newer}
+    new = {name: told for name, told in newer.items() if name not in older}
+    changed = [name for name in older if name in newer and older[name] != newer[name]]
+    told = _missing_and_added("tensors", older, newer)
+    moved = sum((Counter(gone.values()) & Counter(new.values())).values())
+    if moved:
+        told.append(f"{moved} of those missing are among the added, to the bit")
+    shapes = [name for name in changed if _laid_out(older[name]) != _laid_out(newer[name])]
+    words = [
+        f"{name} ({_laid_out(older[name])} -> {_laid_out(newer[name])})" if name in shapes else name
+        for name in changed
+    ]
+    if words:
+        told.append(f"{len(words)} of {len(older)} differ: {', '.join(_some(words))}")
+    return "; ".join(told)
+
+
+def _laid_out(told: str) -> str:
+    """Type and shape."""
+    return told.split(" ")[0]
+
+
+def _texts(older: Sequence[str], newer: Sequence[str]) -> str:
+    if len(older) != len(newer):
+        return f"{len(older)} lines became {len(newer)}"
+    apart = [row for row, pair in enumerate(zip(older, newer, strict=True)) if pair[0] != pair[1]]
+    row = apart[0]
+    return f"{len(apart)} of {len(older)} lines (line {row}: {older[row]} -> {newer[row]})"
+
+
+def _missing_and_added(what: str, older: Found, newer: Found) -> list[str]:
+    apart = {
+        "missing": [name for name in older if name not in newer],
+        "added": [name for name in newer if name not in older],
+    }
+    return [
+        f"{len(names)} {what} {how}: {', '.join(_some(names))}"
+        for how, names in apart.items()
+        if names
+    ]
+
+
+def _some(words: Sequence[str]) -> list[str]:
+    """The first few, and how many more there are."""
+    more = [f"and {len(words) - FEW} more"] if len(words) > FEW else []
+    return [*words[:FEW], *more]

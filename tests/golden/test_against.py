@@ -1,0 +1,151 @@
+"""The comparison with another commit: its cases leave nothing out, its words name what differs."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from golden.cases import CASES, Values, renamed
+from golden.differences import differences
+
+from simsplit.attacks import ATTACKS
+from simsplit.detectors import DETECTORS
+from simsplit.methods import METHODS
+from simsplit.poisons import POISONS
+from simsplit.schedules.aggregation import AGGREGATIONS
+from simsplit.schedules.config import SCHEDULES
+
+TOOL = Path(__file__).with_name("against.py")
+
+
+def parts(values: Values, field: str) -> list[Values]:
+    """What a dotted field of a scenario holds: one part, several, or none."""
+    here = values
+    for word in field.split("."):
+        here = (here or {}).get(word)
+    return here if isinstance(here, list) else [here] if here else []
+
+
+@pytest.mark.parametrize(
+    ("field", "known"),
+    [
+        ("method", METHODS),
+        ("attacks", ATTACKS),
+        ("detectors", DETECTORS),
+        ("clients.malicious.poison", POISONS),
+        ("schedule", SCHEDULES),
+        ("aggregation", AGGREGATIONS),
+    ],
+)
+def test_every_kind_of_part_is_in_some_case(field, known):
+    used = {part.get("kind") for case in CASES.values() for part in parts(case.values, field)}
+    default = {"none"}  # of aggregations, which is not written
+    assert known.keys() <= used | default
+
+
+def test_every_shipped_scenario_is_a_case():
+    folder = TOOL.parents[2] / "scenarios"
+    cases = [case.values.get("extends", "") for case in CASES.values()]
+    assert {f"$TREE/scenarios/{file.name}" for file in folder.glob("*.yaml")} <= set(cases)
+
+
+def test_fields_under_new_names():
+    values = {"method": [{"kind": "a", "ratio": 2}, {"kind": "b"}], "train": {"size": 1, "old": 0}}
+    names = {"method.*.ratio": "method.*.times", "train.size": "batches.size", "train.old": None}
+    expected = {
+        "method": [{"kind": "a", "times": 2}, {"kind": "b"}],
+        "train": {},
+        "batches": {"size": 1},
+    }
+    assert renamed(values, names) == expected
+    assert values["train"] == {"size": 1, "old": 0}
+
+
+OUTCOME = {
+    "tables": {
+        "rounds": {
+            "digest": "1",
+            "rows": 2,
+            "columns": {"round": ["1", "2"], "loss": ["2.0", "1.0"], "phase": ["train", "train"]},
+        }
+    },
+    "tensors": {"round-000002": {"a": "F32[2] 11", "b": "F32[3] 22", "c": "F32[] 33"}},
+    "texts": {"round-000002.jsonl": ["one", "two"]},
+}
+
+
+def changed(change) -> list[str]:
+    newer = copy.deepcopy(OUTCOME)
+    change(newer)
+    return differences(OUTCOME, newer)
+
+
+def test_nothing_is_said_of_equal_outcomes():
+    assert changed(lambda newer: None) == []
+
+
+def test_a_value_is_named_with_its_column_and_row():
+    def change(newer):
+        newer["tables"]["rounds"]["columns"]["loss"][1] = "1.25"
+
+    (told,) = changed(change)
+    assert told.startswith("table rounds: loss in 1 of 2 rows, by at most 0.2 of its size")
+    assert "row 1: 1.0 -> 1.25" in told
+
+
+def test_columns_rows_and_tables_that_come_and_go():
+    def change(newer):
+        columns = newer["tables"]["rounds"]["columns"]
+        columns["gain"] = columns.pop("loss")
+        newer["tables"]["rounds"]["rows"] = 3
+        newer["tables"]["signals"] = {"rows": 0, "columns": {}}
+
+    rounds, signals = changed(change)
+    assert "1 columns missing: loss" in rounds
+    assert "1 columns added: gain" in rounds
+    assert "2 rows became 3" in rounds
+    assert signals == "table signals: added"
+
+
+def test_tensors_that_changed_moved_or_have_another_shape():
+    def change(newer):
+        held = newer["tensors"]["round-000002"]
+        held |= {"a": "F32[2] 99", "c": "F64[1] 33", "z": held.pop("b")}
+
+    (told,) = changed(change)
+    assert "1 tensors missing: b" in told
+    assert "1 tensors added: z" in told
+    assert "1 of those missing are among the added, to the bit" in told
+    assert "2 of 3 differ: a, c (F32[] -> F64[1])" in told
+
+
+def test_texts_and_failures():
+    def change(newer):
+        newer["texts"]["round-000002.jsonl"][1] = "too"
+
+    assert changed(change) == ["file round-000002.jsonl: 1 of 2 lines (line 1: two -> too)"]
+    failed = differences(OUTCOME, {"failed": "KeyError: 1"})
+    assert failed == ["failed: newer: KeyError: 1"]
+
+
+@pytest.mark.slow
+def test_a_tree_is_like_itself_and_not_like_another(tmp_path: Path):
+    """One of the two cases is kept as if another tree had counted other bytes."""
+    kept = tmp_path / "kept.json"
+    cases = ("--only", "raw*")
+
+    def done(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(TOOL), *cases, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done("--save", str(kept)).returncode == 0
+    outcomes = json.loads(kept.read_text())
+    outcomes["cases"]["raw-vanilla"]["tables"]["wire"]["columns"]["bytes"][0] = "1"
+    kept.write_text(json.dumps(outcomes))
+    compared = done("--baseline", str(kept), "--json")
+    assert compared.returncode == 1
+    told = json.loads(compared.stdout)
+    assert told["raw"] == []
+    assert told["raw-vanilla"][0].startswith("table wire: bytes in 1 of")
