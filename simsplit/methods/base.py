@@ -114,6 +114,9 @@ class Method:
     num_side_back: int | None = None
     """The same of gradients on their way back, where these are others."""
 
+    lifts_by_packet: ClassVar[bool] = False
+    """Whether `lift` depends on which rows came in one packet."""
+
     def announce(self) -> tuple[Tensor, ...]:
         """Server: what every client is told before training (counted as BROADCAST)."""
         return ()

@@ -40,6 +40,7 @@ class C3sl(Method):
 
     num_side = 1
     num_side_back = 0
+    lifts_by_packet = True
 
     def __init__(self, site: Site, ratio: int) -> None:
         self.shape, self.d, self.ratio = site.shape, site.size, ratio

@@ -122,13 +122,11 @@ class ServerEnd:
         first = members[0].step
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._noise(first):
-            lifted = [self.stack.lift(member.arrived, member.step) for member in members]
             if len(members) == 1:
-                out = self.trunk(lifted[0], *members[0].context)
+                out = self.trunk(self.stack.lift(members[0].arrived, first), *members[0].context)
                 members[0].features = self.stack.encode(out, first)
                 return
-            _share_out(members, [len(each) for each in lifted])
-            parts = self.trunk(torch.cat(lifted)).split([member.rows for member in members])
+            parts = self.trunk(self._lifted(members)).split([member.rows for member in members])
             for member, part in zip(members, parts, strict=True):
                 member.features = self.stack.encode(part, member.step)
 
@@ -189,6 +187,15 @@ class ServerEnd:
             )
             for member in flight.members
         ]
+
+    def _lifted(self, members: Sequence[Member]) -> Tensor:
+        """What a cohort sent, lifted as the one batch that it is to the server, if it can be."""
+        if not self.stack.lifts_by_packet:
+            _share_out(members, [len(member.arrived) for member in members])
+            return self.stack.lift(torch.cat([m.arrived for m in members]), members[0].step)
+        lifted = [self.stack.lift(member.arrived, member.step) for member in members]
+        _share_out(members, [len(each) for each in lifted])
+        return torch.cat(lifted)
 
     def _through_tail(self, flight: Flight) -> list[Tensor]:
         """One pass of the tail over all features."""

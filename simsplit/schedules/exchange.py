@@ -167,10 +167,10 @@ class Exchange:
             if not any(sent.values()):
                 break
             arrived = {}
-            for client, packets in sent.items():
+            for packets in zip(*sent.values(), strict=True):  # leg by leg
                 for packet in packets:
                     carried = self.wire.carry(packet)
-                    arrived[client] = (*arrived.get(client, ()), carried)
+                    arrived[packet.client] = (*arrived.get(packet.client, ()), carried)
                     yield carried
         self._at = None
 

@@ -111,7 +111,10 @@ def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
     tables = [trained(Run.load(made.path).wire) for made in (plain, late, forged)]
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
-    heads = [made.parts.pool.crew.clients[0].training.end.head.state_dict() for made in (plain, late, forged)]
+    heads = [
+        made.parts.pool.crew.clients[0].training.end.head.state_dict()
+        for made in (plain, late, forged)
+    ]
     assert all(torch.equal(heads[0][name], tensor) for name, tensor in heads[1].items())
     assert not all(torch.equal(heads[0][name], tensor) for name, tensor in heads[2].items())
 

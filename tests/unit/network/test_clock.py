@@ -44,7 +44,9 @@ PROTOCOLS = {name: topology.training for name, topology in TOPOLOGIES.items()}
 
 def timed(order, works, topology="u_shaped", *, server=SERVER, rates=None, flops=FLOPS, ahead=None):
     works = dict(enumerate(works)) if isinstance(works, list) else works
-    return round_times(order, PROTOCOLS[topology], works, rates or [RATES] * 10, server, flops, ahead)
+    return round_times(
+        order, PROTOCOLS[topology], works, rates or [RATES] * 10, server, flops, ahead
+    )
 
 
 def through(times):

@@ -4,9 +4,9 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 from builders import finished
-from simsplit.attacking.finished import attack
 from texts import text_scenario
 
+from simsplit.attacking.finished import attack
 from simsplit.report import figures
 from simsplit.report.recoveries import sentences
 from simsplit.results import Run
