@@ -51,10 +51,10 @@ def own_s(run: Experiment, client: ClientId) -> tuple[float, float]:
     latency_s, up_s, down_s = LAN.latency_ms / 1e3, 8e-6 / LAN.up_mbps, 8e-6 / LAN.down_mbps
     if vanilla:  # smashed data and labels up as one message, a gradient down
         messages, up, down = 2, CUT + LABEL, CUT
-        operations = 3 * run.flops.head
+        operations = 3 * run.live.flops.head
     else:
         messages, up, down = 4, CUT + FEATURES, CUT + FEATURES
-        operations = 3 * (run.flops.head + run.flops.tail)
+        operations = 3 * (run.live.flops.head + run.live.flops.tail)
     step_s = messages * latency_s + ROWS * (up * up_s + down * down_s)
     step_s += ROWS * operations / run.ledger.clock.rates[client].flops_per_s
     federation = run.parts.federation

@@ -113,7 +113,7 @@ def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) ->
     schedule = changes["schedule"] | {"local_steps": 1, "rounds": 2}
     run = begun(tmp_path / "run", **changes | {"schedule": schedule}, cohort={"dropout": 1})
     said = io.StringIO()
-    run.observer = Lines(Console(file=said))
+    run.observers.observers += (Lines(Console(file=said)),)
     before = weights_of(run)
     before = {name: tensor.clone() for name, tensor in before.items()}
     run.run(resume=False)

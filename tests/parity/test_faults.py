@@ -17,10 +17,11 @@ from plugins import METHODS
 from simsplit.data import Prepared, prepare
 from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import DataError, RunFailedError
-from simsplit.experiment import LOSSES, Experiment
+from simsplit.experiment import Experiment
 from simsplit.packets import Packet
 from simsplit.progress import Observer, RoundTold
 from simsplit.results import Run
+from simsplit.running.lost_hosts import LOSSES
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 from simsplit.seeds import numpy_rng_for

@@ -170,9 +170,9 @@ def test_simulated_time_counts_every_input_and_every_message(tmp_path):
     made = experiment(mixed(tmp_path, mixguard=sizes), tmp_path / "mixed")
     values, a_multiply_and_an_add = 8 * 16, 2
     mixing, unmixing = 5 * 4 * values * a_multiply_and_an_add, 5 * values * a_multiply_and_an_add
-    assert made.flops.head == 4 * plain.flops.head + mixing
-    assert made.flops.trunk == 5 * plain.flops.trunk
-    assert made.flops.tail == plain.flops.tail + unmixing
+    assert made.live.flops.head == 4 * plain.live.flops.head + mixing
+    assert made.live.flops.trunk == 5 * plain.live.flops.trunk
+    assert made.live.flops.tail == plain.live.flops.tail + unmixing
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks):
     given = attacked(attacks=attacks)
     whole = finished(given, tmp_path / "whole")
     broken = experiment(given, tmp_path / "broken")
-    original = Experiment._round
+    original = Experiment.round
 
     def breaking(self, number):
         if number > stop:
@@ -96,7 +96,7 @@ def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks):
         original(self, number)
 
     with monkeypatch.context() as here:
-        here.setattr(Experiment, "_round", breaking)
+        here.setattr(Experiment, "round", breaking)
         with pytest.raises(KeyboardInterrupt):
             broken.run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)

@@ -90,7 +90,7 @@ def total_steps(path: Path) -> int:
 
 def stopped(given: Scenario, path: Path, after: int, *, resume: bool = False) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Experiment(given, path, StopAt(after)).run(resume=resume)
+        Experiment(given, path, [StopAt(after)]).run(resume=resume)
 
 
 @pytest.mark.parametrize("case", quick(CASES, *QUICK))

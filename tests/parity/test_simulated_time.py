@@ -41,7 +41,7 @@ def check(run: Experiment) -> Run:
     found = Run.load(run.path)
     wire, clients, rounds = found.wire, found.clients, found.rounds
     assert wire["transfer_s"].tolist() == pytest.approx(transfers_s(run, wire))
-    flops, vanilla = run.flops, run.scenario.topology == "vanilla"
+    flops, vanilla = run.live.flops, run.scenario.topology == "vanilla"
     theirs = 3 * (flops.head + (0 if vanilla else flops.tail))
     served = 3 * (flops.trunk + (flops.tail if vanilla else 0)) / 50e9
     training = wire[wire["phase"] != "evaluate"]
@@ -109,7 +109,7 @@ def test_the_running_sum_goes_on_after_a_resumption(tmp_path: Path) -> None:
     whole = finished(given, tmp_path / "whole")
     steps = int(Run.load(whole.path).rounds["steps"].iloc[0])
     with pytest.raises(KeyboardInterrupt):
-        Experiment(given, tmp_path / "broken", StopAt(steps + 1)).run(resume=False)
+        Experiment(given, tmp_path / "broken", [StopAt(steps + 1)]).run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)
     found = [Run.load(tmp_path / name).rounds["simulated_total_s"] for name in ("whole", "broken")]
     assert found[0].tolist() == found[1].tolist()
