@@ -52,6 +52,33 @@ class Silent:
         """Say nothing."""
 
 
+class Observers:
+    """Several observers as one: each is told in turn, in their order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = tuple(observers)
+
+    def begin(self, plan: Plan) -> None:
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.begin(plan)
+
+    def warn(self, message: str) -> None:
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.warn(message)
+
+    def step(self, done: int, total: int) -> None:
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.step(done, total)
+
+    def round(self, row: dict[str, object], elapsed_s: float) -> None:
+        """Tell all of them."""
+        for observer in self.observers:
+            observer.round(row, elapsed_s)
+
+
 class SweepObserver(Protocol):
     """Whoever shows how a sweep is going; the cells' run directories say how far each has come."""
 
