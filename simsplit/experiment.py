@@ -26,9 +26,10 @@ from simsplit.hosting import engine_of, hosts_of
 from simsplit.machine import device_of, pinned_threads, resident_bytes
 from simsplit.methods.base import Phase
 from simsplit.packets import ClientId
+from simsplit.plugins.record import changed
 from simsplit.preflight import refuse_if_too_large
 from simsplit.program import Program
-from simsplit.progress import Observer, Plan, Silent
+from simsplit.progress import Observer, Observers, Plan, Silent
 from simsplit.recovery import Recovery
 from simsplit.results import (
     CHECKPOINTS,
@@ -76,10 +77,14 @@ def run(
     >>> run(load_scenario("scenarios/quickstart.yaml"), out="runs/first")  # doctest: +SKIP
     """
     path = run_directory(scenario, out, resume=resume)
+    own = [config.build(path) for config in scenario.observers]
+    observers = Observers([observer or Silent(), *own])
+    for warning in changed(path, scenario.plugins) if resume else ():
+        observers.warn(warning)
     with pinned_threads(scenario.threads):
         data = scenario.prepared()
         with hosts_of(scenario, data.nbytes) as hosts:
-            experiment = Experiment(scenario, path, observer or Silent(), data, hosts)
+            experiment = Experiment(scenario, path, observers, data, hosts)
             experiment.run(resume=resume)
     return Run.load(path)
 
@@ -161,7 +166,8 @@ class Experiment:
         """Train to the end, or until something stops it."""
         resumed = resume and self._resume()
         if not resumed:
-            self.writer.start(self.scenario.yaml(), describe_environment(self.device))
+            environment = describe_environment(self.device, self.scenario.plugins.told())
+            self.writer.start(self.scenario.yaml(), environment)
         try:
             self._begin(counted=not resumed)
             while self.progress.round < self.rounds and not self._should_stop():

@@ -9,7 +9,7 @@ from simsplit.bench import attacking, benches, overhead
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.language import passes
-from simsplit.bench.overhead import Case, _assembled, _feeds, _same_loss, _stepper
+from simsplit.bench.overhead import Case, _feeds, _same_loss, assembled, stepper
 from simsplit.bench.plain import PlainLoop
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.network.clock import Flops
@@ -20,17 +20,17 @@ FOLLOWING = Attacked("pcat", {"kind": "pcat"}, {"kind": "resnet20", "cut": 4, "w
 
 
 def test_losses_that_differ_are_no_comparison() -> None:
-    assembler, parts = _assembled(TINY, torch.device("cpu"), clients=2)
+    assembler, parts = assembled(TINY, torch.device("cpu"), clients=2)
     plain = PlainLoop(assembler, _feeds(parts))
     for client in (0, 1, 0):
-        _stepper(parts)(client)
+        stepper(parts)(client)
         plain.train(client)
     reports = parts.exchange.report
     samples = 12
     assert plain.loss_sum.item() / samples > 0.5
     _same_loss(parts, plain)
     assert reports(0) == {}  # what was compared has been read
-    _stepper(parts)(0)
+    stepper(parts)(0)
     with pytest.raises(ProtocolError, match="the split ends at loss"):
         _same_loss(parts, plain)
 
