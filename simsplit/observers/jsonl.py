@@ -25,33 +25,34 @@ class JsonlConfig(ObserverConfig):
 
 
 class Jsonl(Silent):
-    """Holds as many lines as there are rounds: one that is told again replaces its line."""
+    """Holds a line for each round that it was told of; one that is told again has the new line."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.lines: list[str] = []
+        self.lines: dict[int, str] = {}
+        """By round, in order."""
 
     def begin(self, plan: Plan) -> None:
         """Take up the lines of rounds that are done; the file may have more, or a torn one."""
         held = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        self._keep(held.splitlines(keepends=True)[: plan.done])
+        whole = held[: held.rfind("\n") + 1].splitlines(keepends=True)
+        self._keep({json.loads(line)["round"]: line for line in whole}, plan.done)
 
     def round(self, row: dict[str, object], elapsed_s: float) -> None:
         """Write the round's line, behind those of the rounds before it."""
         told = {name: _plain(value) for name, value in row.items()} | {"elapsed_s": elapsed_s}
-        line = json.dumps(told) + "\n"
-        before = int(str(row["round"])) - 1
-        if before < len(self.lines):
-            self._keep(self.lines[:before])
-        self.lines.append(line)
+        number, line = int(str(row["round"])), json.dumps(told) + "\n"
+        if number <= max(self.lines, default=0):
+            self._keep(self.lines, number - 1)
+        self.lines[number] = line
         with writing(self.file), self.file.open("a", encoding="utf-8") as file:
             file.write(line)
 
-    def _keep(self, lines: list[str]) -> None:
-        """Make these all that the file holds."""
-        self.lines = lines
+    def _keep(self, lines: dict[int, str], last: int) -> None:
+        """Make these all that the file holds, up to a round."""
+        self.lines = {number: line for number, line in lines.items() if number <= last}
         with writing(self.file):
-            replace(self.file, "".join(lines).encode())
+            replace(self.file, "".join(self.lines.values()).encode())
 
 
 def _plain(value: object) -> object:
