@@ -12,8 +12,7 @@ import typer.core
 from simsplit.errors import RunFailedError, SimsplitError
 
 if TYPE_CHECKING:
-    from simsplit.methods import MethodConfig
-    from simsplit.scenario import Scenario
+    from simsplit.plugins import Plugins
 
 # Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
 # Typer would still escape square brackets for rich.
@@ -35,7 +34,17 @@ Set = Annotated[
 ]
 Plugin = Annotated[
     list[str] | None,
-    typer.Option("--plugin", metavar="MODULE", help="A module with a METHODS dict of your own."),
+    typer.Option(
+        "--plugin",
+        metavar="MODULE|FILE",
+        help="A module, or a .py file, with parts of your own: METHODS, ATTACKS, METRICS, ...",
+    ),
+]
+Unneeded = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin", metavar="MODULE|FILE", help="Not needed to read what a plugin's run has left."
+    ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -62,12 +71,16 @@ def run(
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "run", str(file)]
     try:
-        scenario = _load(file, overrides, plugin)
+        known = _plugins(plugin)
         from rich.console import Console
 
         from simsplit import experiment
+        from simsplit.scenario import load_scenario
+        from simsplit.terminal.reminding import reminded
         from simsplit.terminal.runs import observer_for
 
+        with reminded(file, _pairs(overrides), out, known, resume=resume):
+            scenario = load_scenario(file, _pairs(overrides), known)
         path = experiment.run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *_flags("--set", overrides)]
         again += _flags("--plugin", plugin or [])
@@ -113,9 +126,12 @@ def sweep(
         from simsplit.scenario import load_sweep
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import sweep_directory
+        from simsplit.terminal.reminding import reminded
         from simsplit.terminal.sweeps import watching_sweep
 
-        loaded = load_sweep(file, _pairs(overrides), _plugins(plugin))
+        known = _plugins(plugin)
+        with reminded(file, _pairs(overrides), out, known, resume=resume):
+            loaded = load_sweep(file, _pairs(overrides), known)
         for name in filter(loaded.hides, _pairs(overrides)):
             _say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
         path = sweep_directory(loaded, out, resume=resume)
@@ -145,14 +161,15 @@ def sweep(
 @app.command()
 def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
     """Check a scenario without running it, and say what it would send."""
-    from simsplit.scenario import has_sweep, load_sweep
+    from simsplit.scenario import has_sweep, load_scenario, load_sweep
 
-    if has_sweep(file, _pairs(set_ or [])):
-        cells = [cell.name for cell in load_sweep(file, _pairs(set_ or []), _plugins(plugin)).cells]
+    overrides, known = _pairs(set_ or []), _plugins(plugin)
+    if has_sweep(file, overrides):
+        cells = [cell.name for cell in load_sweep(file, overrides, known).cells]
         more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
         typer.echo(f"{file}: a valid sweep of {len(cells)} cells\n{'  '.join(cells[:6])}{more}")
         return
-    scenario = _load(file, set_ or [], plugin)
+    scenario = load_scenario(file, overrides, known)
     typer.echo(f"{file}: a valid scenario")
     info = scenario.data.source.describe()
     if info is None:
@@ -196,11 +213,13 @@ def list_(
 def show_(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     format_: Format = "table",
+    plugin: Unneeded = None,
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
     from simsplit.terminal.printing import print_run
 
+    _plugins(plugin)
     print_run(Run.load(run_dir), format_)
 
 
@@ -220,10 +239,12 @@ def compare(
             metavar="FIELD=VALUE,...", help="Cells of a sweep to hold the others against."
         ),
     ] = None,
+    plugin: Unneeded = None,
 ) -> None:
     """Put runs beside each other; seeds become a mean and a spread."""
     from simsplit.terminal.printing import print_comparison
 
+    _plugins(plugin)
     print_comparison(run_dirs, format_, figure, baseline, _say)
 
 
@@ -241,6 +262,7 @@ def attack(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where it was interrupted.")
     ] = False,
+    plugin: Plugin = None,
     quiet: Quiet = False,
     format_: Format = "table",
 ) -> None:
@@ -255,13 +277,16 @@ def attack(
     from simsplit.terminal.runs import counting
 
     changes = _pairs(set_ or [])
-    name = changes.get("name", kind)
+    name, known = changes.get("name", kind), _plugins(plugin)
     try:
         with counting(Console(stderr=True), name, quiet=quiet) as progress:
-            run = attack_finished(run_dir, kind, changes, resume=resume, progress=progress)
+            run = attack_finished(
+                run_dir, kind, changes, resume=resume, progress=progress, plugins=known
+            )
     except KeyboardInterrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
-        _say(f"\ninterrupted; go on with: {shlex.join([*again, *_flags('--set', set_ or [])])}")
+        again += [*_flags("--set", set_ or []), *_flags("--plugin", plugin or [])]
+        _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if not quiet:
         folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
@@ -347,22 +372,24 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the steps: a smoke test.")
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plugin", metavar="MODULE|FILE", help="Measure its methods and models (overhead)."
+        ),
+    ] = None,
 ) -> None:
     """Measure the simulator against a plain PyTorch loop."""
     from simsplit.bench import benches
     from simsplit.terminal.printing import print_table
 
-    for table, figures in benches(name, device=device, quick=quick, say=_say):
+    for table, figures in benches(
+        name, device=device, quick=quick, say=_say, plugins=_plugins(plugin)
+    ):
         if as_json:
             typer.echo(json.dumps(figures, indent=2))
         else:
             print_table(table, "table")
-
-
-def _load(file: Path, overrides: list[str], plugin: list[str] | None) -> "Scenario":
-    from simsplit.scenario import load_scenario
-
-    return load_scenario(file, _pairs(overrides), _plugins(plugin))
 
 
 def _pairs(overrides: list[str]) -> dict[str, str]:
@@ -375,12 +402,10 @@ def _pairs(overrides: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _plugins(modules: list[str] | None) -> "dict[str, type[MethodConfig]]":
-    if not modules:
-        return {}
-    from simsplit.plugins import methods_of
+def _plugins(named: list[str] | None) -> "Plugins":
+    from simsplit.plugins import gathered
 
-    return methods_of(modules)
+    return gathered(named or ())
 
 
 def _flags(option: str, values: list[str]) -> list[str]:

@@ -11,67 +11,70 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from simsplit.attacks import ATTACKS
-from simsplit.data import PARTITIONS, SOURCES
-from simsplit.detectors import DETECTORS
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.config import ENGINES
 from simsplit.errors import SimsplitError, near
-from simsplit.methods import METHODS
 from simsplit.metrics.classification import METRICS
-from simsplit.models import MODELS
 from simsplit.network.profiles import MEANINGS, PROFILES
 from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
-from simsplit.poisons import POISONS
+from simsplit.plugins import PARTS, Given, Plugins, gathered
 from simsplit.poisons.malicious import MaliciousConfig
 from simsplit.report.tables import Table
-from simsplit.scenario import Scenario
+from simsplit.scenario import scenario_class
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.config import SCHEDULES
-from simsplit.schedules.strategies import STRATEGIES
 
 Configs = Mapping[str, type[BaseModel]]
 
 
-def groups(plugins: Configs | None = None) -> dict[str, Configs]:
+def groups(plugins: Given = ()) -> dict[str, Configs]:
     """Every registry, by the word that `simsplit list` knows it under."""
+    known = gathered(plugins)
+    scenario = scenario_class(known)
     sections = {
         name: member
-        for name, field in Scenario.model_fields.items()
+        for name, field in scenario.model_fields.items()
         for member in get_args(field.annotation) or (field.annotation,)
         if _is_config(member) and "kind" not in member.model_fields
     }
     return {
-        "scenario": {"scenario": Scenario} | sections,
-        "methods": {**METHODS, **(plugins or {})},
-        "models": MODELS,
-        "data": SOURCES,
-        "partitions": PARTITIONS,
-        "poisons": {"malicious": MaliciousConfig, **POISONS},
-        "detectors": DETECTORS,
+        "scenario": {"scenario": scenario} | sections,
+        "methods": _all("METHODS", known),
+        "models": _all("MODELS", known),
+        "data": _all("SOURCES", known),
+        "partitions": _all("PARTITIONS", known),
+        "poisons": {"malicious": MaliciousConfig, **_all("POISONS", known)},
+        "detectors": _all("DETECTORS", known),
         "thresholds": THRESHOLDS,
-        "attacks": ATTACKS,
+        "attacks": _all("ATTACKS", known),
         "schedules": SCHEDULES,
         "aggregations": AGGREGATIONS,
-        "strategies": STRATEGIES,
+        "strategies": _all("STRATEGIES", known),
         "engines": ENGINES,
         "optimizers": OPTIMIZERS,
         "lr_schedules": LR_SCHEDULES,
+        "observers": _all("OBSERVERS", known),
     }
 
 
-def catalogue(what: str | None, plugins: Configs | None = None) -> list[Table]:
+def _all(name: str, plugins: Plugins) -> Configs:
+    """What ships, and what plugins add."""
+    return {**PARTS[name].shipped, **plugins.of(name)}
+
+
+def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
     """A table per part of one group; with no group named, one table of all groups."""
-    known = groups(plugins)
+    known = groups(plugins := gathered(plugins))
+    metrics = {**METRICS, **plugins.of("METRICS")}
     if what is None:
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
         rows.append(("profiles", ", ".join(name for named in PROFILES.values() for name in named)))
-        rows.append(("metrics", ", ".join(METRICS)))
+        rows.append(("metrics", ", ".join(metrics)))
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
     if what == "profiles":
         return [_profiles(kind, named) for kind, named in PROFILES.items()]
     if what == "metrics":
-        rows = [(name, _one_line(metric.__doc__)) for name, metric in METRICS.items()]
+        rows = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
         return [Table("metrics", ("metric", "meaning"), rows, "ll")]
     if what not in known:
         words = [*known, "profiles", "metrics"]

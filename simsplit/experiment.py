@@ -25,6 +25,7 @@ from simsplit.machine import device_of, pinned_threads
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
 from simsplit.phases import EVALUATE
+from simsplit.plugins.record import changed
 from simsplit.progress import Observer, Observers, Plan, RoundTold
 from simsplit.results import SCENARIO, SWEEP, Run
 from simsplit.results.environment import describe_environment
@@ -56,15 +57,18 @@ def run(
         scenario: From `load_scenario`.
         out: The run directory; by default a fresh one named after the scenario.
         resume: Go on from the directory's last checkpoint (or start, if there is none).
-        observers: Told of progress, each round's rows included.
+        observers: Told of progress, each round's rows included; the scenario may name more.
 
     >>> run(load_scenario("scenarios/quickstart.yaml"), out="runs/first")  # doctest: +SKIP
     """
     path = run_directory(scenario, out, resume=resume)
+    watching = [*observers, *(config.build(path) for config in scenario.observers)]
+    for warning in changed(path, scenario.plugins) if resume else ():
+        Observers(watching).warn(warning)
     with pinned_threads(scenario.threads):
         data = scenario.prepared()
         with hosts_of(scenario, data.nbytes) as hosts:
-            experiment = Experiment(scenario, path, observers, data, hosts)
+            experiment = Experiment(scenario, path, watching, data, hosts)
             experiment.run(resume=resume)
     return Run.load(path)
 
@@ -126,7 +130,7 @@ class Experiment:
         """Train to the end, or until something stops it."""
         resumed = resume and self._take_up()
         if not resumed:
-            environment = describe_environment(self.live.device)
+            environment = describe_environment(self.live.device, self.scenario.plugins.told())
             self.ledger.writer.start(self.scenario.yaml(), environment)
         try:
             with self.parts.exchange.explained():

@@ -1,6 +1,6 @@
 """From a scenario and its data to live parts: clients, server, wire, course, evaluator."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -26,6 +26,7 @@ from simsplit.parties.feed import Exam, Feed, unchanged
 from simsplit.parties.precision import autocast_for
 from simsplit.parties.server import Server
 from simsplit.phases import Moment
+from simsplit.plugins import gathered_again
 from simsplit.poisons import Aim, Poison, Scene, poisoned
 from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import SplitFedV1
@@ -64,9 +65,14 @@ class CrewRecipe:
 
     @classmethod
     def of(cls, scenario: Scenario, data: Prepared, device: str) -> "CrewRecipe":
-        """Without the class that plugins made of Scenario, which no other process could import."""
-        values = {name: getattr(scenario, name) for name in Scenario.model_fields}
-        return cls(Scenario.model_construct(**values), data, device)
+        """For hosts that compute on `device`."""
+        return cls(scenario, data, device)
+
+    @property
+    def imports(self) -> Callable[[], object] | None:
+        """What a host has to do before it is sent this; None where all its parts ship."""
+        away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
+        return partial(gathered_again, away) if away else None
 
     def build(self, numbers: Sequence[ClientId]) -> Crew:
         """These clients, as they are before training."""
@@ -188,6 +194,7 @@ class Assembler:
             wanted=None if self.aim is None else self.aim.wanted,
             choices=None if self.data.vocabulary is None else self.data.vocabulary.choices,
             reader=self.scenario.text_reader() if self.scenario.reads_texts else None,
+            own=self.scenario.plugins.of("METRICS"),
         )
 
     def _server(self) -> Server:

@@ -16,6 +16,7 @@ from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError
 from simsplit.machine import device_of, pinned_threads
 from simsplit.phases import EVALUATE
+from simsplit.plugins import Given, gathered
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
 from simsplit.scenario import Scenario, load_scenario
@@ -35,6 +36,7 @@ def attack(
     *,
     resume: bool = False,
     progress: Progress = _unseen,
+    plugins: Given = (),
 ) -> Run:
     """Attack a run that is over.
 
@@ -44,13 +46,15 @@ def attack(
         changes: Its fields, and those of `targets` (targets.count), as YAML.
         resume: Go on where the same attack was interrupted.
         progress: Told of so many of so many pieces of work.
+        plugins: Modules that the run was made with, or that the attack is from.
 
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
     """
     run = Run.load(path)
     fields = {_field(name): value for name, value in (changes or {}).items()}
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
-    original, scenario = (load_scenario(run.path / SCENARIO, each) for each in ({}, overrides))
+    known, file = gathered(plugins), run.path / SCENARIO
+    original, scenario = (load_scenario(file, each, known) for each in ({}, overrides))
     config = scenario.attacks[0]
     if config.online:
         raise RunError(

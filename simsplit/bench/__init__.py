@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from simsplit.bench.attacking import attacking
 from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
+from simsplit.bench.own import own
 from simsplit.bench.scale import scale
 from simsplit.bench.watching import watching
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, SimsplitError, near
+from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.report.tables import Table
 
 Bench = Callable[[str, bool, Callable[[str], None]], Iterator[tuple[Table, dict[str, object]]]]
@@ -22,11 +24,24 @@ BENCHES: Mapping[str, Bench] = {
 
 
 def benches(
-    name: str | None, *, device: str, quick: bool, say: Callable[[str], None]
+    name: str | None,
+    *,
+    device: str,
+    quick: bool,
+    say: Callable[[str], None],
+    plugins: Plugins = NO_PLUGINS,
 ) -> Iterator[tuple[Table, dict[str, object]]]:
-    """Run one bench, or all; each yields tables and the figures behind them."""
+    """Run one bench, or all; each yields tables and the figures behind them.
+
+    With plugins, `overhead` is that of their methods and models.
+    """
     if name is not None and name not in BENCHES:
         known = ", ".join(BENCHES)
         raise ScenarioError("", f"no bench '{name}'{near(name, BENCHES) or ','} allowed: {known}")
+    if plugins.origins:
+        if name not in (None, "overhead"):
+            raise SimsplitError(f"bench {name} measures no plugins; bench overhead does")
+        yield from own(device, quick, say, plugins)
+        return
     for bench in BENCHES.values() if name is None else [BENCHES[name]]:
         yield from bench(device, quick, say)

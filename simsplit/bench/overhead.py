@@ -25,6 +25,7 @@ from simsplit.errors import ProtocolError
 from simsplit.packets import ClientId
 from simsplit.parties.feed import Feed
 from simsplit.phases import Phase
+from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario, parse
 
@@ -47,6 +48,7 @@ class Case:
     target: float
     steps: int
     pairs: int = 15
+    plugins: Plugins = NO_PLUGINS
 
 
 SPLIT = [
@@ -73,22 +75,23 @@ def overhead(
 ) -> Iterator[tuple[Table, Figures]]:
     """The three measurements, a table each."""
     where = torch.device(device)
-    yield _against_plain(where, quick, say, cases)
+    yield against_plain(where, quick, say, cases)
     yield _many_against_one(where, quick, say)
     yield _memory(say, further)
 
 
-def _against_plain(
+def against_plain(
     device: torch.device, quick: bool, say: Say, cases: Sequence[Case]
 ) -> tuple[Table, Figures]:
+    """Steps through the cut against steps of the joint network, on the same batches."""
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
     for case in cases:
         say(f"overhead: {case.name} ...")
-        assembler, parts = _assembled(case, device, clients=10)
+        assembler, parts = assembled(case, device, clients=10)
         plain = PlainLoop(assembler, {client: feed_of(parts, client) for client in parts.clients})
-        sides = Side(_stepper(parts), parts.clients), Side(plain.train, parts.clients)
-        measured = _interleaved(sides, case, device, quick)
+        sides = Side(stepper(parts), parts.clients), Side(plain.train, parts.clients)
+        measured = in_blocks(sides, case, device, quick)
         _same_loss(parts, plain)
         rows.append(ratio_row(case.name, measured, case.target))
         figures[case.name] = measured | {"target": case.target}
@@ -103,11 +106,9 @@ def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Tabl
     for heads, label in (("shared", "SCH"), ("per_client", "PCH")):
         name = f"{CROWD.name}, {label}"
         say(f"overhead: {name} ...")
-        crowd, one = (
-            _assembled(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1)
-        )
-        sides = Side(_stepper(crowd), crowd.clients), Side(_stepper(one), one.clients)
-        measured = _interleaved(sides, CROWD, device, quick)
+        crowd, one = (assembled(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1))
+        sides = Side(stepper(crowd), crowd.clients), Side(stepper(one), one.clients)
+        measured = in_blocks(sides, CROWD, device, quick)
         rows.append(ratio_row(name, measured, CROWD.target))
         figures[name] = measured | {"target": CROWD.target}
     return Table("many clients against one, equal samples", COLUMNS, rows), figures
@@ -128,7 +129,7 @@ def ratio_row(name: str, measured: dict[str, float], target: float) -> tuple[str
     )
 
 
-def _interleaved(
+def in_blocks(
     sides: tuple["Side", "Side"], case: Case, device: torch.device, quick: bool
 ) -> dict[str, float]:
     """As many steps and pairs as the case has, fewer if quick."""
@@ -184,7 +185,7 @@ def _same_loss(parts: Assembly, plain: PlainLoop) -> None:
         raise ProtocolError(f"the split ends at loss {split:.6f}, the plain loop at {joint:.6f}")
 
 
-def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
+def stepper(parts: Assembly) -> Callable[[ClientId], None]:
     """One turn of a client as the experiment takes it."""
 
     def step(client: ClientId) -> None:
@@ -194,9 +195,10 @@ def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
     return step
 
 
-def _assembled(
+def assembled(
     case: Case, device: torch.device, *, clients: int, heads: str = "shared"
 ) -> tuple[Assembler, Assembly]:
+    """A case's live parts, ready to train on random data."""
     given = _scenario(case, clients, heads)
     shape = (3, 32, 32) if case.model["kind"] == "resnet18" else (1, 28, 28)
     assembler = Assembler(given, random_data(shape, clients, total=6400), device)
@@ -214,7 +216,8 @@ def _scenario(case: Case, clients: int, heads: str) -> Scenario:
             "clients": {"count": clients, "heads": heads},
             "method": case.method,
             "train": {"batch_size": case.batch_size},
-        }
+        },
+        case.plugins,
     )
 
 

@@ -1,5 +1,6 @@
 """Data: where samples come from, who holds them, and how batches are made of them."""
 
+from simsplit.data.base import SourceConfig
 from simsplit.data.batches import (
     Augmentation,
     Batch,
@@ -8,7 +9,7 @@ from simsplit.data.batches import (
     channel_statistics,
 )
 from simsplit.data.config import DataConfig, Prepared, prepare
-from simsplit.data.partitions import PARTITIONS, Partition
+from simsplit.data.partitions import PARTITIONS, Dealing, Partition
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.sources import SOURCES, Source
 
@@ -21,10 +22,12 @@ __all__ = [
     "DataConfig",
     "DataInfo",
     "DataSet",
+    "Dealing",
     "Partition",
     "Prepared",
     "Samples",
     "Source",
+    "SourceConfig",
     "batch_indices",
     "channel_statistics",
     "prepare",

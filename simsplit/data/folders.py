@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from simsplit.config import Config
+from simsplit.data.base import SourceConfig
 from simsplit.data.images import Channels, Form, stacked
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.splits import held_out
@@ -17,7 +17,7 @@ from simsplit.seeds import numpy_rng_for
 _TEST_NAMES = ("test", "validation", "val")
 
 
-class FolderSource(Config):
+class FolderSource(SourceConfig):
     """Image files in a sub-folder for each class, below train/ and test/ or all in one."""
 
     kind: Literal["folder"] = "folder"

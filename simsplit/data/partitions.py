@@ -25,27 +25,27 @@ from simsplit.seeds import numpy_rng_for, seed_for
 
 
 class Dealing(Config, ABC):
-    """A partition: `deal` is what callers use, `_draw` what a kind of partition defines."""
+    """A partition: `deal` is what callers use; a kind defines `draw`, and `fewest` or `check`."""
 
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Each client's rows of `labels` (sorted int64): every row with exactly one client."""
-        self._check(labels, num_clients)
+        self.check(labels, num_clients)
         order = numpy_rng_for(seed, "partition").permutation(len(labels))
-        drawn = self._draw(labels[order], num_clients, seed_for(seed, "partition", "draw"))
-        parts = [np.sort(order[part]) for part in topped_up(drawn, self._fewest())]
+        drawn = self.draw(labels[order], num_clients, seed_for(seed, "partition", "draw"))
+        parts = [np.sort(order[part]) for part in topped_up(drawn, self.fewest())]
         dealt = np.sort(np.concatenate(parts))
         assert np.array_equal(dealt, np.arange(len(labels))), "a row is lost or dealt twice"
         return parts
 
     @abstractmethod
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Each client's rows of the shuffled `labels`; a client may come out short, or empty."""
 
-    def _fewest(self) -> int:
+    def fewest(self) -> int:
         """The samples that every client must end with."""
         return 1
 
-    def _check(self, labels: np.ndarray, num_clients: int) -> None:
+    def check(self, labels: np.ndarray, num_clients: int) -> None:
         """Blame the field that asks for what this many labels cannot give."""
         if not 1 <= num_clients <= len(labels):
             raise ScenarioError(
@@ -59,7 +59,8 @@ class Iid(Dealing):
 
     kind: Literal["iid"] = "iid"
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """Equal runs of the shuffled rows."""
         return np.array_split(np.arange(len(labels)), num_clients)
 
 
@@ -72,17 +73,20 @@ class Dirichlet(Dealing):
     min_samples: int = Field(default=2, ge=1)
     """Fewest samples a client is left with; batch normalisation cannot learn from a single one."""
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """By Flower; without end, class by class in turn."""
         if np.isinf(self.alpha):
             by_class = np.argsort(labels, kind="stable")
             return [by_class[client::num_clients] for client in range(num_clients)]
         return _drawn_by_flower(labels, num_clients, self.alpha, seed)
 
-    def _fewest(self) -> int:
+    def fewest(self) -> int:
+        """As many as the scenario asks for."""
         return self.min_samples
 
-    def _check(self, labels: np.ndarray, num_clients: int) -> None:
-        super()._check(labels, num_clients)
+    def check(self, labels: np.ndarray, num_clients: int) -> None:
+        """Nor may the clients need more samples than there are."""
+        super().check(labels, num_clients)
         most = len(labels) // num_clients
         if self.min_samples > most:
             raise ScenarioError(
@@ -99,7 +103,8 @@ class Pathological(Dealing):
     classes_per_client: int = Field(default=2, ge=1)
     """How many classes a client holds; every class is held about equally often."""
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """A class in equal parts among the clients that were dealt it."""
         classes = np.unique(labels)
         hands = _hands(len(classes), self.classes_per_client, num_clients, seed)
         parts: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
@@ -110,8 +115,9 @@ class Pathological(Dealing):
                 parts[client].append(share)
         return [np.concatenate(shares) for shares in parts]
 
-    def _check(self, labels: np.ndarray, num_clients: int) -> None:
-        super()._check(labels, num_clients)
+    def check(self, labels: np.ndarray, num_clients: int) -> None:
+        """Hands must cover all classes, and hold none twice."""
+        super().check(labels, num_clients)
         classes = len(np.unique(labels))
         fewest = -(-classes // num_clients)
         if not fewest <= self.classes_per_client <= classes:
@@ -129,7 +135,8 @@ class Shards(Dealing):
     shards_per_client: int = Field(default=2, ge=1)
     """How many shards a client gets; a shard spans one class, or two or three where classes end."""
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """Shards of the rows sorted by class, shuffled and dealt."""
         by_class = np.argsort(labels, kind="stable")
         shards = np.array_split(by_class, num_clients * self.shards_per_client)
         dealt = numpy_rng_for(seed, "shards").permutation(len(shards))
@@ -138,8 +145,9 @@ class Shards(Dealing):
             for hand in np.split(dealt, num_clients)
         ]
 
-    def _check(self, labels: np.ndarray, num_clients: int) -> None:
-        super()._check(labels, num_clients)
+    def check(self, labels: np.ndarray, num_clients: int) -> None:
+        """A shard must hold a row."""
+        super().check(labels, num_clients)
         most = len(labels) // num_clients
         if self.shards_per_client > most:
             raise ScenarioError(
@@ -157,7 +165,8 @@ class MainLabel(Dealing):
     """The share of a client's samples that is of its main class, where there are enough of it; the
     rest is drawn alike from what is left."""
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """Main classes first, then the rest as it comes."""
         del seed  # rows come shuffled
         sizes = np.full(num_clients, len(labels) // num_clients)
         sizes[: len(labels) % num_clients] += 1
@@ -182,7 +191,8 @@ class Linear(Dealing):
 
     kind: Literal["linear"] = "linear"
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """In proportion to 1, 2, 3, ..."""
         return _sized(len(labels), np.arange(1, num_clients + 1, dtype=float))
 
 
@@ -191,7 +201,8 @@ class Exponential(Dealing):
 
     kind: Literal["exponential"] = "exponential"
 
-    def _draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """In proportion to powers of e."""
         # counted down from the largest client, whose exp(0) cannot overflow
         return _sized(len(labels), np.exp(np.arange(1 - num_clients, 1, dtype=float)))
 

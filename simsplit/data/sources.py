@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from simsplit.config import Config
+from simsplit.data.base import SourceConfig
 from simsplit.data.folders import FolderSource
 from simsplit.data.images import Form, pixels
 from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
@@ -23,7 +24,7 @@ from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 
 
-class DigitsSource(Config):
+class DigitsSource(SourceConfig):
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels: nothing to download."""
 
     kind: Literal["digits"] = "digits"
@@ -65,7 +66,7 @@ _KNOWN = {
 }
 
 
-class TorchvisionSource(Config):
+class TorchvisionSource(SourceConfig):
     """A data set that torchvision can read, and download where allowed to."""
 
     kind: Literal["mnist", "fashion_mnist", "cifar10", "cifar100", "gtsrb"]

@@ -28,6 +28,10 @@ Answer = TypeVar("Answer")
 class Recipe(Protocol):
     """What a host builds its clients from."""
 
+    @property
+    def imports(self) -> Callable[[], object] | None:
+        """What a host has to do before it can be sent the recipe, if anything."""
+
     def build(self, numbers: Sequence[ClientId]) -> Crew:
         """These clients, as they are before training."""
 
@@ -62,6 +66,15 @@ class Host:
     def resident_bytes(self) -> int | None:
         """What this host has in memory, wherever it is."""
         return resident_bytes()
+
+    def prepare(self, imports: Callable[[], object]) -> object:
+        """Import what the recipe's parts are from: plugins by file are on no path."""
+        self.failed = None
+
+        def done() -> None:
+            imports()  # what it gives stays here
+
+        return self._answer(done)
 
     def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
         """Hold these clients from now on, and no others."""

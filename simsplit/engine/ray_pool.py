@@ -154,6 +154,9 @@ class RayPool(Pool):
 
     def _send_out(self, recipe: Recipe) -> None:
         """Build every host's clients; recipe and data lie in shared memory once."""
+        if recipe.imports is not None:
+            for host, actor in enumerate(self.hosts.actors):
+                self._get(actor.prepare.remote(recipe.imports), host)
         shared = self._ray.put(recipe)
         device = "cuda" if self.hosts.gpus else "cpu"
         building = {

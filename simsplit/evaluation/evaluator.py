@@ -15,7 +15,7 @@ from torch import Tensor
 from simsplit.config import Config
 from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.evaluation.writing import WRITTEN_METRICS, Writer
-from simsplit.metrics.classification import Metric, accuracy, score
+from simsplit.metrics.classification import ClassMetric, accuracy, score
 from simsplit.metrics.words import WordMetric, WordScore
 from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
@@ -83,12 +83,14 @@ class Evaluator:
         wanted: Tensor | None = None,
         choices: Choices | None = None,
         reader: Reader | None = None,
+        own: Mapping[str, ClassMetric] | None = None,
     ) -> None:
         """`clients` are those with models of their own, if any; `wanted` is what an attack wants
         the triggered samples to be taken for; `choices` says that models write words, and `reader`
-        which.
+        which; `own` are the metrics of plugins.
         """
         self.config, self.metrics, self.choices = config, metrics, choices
+        self.own = own
         self.exchange = exchange
         self.writer = None
         if reader is not None:
@@ -141,7 +143,7 @@ class Evaluator:
             return self._words(client, split, round_number, samples, self.choices)
         outputs = self._outputs(client, split, round_number, len(samples))
         labels = samples.labels[samples.labels != IGNORED]
-        return score(outputs, labels, cast("Sequence[Metric]", self.metrics))
+        return score(outputs, labels, self.metrics, self.own)
 
     def _words(
         self,

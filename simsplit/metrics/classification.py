@@ -1,12 +1,12 @@
 """How good class predictions are: thin calls into scikit-learn."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-Metric = Literal["accuracy", "balanced_accuracy", "macro_f1", "top5", "loss"]
+ClassMetric = Callable[[Tensor, Tensor], float]
+"""Of outputs (a row of logits per sample) and labels, on the CPU."""
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> float:
@@ -43,7 +43,7 @@ def loss(outputs: Tensor, labels: Tensor) -> float:
     return torch.nn.functional.cross_entropy(outputs, labels).item()
 
 
-METRICS: dict[Metric, Callable[[Tensor, Tensor], float]] = {
+METRICS: dict[str, ClassMetric] = {
     "accuracy": accuracy,
     "balanced_accuracy": balanced_accuracy,
     "macro_f1": macro_f1,
@@ -52,6 +52,12 @@ METRICS: dict[Metric, Callable[[Tensor, Tensor], float]] = {
 }
 
 
-def score(outputs: Tensor, labels: Tensor, metrics: Sequence[Metric]) -> dict[str, float]:
-    """The named metrics of one set of predictions (on the CPU)."""
-    return {name: METRICS[name](outputs, labels) for name in metrics}
+def score(
+    outputs: Tensor,
+    labels: Tensor,
+    metrics: Sequence[str],
+    own: Mapping[str, ClassMetric] | None = None,
+) -> dict[str, float]:
+    """The named metrics of one set of predictions; `own` are those that plugins add."""
+    known = {**METRICS, **(own or {})}
+    return {name: float(known[name](outputs, labels)) for name in metrics}

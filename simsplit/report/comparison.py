@@ -24,7 +24,7 @@ from simsplit.results import SCENARIO, Run
 
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""
-_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine")
+_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these is a question of cost: its table says what a run took."""
 _COSTS = ("per client", "simulated", "time", "memory")

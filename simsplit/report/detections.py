@@ -13,7 +13,7 @@ from simsplit.results import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-_INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine")
+_INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _TITLES = {"auroc": "AUROC", "tpr_at_1pct_fpr": "TPR 1%", "f1": "F1"}
 
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -14,8 +15,10 @@ _PACKAGES = (
 )
 
 
-def describe_environment(device: torch.device) -> dict[str, object]:
-    """Versions, machine, device and thread count."""
+def describe_environment(
+    device: torch.device, plugins: Sequence[Mapping[str, object]] = ()
+) -> dict[str, object]:
+    """Versions, machine, device and thread count; and which plugins it had, with their digests."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -27,6 +30,7 @@ def describe_environment(device: torch.device) -> dict[str, object]:
         "device": str(device),
         "gpu": gpu,
         "threads": torch.get_num_threads(),
+        "plugins": list(plugins),
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from simsplit.metrics import falls
 from simsplit.results.directory import Run
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _best(rounds: "pd.DataFrame", figures: Sequence[str], split: str) -> Figures
         return None
     known = rounds.dropna(subset=of_split[:1])
     values = known[of_split[0]]
-    best = values.argmin() if of_split[0].endswith("_loss") else values.argmax()
+    best = values.argmin() if falls(of_split[0]) else values.argmax()
     return _figures(known, int(best), figures)
 
 

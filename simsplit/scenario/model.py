@@ -8,15 +8,13 @@ import functools
 import operator
 from collections.abc import Mapping
 from pathlib import Path
-from types import GenericAlias
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import (
     Discriminator,
     Field,
     ValidationError,
-    create_model,
     field_validator,
     model_validator,
 )
@@ -34,6 +32,7 @@ from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
 from simsplit.evaluation.writing import WRITTEN_METRICS
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.stack import sent_shapes
+from simsplit.metrics import falls
 from simsplit.metrics.classification import METRICS
 from simsplit.metrics.words import WORD_METRICS
 from simsplit.models import Model, SimpleCNN
@@ -41,8 +40,11 @@ from simsplit.models.fresh import Shape
 from simsplit.models.language import CausalLM, LanguageConfig
 from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
+from simsplit.observers import OBSERVERS, ObserverConfig
 from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
+from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
+from simsplit.plugins.record import remind
 from simsplit.scenario.adversaries import (
     refuse_blind,
     refuse_idle_poisons,
@@ -50,6 +52,7 @@ from simsplit.scenario.adversaries import (
 )
 from simsplit.scenario.axes import refuse_misfits, refuse_too_few
 from simsplit.scenario.cells import refuse
+from simsplit.scenario.extending import extended
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
@@ -65,7 +68,8 @@ from simsplit.schedules.config import RoundRobinConfig, Schedule
 
 def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
     """The configs of a registry as one type, told apart by `kind`."""
-    return Annotated[functools.reduce(operator.or_, configs.values()), Discriminator("kind")]
+    together: Any = functools.reduce(operator.or_, configs.values())
+    return together if len(configs) == 1 else Annotated[together, Discriminator("kind")]
 
 
 if TYPE_CHECKING:
@@ -74,10 +78,12 @@ if TYPE_CHECKING:
     AnyMethod = MethodConfig
     AnyDetector = DetectorConfig
     AnyAttack = AttackConfig
+    AnyObserver = ObserverConfig
 else:
     AnyMethod = _union(METHODS)
     AnyDetector = _union(DETECTORS)
     AnyAttack = _union(ATTACKS)
+    AnyObserver = _union(OBSERVERS)
 
 
 _NO_VALIDATION = "validation needs data.validation above 0"
@@ -97,8 +103,8 @@ class StopConfig(Config):
 
     @property
     def smaller_is_better(self) -> bool:
-        """Losses and perplexities fall, everything else rises."""
-        return self.metric.endswith(("loss", "perplexity"))
+        """Losses, errors and perplexities fall, everything else rises."""
+        return falls(self.metric)
 
 
 class CheckpointConfig(Config):
@@ -120,6 +126,8 @@ class OutputConfig(Config):
 class Scenario(Config):
     """One experiment, whole: replaying it gives the same tables."""
 
+    plugins: ClassVar[Plugins] = NO_PLUGINS
+    """Where its parts come from that do not ship: told by whoever loads it, never by its file."""
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Letters, digits, dots, dashes and underscores, no dash or dot first; names the run."""
     seed: int = Field(default=0, ge=0)
@@ -156,6 +164,8 @@ class Scenario(Config):
     """When and how the run is scored."""
     stop: StopConfig | None = None
     """Early stopping."""
+    observers: tuple[AnyObserver, ...] = ()
+    """Who else is told of each round; a resumed run may have others."""
     device: str = Field(default="cpu", pattern=r"^(cpu|auto|cuda(:\d+)?)$")
     """cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
     threads: int | None = Field(default=None, ge=1)
@@ -207,7 +217,8 @@ class Scenario(Config):
     def _refuse_unknown_metrics(self) -> None:
         """Figures that nobody computes of such a model."""
         writes = isinstance(self.model, CausalLM)
-        known = [*WORD_METRICS, *WRITTEN_METRICS] if writes else list(METRICS)
+        of_classes = [*METRICS, *self.plugins.of("METRICS")]
+        known = [*WORD_METRICS, *WRITTEN_METRICS] if writes else of_classes
         for index, name in enumerate(self.metrics):
             if name not in known:
                 raise ScenarioError(
@@ -346,7 +357,7 @@ class Scenario(Config):
     def identity(self) -> str:
         """What a checkpoint must agree with: all but what a resumed run may change."""
         values = self.model_dump(mode="json")
-        for name in ("output", "checkpoint", "threads", "device", "stop", "engine"):
+        for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]
         for name in ("rounds", "epochs"):
             del values["schedule"][name]
@@ -365,22 +376,27 @@ def _refusal(optimizer: "OptimizerConfig") -> str | None:
 def load_scenario(
     path: str | Path,
     overrides: Mapping[str, str] | None = None,
-    methods: Mapping[str, type[MethodConfig]] | None = None,
+    plugins: Given = (),
 ) -> Scenario:
     """Read a scenario file; `overrides` maps dotted fields to YAML values (as `--set` does).
+
+    `plugins` are modules with parts of your own: by name, as .py files, or imported.
 
     >>> load_scenario("scenarios/quickstart.yaml", {"clients.count": "4"})  # doctest: +SKIP
     """
     values = read(Path(path), overrides or {})
     refuse(values, Path(path))
-    return parse(values, methods)
+    known = gathered(plugins)
+    try:
+        return parse(values, known)
+    except ScenarioError as error:
+        remind(error, Path(path).parent, known)  # a run's own file may need plugins
+        raise
 
 
-def parse(
-    values: Mapping[str, Any], methods: Mapping[str, type[MethodConfig]] | None = None
-) -> Scenario:
-    """A scenario from plain values; `methods` are those of plugins."""
-    model = scenario_class(methods)
+def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
+    """A scenario from plain values, which may name the parts of plugins."""
+    model = scenario_class(plugins)
     values = with_kinds(values, model)
     try:
         scenario = model.model_validate(dict(values))
@@ -390,11 +406,10 @@ def parse(
     return scenario
 
 
-def scenario_class(methods: Mapping[str, type[MethodConfig]] | None = None) -> type[Scenario]:
-    """Scenario, its `method` field extended by the methods of plugins."""
-    if not methods:
-        return Scenario
-    meaning = Scenario.model_fields["method"].description
-    several = GenericAlias(tuple, (_union({**METHODS, **methods}), ...))
-    field: Any = (several, Field(default=(), description=meaning))
-    return create_model("Scenario", __base__=Scenario, __doc__=Scenario.__doc__, method=field)
+def scenario_class(plugins: Given = ()) -> type[Scenario]:
+    """Scenario, with the kinds of plugins wherever it has parts."""
+    known = gathered(plugins)
+    model = extended(Scenario, known)
+    if model is not Scenario:
+        model.plugins = known
+    return model

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from simsplit.data.tasks import LAYOUTS
-from simsplit.methods import MethodConfig
+from simsplit.plugins import Given
 from simsplit.scenario.cells import SCHEMA
 from simsplit.scenario.model import scenario_class
 
 
-def file_schema(methods: Mapping[str, type[MethodConfig]] | None = None) -> dict[str, Any]:
-    """Of a file that may name the methods of plugins, too."""
-    schema = scenario_class(methods).model_json_schema()
+def file_schema(plugins: Given = ()) -> dict[str, Any]:
+    """Of a file that may name the parts of plugins, too."""
+    schema = scenario_class(plugins).model_json_schema()
     for part in schema["$defs"].values():
         _name_kind(part)
     parts = {"Scenario": schema, **schema["$defs"]}
@@ -42,7 +42,7 @@ _TEXTS = ("PythonDocs", "TextParquet", "TextHub")
 def _name_kind(part: dict[str, Any]) -> None:
     """Require a part's `kind`, which tells the parts apart, and say what it stands for."""
     if "kind" in part["properties"]:
-        part["properties"]["kind"]["description"] = part["description"]
+        part["properties"]["kind"]["description"] = part.get("description", "")
         part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
 
 

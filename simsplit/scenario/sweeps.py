@@ -5,12 +5,12 @@ All cells are read and checked before any of them runs; what is wrong names the 
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.methods import MethodConfig
+from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
 from simsplit.scenario.cell_names import scenario_name, short_names
 from simsplit.scenario.cells import Draft, expand
 from simsplit.scenario.files import Values, assign, read
@@ -36,8 +36,8 @@ class Sweep:
 
     name: str
     cells: Sequence[Cell]
-    methods: Mapping[str, type[MethodConfig]] = field(default_factory=dict)
-    """Those of plugins, which the cells' scenarios may name."""
+    plugins: Plugins = NO_PLUGINS
+    """Whose parts the cells' scenarios may name."""
 
     @property
     def fields(self) -> dict[str, str]:
@@ -59,9 +59,11 @@ def has_sweep(path: str | Path, overrides: Mapping[str, str] | None = None) -> b
 def load_sweep(
     path: str | Path,
     overrides: Mapping[str, str] | None = None,
-    methods: Mapping[str, type[MethodConfig]] | None = None,
+    plugins: Given = (),
 ) -> Sweep:
     """Read a scenario file that has a `sweep`; `overrides` apply below what is swept.
+
+    `plugins` are modules with parts of your own: by name, as .py files, or imported.
 
     >>> len(load_sweep("file.yaml", {"sweep.seed": "[0, 1]"}).cells)  # doctest: +SKIP
     """
@@ -72,26 +74,27 @@ def load_sweep(
             "sweep", f"{path} has none; add one, such as {{seed: [0, 1, 2]}}, or use: simsplit run"
         )
     name = values.setdefault("name", Scenario.model_fields["name"].default)
+    known = gathered(plugins)
     cells, problems = [], _Problems()
     drafts = expand(declared)
     for draft in drafts:
         try:
-            cells.append(_cell(draft, values, methods))
+            cells.append(_cell(draft, values, known))
         except ScenarioError as error:
             problems.note(error, draft.name)
     problems.raise_any(len(drafts))
     _refuse_twins(cells)
-    return Sweep(name, tuple(cells), methods or {})
+    return Sweep(name, tuple(cells), known)
 
 
-def _cell(draft: Draft, base: Values, methods: Mapping[str, type[MethodConfig]] | None) -> Cell:
+def _cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:
     values = copy.deepcopy(base)
     # a whole part before the fields in it, in whichever order they are swept
     for name in sorted(draft.settings, key=lambda name: name.count(".")):
         assign(values, name, copy.deepcopy(draft.settings[name]))
     if isinstance(values["name"], str):  # anything else is for the scenario to refuse
         values["name"] = scenario_name(values["name"], draft.name)
-    return Cell(draft.name, draft.settings, parse(values, methods), draft.label)
+    return Cell(draft.name, draft.settings, parse(values, plugins), draft.label)
 
 
 class _Problems:

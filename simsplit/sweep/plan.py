@@ -8,7 +8,7 @@ from simsplit.machine import processors
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario, short_names
 
-_MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine"}
+_MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers"}
 """What a finished cell need not share with the scenario to be kept."""
 
 
@@ -59,7 +59,7 @@ def unfinished(sweep: Sweep, directory: SweepDirectory) -> list[Cell]:
             todo.append(cell)
             continue
         try:
-            saved = load_scenario(path / SCENARIO, methods=sweep.methods)
+            saved = load_scenario(path / SCENARIO, plugins=sweep.plugins)
         except ScenarioError as error:
             raise RunError(f"cell {cell.name}: {path / SCENARIO}: {error}") from None
         if changes := differences(saved, cell.scenario):

@@ -4,7 +4,6 @@ A cell is an ordinary run in its own folder, so all that holds of a run holds of
 its tables do not depend on what ran beside it. A cell that fails is noted and the others go on.
 """
 
-import importlib
 import os
 import sys
 import traceback
@@ -17,8 +16,9 @@ from typing import Any, NamedTuple
 
 from simsplit import experiment
 from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
-from simsplit.errors import RunError, SimsplitError
+from simsplit.errors import SimsplitError
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
+from simsplit.plugins import Origin, gathered_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, parse
@@ -169,26 +169,20 @@ class Worker:
         self.hosts.__enter__()
         sys.path.extend(entry for entry in import_path if entry not in sys.path)
 
-    def train(self, values: Mapping[str, Any], methods: "Homes", path: str) -> tuple[Any, ...]:
-        """As `train`, of a scenario's plain values."""
-        configs = {
-            kind: getattr(importlib.import_module(module), name)
-            for kind, (module, name) in methods.items()
-        }
-        return tuple(train(parse(values, configs), Path(path)))
-
-
-Homes = Mapping[str, tuple[str, str]]
-"""A plugin's method -> its config's module and name."""
+    def train(
+        self, values: Mapping[str, Any], origins: tuple[Origin, ...], path: str
+    ) -> tuple[Any, ...]:
+        """As `train`, of a scenario's plain values, and where its plugins are from."""
+        return tuple(train(parse(values, gathered_again(origins)), Path(path)))
 
 
 class _Workers:
     """Worker processes: made when there is none free, used again, replaced when one dies."""
 
-    def __init__(self, methods: Homes) -> None:
+    def __init__(self, origins: tuple[Origin, ...]) -> None:
         import ray
 
-        self.ray, self.methods = ray, methods
+        self.ray, self.origins = ray, origins
         # charged nothing: there are only so many, and they share the processors and the GPU
         self.actor: Any = ray.remote(num_cpus=0, num_gpus=0)(Worker)
         self.free: list[Any] = []
@@ -199,7 +193,7 @@ class _Workers:
         folder = os.getcwd()
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
-        task = worker.train.remote(values, self.methods, str(path.absolute()))
+        task = worker.train.remote(values, self.origins, str(path.absolute()))
         self.busy[task] = worker, cell.name
 
     def next(self) -> tuple[str, Ended]:
@@ -230,10 +224,7 @@ def _last_words(error: str) -> str:
 
 @contextmanager
 def _workers(sweep: Sweep) -> Iterator[_Workers]:
-    homes = {kind: (made.__module__, made.__qualname__) for kind, made in sweep.methods.items()}
-    if lost := [kind for kind, (module, _) in homes.items() if module == "__main__"]:
-        raise RunError(f"workers cannot import {lost[0]} from a script: move it to a module")
-    workers = _Workers(homes)
+    workers = _Workers(sweep.plugins.portable())
     try:
         yield workers
     finally:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plugins
 import pytest
 from builders import TINY, experiment, finished, scenario
 from comparing import assert_equal
 from hosted import on_hosts
-from plugins import METHODS
 
 from simsplit.data import Prepared, prepare
 from simsplit.engine.ray_pool import Hosts
@@ -144,7 +144,7 @@ def test_killed_during_an_evaluation(tmp_path: Path, hosts: Hosts) -> None:
 def faulty(cause: Path, **fault: Any) -> Scenario:
     cause.touch()
     method = {"kind": "faulty", "while_there": str(cause), **fault}
-    return parse(merge(TINY, {"clients": OWN, "method": [method]}), METHODS)
+    return parse(merge(TINY, {"clients": OWN, "method": [method]}), plugins)
 
 
 def test_a_host_that_dies_every_time(tmp_path: Path, hosts: Hosts) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plugins
 import pytest
 import torch
 from builders import TINY, finished
 from commands import eventually
 from comparing import assert_equal
 from hosted import on_hosts, placed_on
-from plugins import METHODS
 
 from simsplit.data import Samples, prepare
 from simsplit.engine.ray_pool import Hosts
@@ -119,7 +119,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def of_case(case: str, **changes: Any) -> Scenario:
     four = {**TINY, "clients": {"count": 4}}
-    return parse(merge(merge(four, CASES[case]), changes), METHODS)
+    return parse(merge(merge(four, CASES[case]), changes), plugins)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,7 +9,7 @@ from simsplit.bench import attacking, benches, overhead
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.language import passes
-from simsplit.bench.overhead import Case, _assembled, _same_loss, _stepper, feed_of
+from simsplit.bench.overhead import Case, _same_loss, assembled, feed_of, stepper
 from simsplit.bench.plain import PlainLoop
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.network.clock import Flops
@@ -20,16 +20,16 @@ FOLLOWING = Attacked("pcat", {"kind": "pcat"}, {"kind": "resnet20", "cut": 4, "w
 
 
 def test_losses_that_differ_are_no_comparison() -> None:
-    assembler, parts = _assembled(TINY, torch.device("cpu"), clients=2)
+    assembler, parts = assembled(TINY, torch.device("cpu"), clients=2)
     plain = PlainLoop(assembler, {client: feed_of(parts, client) for client in parts.clients})
     for client in (0, 1, 0):
-        _stepper(parts)(client)
+        stepper(parts)(client)
         plain.train(client)
     samples = 12
     assert plain.loss_sum.item() / samples > 0.5
     _same_loss(parts, plain)
     assert parts.exchange.reports([0]) == {0: {}}  # what was compared has been read
-    _stepper(parts)(0)
+    stepper(parts)(0)
     with pytest.raises(ProtocolError, match="the split ends at loss"):
         _same_loss(parts, plain)
 

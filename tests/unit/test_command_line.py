@@ -166,7 +166,7 @@ def test_no_colour_means_no_escape_codes_even_on_a_forced_terminal(simsplit, sma
         (["show", "nowhere"], "error: nowhere is no run directory (no scenario.yaml in it)"),
         (["compare", "nowhere"], "error: nowhere is no run directory"),
         (["list", "method"], "error: nothing to list under 'method', did you mean 'methods'?"),
-        (["list", "--plugin", "no.such"], "error: --plugin no.such: cannot be imported ("),
+        (["list", "--plugin", "no.such"], "error: plugin no.such: cannot be imported ("),
         (["rn"], "No such command 'rn'."),
         (["run"], "Missing argument 'FILE'."),
         (["run", "{file}", "--sett", "a=1"], "--sett"),
@@ -272,19 +272,19 @@ def test_a_plugins_method_runs_and_is_listed_only_where_it_is_named(simsplit, sm
         ("import nothing_of_the_kind", "cannot be imported (ModuleNotFoundError: "),
         ("def", "cannot be imported (SyntaxError: "),
         ("1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
-        ("", "has no METHODS dict of kind -> MethodConfig"),
-        ("METHODS = ['halve']", "has no METHODS dict of kind -> MethodConfig"),
+        ("", "has none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
+        ("METHODS = ['halve']", "METHODS must be a dict of names -> MethodConfig classes"),
         ("METHODS = {'halve': int}", "METHODS['halve'] is no MethodConfig class"),
         ("METHODS = {'halve': 3}", "METHODS['halve'] is no MethodConfig class"),
         (PLUGIN.replace('{"halve"', '{"half"'), "METHODS['half'] needs `kind: Literal['half']"),
-        (PLUGIN.replace('"halve"', '"raw"'), "'raw' is a method already; choose another"),
+        (PLUGIN.replace('"halve"', '"raw"'), "METHODS['raw'] is there already: 'raw' is"),
     ],
 )  # fmt: skip
 def test_a_plugin_that_is_none(simsplit, small, plugin, text, said):
     before = list(sys.path)
     code, _, err = simsplit("run", small, "--plugin", plugin(text))
     assert code == 2
-    assert err.startswith(f"error: --plugin my_methods: {said}")
+    assert err.startswith(f"error: plugin my_methods: {said}")
     assert sys.path == before
 
 

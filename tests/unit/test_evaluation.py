@@ -10,6 +10,7 @@ from builders import entered, experiment, finished, scenario
 from simsplit.data import Batcher
 from simsplit.evaluation import EvaluateConfig, choose
 from simsplit.experiment import Experiment
+from simsplit.metrics import falls
 from simsplit.results import Run
 from simsplit.results.ledger import Columns, Ledger
 from simsplit.results.summary import summarise
@@ -137,6 +138,20 @@ def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:
     facts = tables(tmp_path / "run", "loss", [(0.5, 0.1), (0.4, 0.3), (0.6, 0.2)])
     assert facts["best_on_validation"]["round"] == 2
     assert facts["best_on_test"]["round"] == 1
+
+
+@pytest.mark.parametrize(
+    ("figure", "smaller"),
+    [
+        ("test_loss", True),
+        ("validation_perplexity", True),
+        ("test_calibration_error", True),
+        ("test_accuracy", False),
+        ("attack_success", False),
+    ],
+)
+def test_what_is_better_when_it_is_smaller_is_called_so(figure: str, smaller: bool) -> None:
+    assert falls(figure) is smaller
 
 
 def test_without_a_validation_part_nothing_is_chosen_on_it(tmp_path: Path) -> None:

@@ -1,16 +1,12 @@
 """What the README tells a newcomer to type works as it stands."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from builders import TINY, finished
 
-from simsplit.__main__ import _plugins
 from simsplit.scenario import parse
-from simsplit.scenario.files import merge
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -27,14 +23,11 @@ def test_the_explained_scenario_is_valid_and_the_shipped_one() -> None:
     assert all(getattr(explained, name) == getattr(shipped, name) for name in same)
 
 
-def test_the_method_in_20_lines_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = next(block for block in blocks("python") if "METHODS" in block)
-    (tmp_path / "readme_method.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    given = parse(merge(TINY, {"method": [{"kind": "sign"}]}), _plugins(["readme_method"]))
-    run = finished(given, tmp_path / "run")
-    assert run.live.progress.round == given.schedule.rounds
+@pytest.mark.parametrize("name", ["sign", "nearest"])
+def test_the_parts_in_20_lines_are_those_that_the_tests_run(name: str) -> None:
+    file = Path(__file__).parents[2] / "examples" / "plugins" / f"{name}.py"
+    assert file.read_text(encoding="utf-8") in blocks("python")
+    assert f"examples/plugins/{name}.py" in README
 
 
 def test_every_command_named_exists() -> None:

@@ -20,9 +20,9 @@ JARGON = re.compile(
 )
 
 
-def refused(values, methods=None):
+def refused(values, plugins=()):
     with pytest.raises(ScenarioError) as caught:
-        parse(values, methods)
+        parse(values, plugins)
     message = str(caught.value)
     assert not JARGON.search(message), message
     return message
@@ -292,7 +292,7 @@ class Halve(MethodConfig):
 
 
 def test_a_plugins_fields_are_named_like_any_other():
-    plugins = {"halve": Halve}
+    plugins = [{"METHODS": {"halve": Halve}}]
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")

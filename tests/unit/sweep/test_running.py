@@ -7,7 +7,6 @@ from builders import TINY, StopAt
 
 from simsplit import experiment
 from simsplit.errors import RunError
-from simsplit.plugins import methods_of
 from simsplit.progress import SilentSweep
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import load_sweep
@@ -57,10 +56,10 @@ def swept(tmp_path, monkeypatch):
     """Loads a small sweep in an empty working folder, with what is changed merged over it."""
     monkeypatch.chdir(tmp_path)
 
-    def load(sweep, methods=None, **changes):
+    def load(sweep, plugins=(), **changes):
         file = tmp_path / "swept.yaml"
         file.write_text(dump({**merge(SMALL, changes), "sweep": sweep}))
-        return load_sweep(file, methods=methods)
+        return load_sweep(file, plugins=plugins)
 
     return load
 
@@ -176,8 +175,8 @@ def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp
 
 
 def test_a_defect_is_told_with_its_place(swept, tmp_path, plugin):
-    methods = methods_of([plugin(PLUGIN)])
-    sweep = swept({"method": [[{"kind": "divide"}], []]}, methods)
+    plugins = [plugin(PLUGIN)]
+    sweep = swept({"method": [[{"kind": "divide"}], []]}, plugins)
     result = run_sweep(sweep, tmp_path / "out")
     assert list(result.runs) == ["method=raw"]
     (told,) = result.failed.values()
@@ -253,9 +252,9 @@ def test_a_damaged_sweep_file_says_so(swept, tmp_path):
 def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path, plugin, capfd):
     import ray
 
-    methods = methods_of([plugin(PLUGIN)])
+    plugins = [plugin(PLUGIN)]
     fatal = [{"kind": "fatal"}]
-    sweep = swept({"method": [fatal, [], [{"kind": "divide"}]], "seed": [0, 1]}, methods)
+    sweep = swept({"method": [fatal, [], [{"kind": "divide"}]], "seed": [0, 1]}, plugins)
     inline = run_sweep(sweep, tmp_path / "inline")
     (tmp_path / "armed").touch()
     heard = Heard()

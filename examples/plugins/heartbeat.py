@@ -1,0 +1,42 @@
+"""An observer: a file that is as old as the last sign of life, for whoever restarts dead jobs."""
+
+import time
+from typing import Literal
+
+from pydantic import Field
+
+from simsplit.observers import ObserverConfig
+from simsplit.progress import Observer
+
+
+class HeartbeatConfig(ObserverConfig):
+    """Writes the round to the file `alive` of the run directory, now and then."""
+
+    kind: Literal["heartbeat"] = "heartbeat"
+    every_s: float = Field(default=10.0, ge=0)
+    """Seconds between two signs of life within a round."""
+
+    def build(self, path):
+        """`path` is the run directory."""
+        return Heartbeat(path / "alive", self.every_s)
+
+
+class Heartbeat(Observer):
+    """Every hook of an observer does nothing; what matters is overridden."""
+
+    def __init__(self, file, every_s):
+        self.file, self.every_s, self.number, self.last = file, every_s, 0, 0.0
+
+    def step(self, done, total):
+        """Told after every step of training: be quick."""
+        if time.monotonic() - self.last > self.every_s:
+            self.last = time.monotonic()
+            self.file.write_text(f"in round {self.number + 1}\n")
+
+    def round(self, told):
+        """`told.row` is the round's line in rounds.csv, `told.clients` those of clients.csv."""
+        self.number = told.number
+        self.file.write_text(f"after round {self.number}\n")
+
+
+OBSERVERS = {"heartbeat": HeartbeatConfig}

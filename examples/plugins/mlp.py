@@ -1,0 +1,30 @@
+"""A model: three linear layers, one to each segment."""
+
+from math import prod
+from typing import Literal
+
+from pydantic import Field
+from torch import nn
+
+from simsplit.models.fresh import LaidOut, Segments
+
+
+class MlpConfig(LaidOut):
+    """Three linear layers on flattened images of any size."""
+
+    kind: Literal["mlp"] = "mlp"
+    width: int = Field(default=64, ge=1)
+    """Values at the cut, and again between trunk and tail."""
+
+    def shapes(self, input_shape):
+        """What crosses the cut, and what comes back, per sample."""
+        return (self.width,), (self.width,)
+
+    def segments(self, input_shape, num_classes):
+        """Laid out here; weights are drawn elsewhere, for each client from a stream of its own."""
+        head = nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), self.width), nn.ReLU())
+        trunk = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
+        return Segments(head, trunk, nn.Linear(self.width, num_classes))
+
+
+MODELS = {"mlp": MlpConfig}

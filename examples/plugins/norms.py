@@ -1,0 +1,26 @@
+"""A detector: clients whose messages are much larger, or smaller, than everybody's."""
+
+from typing import Literal
+
+from simsplit.detectors.base import SignalDetector, SignalDetectorConfig
+
+
+class NormsConfig(SignalDetectorConfig):
+    """The norm of a client's mean payload, or of another signal."""
+
+    kind: Literal["norms"] = "norms"
+
+    def build(self):
+        """The signal, the window, the threshold and the response are fields of the base."""
+        return Norms(self)
+
+
+class Norms(SignalDetector):
+    """A score per client and round; from which score on it is flagged is the threshold's to say."""
+
+    def compare(self, clients, means):
+        """`means` has a row per client that took part."""
+        return means.norm(dim=1)
+
+
+DETECTORS = {"norms": NormsConfig}

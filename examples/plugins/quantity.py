@@ -1,0 +1,31 @@
+"""A partition: clients differ in how many samples they have, and in nothing else."""
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from simsplit.data import Dealing
+
+
+class QuantityConfig(Dealing):
+    """Sizes from one Dirichlet draw over the clients; samples are drawn alike."""
+
+    kind: Literal["quantity"] = "quantity"
+    alpha: float = Field(default=0.5, gt=0)
+    """Concentration: 0.1 gives nearly everything to few clients, 100 about the same to all."""
+    min_samples: int = Field(default=2, ge=1)
+    """Fewest samples a client is left with."""
+
+    def draw(self, labels, num_clients, seed):
+        """Rows come shuffled and clients left short are topped up: only sizes are left to say."""
+        shares = np.random.default_rng(seed).dirichlet([self.alpha] * num_clients)
+        bounds = np.rint(np.cumsum(shares)[:-1] * len(labels)).astype(int)
+        return np.split(np.arange(len(labels)), bounds)
+
+    def fewest(self):
+        """What topping up goes by."""
+        return self.min_samples
+
+
+PARTITIONS = {"quantity": QuantityConfig}

@@ -1,0 +1,42 @@
+"""A data source: noisy images with one bright stripe, whose place is the class."""
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from simsplit.data import DataInfo, DataSet, SourceConfig
+from simsplit.data.samples import samples_of
+
+
+class StripesConfig(SourceConfig):
+    """Grey 28x28 images; class 0 has its stripe at the top, the last class at the bottom."""
+
+    kind: Literal["stripes"] = "stripes"
+    classes: int = Field(default=7, ge=2, le=14)
+    """How many places a stripe can have."""
+    samples: int = Field(default=700, ge=20)
+    """Training images; a fifth as many again are for testing."""
+
+    def describe(self):
+        """Known without making them, so shapes are checked before a run starts."""
+        return DataInfo((1, 28, 28), self.classes)
+
+    def load(self):
+        """The same images whatever the run's seed: which are test images belongs to the data."""
+        names = tuple(f"stripe {label}" for label in range(self.classes))
+        return DataSet(
+            "stripes", self._made(self.samples, 0), self._made(self.samples // 5, 1), names
+        )
+
+    def _made(self, count, stream):
+        rng = np.random.default_rng(stream)
+        labels = rng.integers(0, self.classes, count)
+        images = rng.integers(0, 120, (count, 28, 28))
+        height = 28 // self.classes
+        for image, label in zip(images, labels, strict=True):
+            image[label * height : (label + 1) * height] += 100
+        return samples_of(images.astype(np.uint8), labels)
+
+
+SOURCES = {"stripes": StripesConfig}

@@ -1,0 +1,20 @@
+"""What a scenario says of an observer: something that watches a run and changes nothing of it.
+
+Observers are no part of what a run computes, so a resumed run may have others. After a resume, or
+when a host was lost, training goes on from an earlier round: an observer that keeps a record is
+told of some rounds twice, and the later telling counts.
+"""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from simsplit.config import Config
+from simsplit.progress import Observer
+
+
+class ObserverConfig(Config, ABC):
+    """What a scenario says of one observer."""
+
+    @abstractmethod
+    def build(self, path: Path) -> Observer:
+        """The observer of the run that lies at `path`, a folder that may not be there yet."""

@@ -1,0 +1,113 @@
+"""Observers: all are told, in order, and a record of rounds survives what a run survives."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders import StopAt, scenario
+
+from simsplit import run
+from simsplit.observers import OBSERVERS
+from simsplit.observers.jsonl import JsonlConfig
+from simsplit.progress import Observer, Observers, Plan, RoundTold, Status
+
+
+class Heard(Observer):
+    """Writes down what it is told."""
+
+    def __init__(self, name: str, said: list[tuple[object, ...]]) -> None:
+        self.name, self.said = name, said
+
+    def begin(self, plan: Plan) -> None:
+        self.said.append((self.name, "begin", plan.done))
+
+    def warn(self, message: str) -> None:
+        self.said.append((self.name, "warn", message))
+
+    def step(self, done: int, total: int) -> None:
+        self.said.append((self.name, "step", done, total))
+
+    def round(self, told: RoundTold) -> None:
+        clients = [row["client"] for row in told.clients]
+        self.said.append((self.name, "round", told.row["round"], told.elapsed_s, clients))
+
+    def end(self, status: Status) -> None:
+        self.said.append((self.name, "end", status))
+
+
+def told_of(number: int, elapsed_s: float = 1.0, **row: float) -> RoundTold:
+    clients = ({"client": 0}, {"client": 1})
+    return RoundTold(number, {"round": number, **row}, clients, {}, elapsed_s)
+
+
+def plan(done: int) -> Plan:
+    return Plan(Path(), "x", 9, done, 1, 1, "", "")
+
+
+def lines(path: Path) -> list[int]:
+    return [json.loads(line)["round"] for line in (path / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_several_observers_are_told_all_of_it_in_their_order() -> None:
+    said: list[tuple[object, ...]] = []
+    both = Observers([Heard("a", said), Heard("b", said)])
+    both.begin(plan(2))
+    both.warn("careful")
+    both.step(1, 3)
+    both.round(told_of(3, 0.5))
+    both.end("finished")
+    told = [("begin", 2), ("warn", "careful"), ("step", 1, 3), ("round", 3, 0.5, [0, 1])]
+    told.append(("end", "finished"))
+    assert said == [(name, *each) for each in told for name in "ab"]
+
+
+def test_a_run_tells_its_own_observers_beside_the_callers(tmp_path: Path) -> None:
+    said: list[tuple[object, ...]] = []
+    given = scenario(observers=[{"kind": "jsonl"}, {"kind": "jsonl", "file": "twice.jsonl"}])
+    made = run(given, tmp_path / "run", observers=[Heard("caller", said)])
+    assert [each[2] for each in said if each[1] == "round"] == [1, 2]
+    assert [each[4] for each in said if each[1] == "round"] == [[0, 1, 2]] * 2
+    assert said[-1] == ("caller", "end", "finished")
+    first = (made.path / "rounds.jsonl").read_text()
+    assert first == (made.path / "twice.jsonl").read_text()
+    told = [json.loads(line) for line in first.splitlines()]
+    assert [row["test_accuracy"] for row in told] == made.rounds["test_accuracy"].tolist()
+    assert all(row["elapsed_s"] > 0 for row in told)
+
+
+def test_a_record_has_each_round_once_whatever_happens_to_the_run(tmp_path: Path) -> None:
+    given = scenario(observers=[{"kind": "jsonl"}], schedule={"rounds": 4}, checkpoint={"every": 2})
+    steps = 3 * 2 * 3 + 1  # in the fourth round; the last checkpoint is the second's
+    with pytest.raises(KeyboardInterrupt):
+        run(given, tmp_path / "run", observers=[StopAt(steps)])
+    assert lines(tmp_path / "run") == [1, 2, 3]
+    with (tmp_path / "run" / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "tr')  # as a kill leaves it
+    run(given, tmp_path / "run", resume=True)
+    assert lines(tmp_path / "run") == [1, 2, 3, 4]
+
+
+def test_a_round_that_is_taken_again_replaces_its_line_and_those_behind(tmp_path: Path) -> None:
+    """As after a host was lost: training goes on from a checkpoint without a new beginning."""
+    observer = JsonlConfig().build(tmp_path)
+    observer.begin(plan(0))
+    for number, loss in ((1, 0.1), (2, 0.2), (3, 0.3), (2, float("inf"))):
+        observer.round(told_of(number, loss=loss))
+    told = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    assert [(row["round"], row["loss"]) for row in told] == [(1, 0.1), (2, None)]
+
+
+def test_a_resumed_run_may_have_other_observers(tmp_path: Path) -> None:
+    run(scenario(schedule={"rounds": 1}), tmp_path / "run")
+    run(scenario(observers=[{"kind": "jsonl"}]), tmp_path / "run", resume=True)
+    assert lines(tmp_path / "run") == [2]
+    late = JsonlConfig().build(tmp_path / "run")  # which has not heard of the first round
+    late.begin(plan(2))
+    for number in (3, 2, 3):
+        late.round(told_of(number))
+    assert lines(tmp_path / "run") == [2, 3]
+
+
+@pytest.mark.parametrize("kind", OBSERVERS)
+def test_an_observer_that_ships_is_called_as_its_kind(kind: str) -> None:
+    assert OBSERVERS[kind](kind=kind).word == kind  # type: ignore[call-arg]

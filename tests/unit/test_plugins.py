@@ -1,0 +1,387 @@
+"""What a plugin is, what is refused as one, and that its parts join a scenario like any other."""
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import pytest
+import yaml
+from builders import TINY
+from jsonschema import Draft202012Validator
+
+from simsplit import Method, MethodConfig
+from simsplit.catalogue import catalogue
+from simsplit.data import Dealing
+from simsplit.data.texts import TextParquet
+from simsplit.errors import RunError, ScenarioError, SimsplitError
+from simsplit.observers import ObserverConfig
+from simsplit.plugins import EXPORTS, NO_PLUGINS, PARTS, gathered, gathered_again
+from simsplit.plugins.loading import loaded
+from simsplit.progress import Observer
+from simsplit.scenario import Scenario, file_schema, load_scenario, parse, scenario_class
+from simsplit.scenario.files import merge
+
+METHOD = """
+from typing import Literal
+from simsplit import Method, MethodConfig
+
+class HalveConfig(MethodConfig):
+    kind: Literal["halve"] = "halve"
+    def build(self, site):
+        return Method()
+
+METHODS = {"halve": HalveConfig}
+"""
+
+
+class Halve(MethodConfig):
+    """Half of everything."""
+
+    kind: Literal["halve"] = "halve"
+    times: int = 1
+    """How often."""
+
+    def build(self, site):
+        return Method()
+
+
+HALVE = [{"METHODS": {"halve": Halve}}]
+
+
+def config_of(name, kind="mine"):
+    """A complete config for one of the registries, with a field of its own."""
+    part = PARTS[name]
+    missing = getattr(part.bases[0], "__abstractmethods__", ())
+    body = {
+        "__module__": __name__,
+        "__doc__": f"A {part.word} of one's own.",
+        "__annotations__": {"kind": Literal[kind], "strength": int},
+        "kind": kind,
+        "strength": 3,
+        **{method: lambda self, *_: None for method in missing},
+    }
+    return type(part.bases[0])("Mine", (part.bases[0],), body)
+
+
+PLACES = {
+    "METHODS": ("method.0", lambda part: {"method": [part]}),
+    "MODELS": ("model", lambda part: {"model": part}),
+    "SOURCES": ("data.source", lambda part: {"data": {"source": part}}),
+    "PARTITIONS": ("data.partition", lambda part: {"data": {"partition": part}}),
+    "ATTACKS": ("attacks.0", lambda part: {"attacks": [part], "data": {"auxiliary": 0.2}}),
+    "DETECTORS": ("detectors.0", lambda part: {"detectors": [part]}),
+    "POISONS": (
+        "clients.malicious.poison.0",
+        lambda part: {"clients": {"malicious": {"poison": [part]}}},
+    ),
+    "STRATEGIES": (
+        "aggregation.strategy",
+        lambda part: {"aggregation": {"kind": "splitfed_v2", "strategy": part}},
+    ),
+    "OBSERVERS": ("observers.0", lambda part: {"observers": [part]}),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
+    where, wrapped = PLACES[name]
+    plugins = gathered({name: {"mine": config_of(name)}})
+    own = wrapped({"kind": "mine", "strength": 5})
+    if name == "MODELS":
+        own["data"] = {"source": {"kind": "folder", "path": "nowhere"}}  # no shapes to check
+    given = parse(own, plugins)
+    assert given.plugins is plugins
+    assert parse(yaml.safe_load(given.yaml()), plugins) == given
+    with pytest.raises(ScenarioError, match=rf"scenario\.{where}\.kind: unknown 'mine', "):
+        parse(own)
+    with pytest.raises(ScenarioError) as refused:
+        parse(merge(own, wrapped({"kind": "min"})), plugins)
+    assert f"scenario.{where}.kind: unknown 'min', did you mean 'mine'? " in str(refused.value)
+    with pytest.raises(ScenarioError) as refused:
+        parse(wrapped({"kind": "mine", "strenth": 5}), plugins)
+    said = f"scenario.{where}.strenth: unknown field, did you mean 'strength'? allowed: "
+    assert said in str(refused.value)
+    assert Draft202012Validator(file_schema(plugins)).is_valid(own)
+    assert not Draft202012Validator(file_schema()).is_valid(own)
+    listed = dict(catalogue(None, plugins)[0].rows)
+    assert sum(kinds.split(", ")[-1] == "mine" for kinds in listed.values()) == 1
+    assert not any("mine" in kinds.split(", ") for _, kinds in catalogue(None)[0].rows)
+
+
+def test_every_registry_can_be_added_to():
+    assert {*PLACES, "METRICS"} == set(EXPORTS)
+
+
+def test_a_metric_is_known_by_its_name():
+    plugins = gathered({"METRICS": {"wrongness": lambda outputs, labels: 0.5}})
+    own = {"evaluate": {"metrics": ["accuracy", "wrongness"]}, "stop": {"metric": "test_wrongness"}}
+    assert parse(own, plugins).figures == ["test_accuracy", "test_wrongness"]
+    with pytest.raises(ScenarioError, match=r"evaluate\.metrics\.1: unknown 'wrongness', allowed"):
+        parse(own)
+    with pytest.raises(ScenarioError, match="did you mean 'wrongness'"):
+        parse({"evaluate": {"metrics": ["wrongnes"]}}, plugins)
+    assert Draft202012Validator(file_schema(plugins)).is_valid(own)
+    assert "wrongness" in dict(catalogue(None, plugins)[0].rows)["metrics"]
+    assert [row[0] for row in catalogue("metrics", plugins)[0].rows][-1] == "wrongness"
+    writes = {"model": {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}}
+    texts = {"data": {"source": {"kind": "text_parquet", "path": "nowhere", "task": "language"}}}
+    with pytest.raises(ScenarioError, match="got wrongness, which causal_lm has not"):
+        parse({**writes, **texts, "evaluate": {"metrics": ["wrongness"]}}, plugins)
+
+
+def test_texts_of_ones_own_may_be_public_and_images_may_not():
+    class Mine(TextParquet):
+        """Texts."""
+
+        kind: Literal["mine"] = "mine"
+
+    texts = {"SOURCES": {"mine": Mine}}
+    source = {"kind": "mine", "path": "nowhere", "task": "language"}
+    model = {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}
+    given = parse({"data": {"source": source, "public": source}, "model": model}, texts)
+    assert type(given.data.public) is Mine
+    images = {"SOURCES": {"mine": config_of("SOURCES")}}
+    with pytest.raises(ScenarioError, match=r"data\.public\.kind: unknown 'mine'"):
+        parse({"data": {"public": {"kind": "mine"}}}, images)
+
+
+def test_plugins_change_nothing_of_a_scenario_that_uses_none_of_them():
+    everything = {name: {"mine": config_of(name)} for name in PLACES}
+    extended = parse(TINY, everything)
+    assert extended.yaml() == parse(TINY).yaml()
+    assert extended.identity() == parse(TINY).identity()
+    assert isinstance(extended, Scenario)
+    ours, theirs = file_schema(), file_schema(everything)
+    assert list(ours["properties"]) == list(theirs["properties"])
+    assert {
+        name: part["description"]
+        for name, part in ours["properties"].items()
+        if "description" in part
+    } == {
+        name: part["description"]
+        for name, part in theirs["properties"].items()
+        if "description" in part
+    }
+
+
+def test_a_default_is_of_the_extended_kind():
+    """Or what is dumped would be warned of, as something other than the field holds."""
+    given = parse({}, {"PARTITIONS": {"mine": config_of("PARTITIONS")}})
+    fresh = type(given)()
+    assert type(fresh.data) is type(given.data)
+    assert fresh.yaml() == given.yaml()
+
+
+def test_one_class_is_made_for_the_same_plugins():
+    assert scenario_class(HALVE) is scenario_class(gathered(HALVE))
+    assert scenario_class() is Scenario
+    assert gathered() is NO_PLUGINS
+
+
+def test_an_extended_scenario_can_be_sent_to_another_process():
+    given = parse({"method": [{"kind": "halve"}], "observers": [{"kind": "jsonl"}]}, HALVE)
+    again = pickle.loads(pickle.dumps(given))
+    assert again == given
+    assert again.plugins == given.plugins
+
+
+def test_observers_are_no_part_of_what_a_run_is():
+    assert parse({"observers": [{"kind": "jsonl"}]}).identity() == parse({}).identity()
+
+
+def test_the_one_observer_that_ships_is_known_by_its_kind():
+    with pytest.raises(
+        ScenarioError, match=r"observers\.0\.kind: unknown 'json', did you mean 'js"
+    ):
+        parse({"observers": [{"kind": "json"}]})
+    with pytest.raises(ScenarioError, match=r"observers\.0\.file: got '\.\./x\.jsonl'; allowed: "):
+        parse({"observers": [{"kind": "jsonl", "file": "../x.jsonl"}]})
+
+
+def test_a_plugin_is_a_module_a_file_or_dicts(tmp_path, monkeypatch, plugin):
+    monkeypatch.chdir(tmp_path)
+    plugin(METHOD, "mine")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "mine.py").write_text(METHOD.replace("halve", "third"))
+    module = ModuleType("made_here")
+    module.METHODS = {"halve": Halve}
+    for given in ("mine", ["mine"], "mine.py", Path("mine.py"), "./mine.py", module, HALVE):
+        assert list(gathered(given).of("METHODS")) == ["halve"], given
+    both = gathered(["mine", "below/mine.py"])
+    assert list(both.of("METHODS")) == ["halve", "third"]
+    assert [origin.name for origin in both.origins] == ["mine", "below/mine.py"]
+    assert both.origins[1].file == str(tmp_path / "below" / "mine.py")
+    assert gathered(["mine", "mine"]).origins == gathered("mine").origins
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_file_that_is_changed_is_another_plugin_and_the_old_one_stays(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(METHOD)
+    first = gathered(file)
+    file.write_text(METHOD.replace("halve", "third"))  # as long, within the same second
+    second = gathered(file)
+    assert [list(each.of("METHODS")) for each in (first, second)] == [["halve"], ["third"]]
+    assert pickle.loads(pickle.dumps(first)) == first
+
+
+def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "beside_it.py").write_text("FACTOR = 2\n")
+    (tmp_path / "mine.py").write_text("import beside_it\n" + METHOD)
+    monkeypatch.delitem(sys.modules, "beside_it", raising=False)
+    assert gathered(tmp_path / "mine.py").of("METHODS")
+
+
+def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from __future__ import annotations\nfrom simsplit.attacks import ATTACKS\n" + METHOD
+    )
+    plugins = gathered(tmp_path / "mine.py")
+    assert list(plugins.parts) == ["METHODS"]
+    assert parse({"method": [{"kind": "halve"}]}, plugins)
+
+
+@pytest.mark.parametrize(
+    ("exported", "said"),
+    [
+        ({}, "has none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
+        ({"METHOD": {}}, "; it has METHOD, did you mean 'METHODS'?"),
+        ({"METHODS": ["halve"]}, "METHODS must be a dict of names -> MethodConfig classes, got li"),
+        ({"METHODS": {"halve": int}}, "METHODS['halve'] is no MethodConfig class"),
+        ({"METHODS": {"halve": Halve()}}, "METHODS['halve'] is no MethodConfig class"),
+        ({"ATTACKS": {"halve": Halve}}, "ATTACKS['halve'] is no AttackConfig class"),
+        ({"SOURCES": {"x": Halve}}, "is no SourceConfig or TableConfig or TextTable class"),
+        ({"METHODS": {"half": Halve}}, "METHODS['half'] needs `kind: Literal['half'] = 'half'`, g"),
+        ({"METHODS": {"A b": Halve}}, "METHODS['A b'] must be named in lower case"),
+        ({"METHODS": {3: Halve}}, "METHODS[3] must be named in lower case"),
+        ({"METHODS": {"raw": type("R", (Halve,), {"__annotations__": {"kind": Literal["raw"]},
+          "kind": "raw", "__module__": __name__})}}, "'raw' is a method that ships; choose anoth"),
+        ({"METHODS": {"free": type("F", (Halve,), {"__annotations__": {"kind": str},
+          "kind": "free", "__module__": __name__})}}, "needs `kind: Literal['free'] = 'free'`"),
+        ({"PARTITIONS": {"deal": Dealing}}, "is not complete: Dealing does not define draw"),
+        ({"METRICS": {"mine": 3}}, "METRICS['mine'] is no function of outputs and labels"),
+        ({"METRICS": {"loss": len}}, "'loss' is a metric that ships"),
+        ({"METRICS": {"rouge_l": len}}, "'rouge_l' is a metric that ships"),
+    ],
+)  # fmt: skip
+def test_what_is_no_plugin_says_why(exported, said):
+    with pytest.raises(SimsplitError) as refused:
+        gathered(exported)
+    assert str(refused.value).startswith("plugin (dicts): ")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import nothing_of_the_kind", "cannot be imported (ModuleNotFoundError: "),
+        ("def", "cannot be imported (SyntaxError: "),
+        ("1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
+        ("raise SystemExit(3)", "cannot be imported (SystemExit: 3)"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(tmp_path, text, said):
+    (tmp_path / "mine.py").write_text(text)
+    for _ in range(2):  # nor is it taken for loaded the second time
+        with pytest.raises(SimsplitError) as refused:
+            gathered(tmp_path / "mine.py")
+        assert str(refused.value).startswith(f"plugin {tmp_path / 'mine.py'}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone.py", "plugin gone.py: cannot be read (No such file or directory)"),
+        (".", "plugin .: cannot be imported ("),
+        ("./below", "plugin below: is a folder; name a module or a .py file"),
+        ("gone", "plugin gone: cannot be imported (ModuleNotFoundError: No module named 'gone')"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, monkeypatch, name, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").mkdir()
+    with pytest.raises(SimsplitError) as refused:
+        gathered(name)
+    assert str(refused.value).startswith(said)
+
+
+def test_two_plugins_with_the_same_kind_are_told_of_both():
+    first, other = ModuleType("first"), ModuleType("other")
+    first.METHODS = other.METHODS = {"halve": Halve}
+    with pytest.raises(SimsplitError) as refused:
+        gathered([first, other])
+    assert str(refused.value) == (
+        "plugin other: METHODS['halve'] is there already, from the plugin first"
+    )
+
+
+def test_another_process_imports_the_same_or_refuses(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(METHOD)
+    plugins = gathered(file)
+    again = gathered_again(plugins.portable())
+    assert again == plugins
+    gathered_again.cache_clear()
+    file.write_text(METHOD + "\n# changed\n")
+    with pytest.raises(SimsplitError, match="has changed since the run loaded it; leave it as it"):
+        gathered_again(plugins.portable())
+
+
+def test_workers_cannot_import_what_is_in_no_file():
+    with pytest.raises(RunError, match=r"workers cannot import the plugin \(dicts\): move it"):
+        gathered(HALVE).portable()
+
+
+def test_a_plugin_is_imported_by_nobody_but_its_user(tmp_path, monkeypatch):
+    """A run directory, or a scenario, that names one is no reason to."""
+    (tmp_path / "evil.py").write_text("raise AssertionError('imported')\n" + METHOD)
+    file = tmp_path / "scenario.yaml"
+    told = {"name": "evil", "module": "evil", "file": str(tmp_path / "evil.py"), "digest": "0"}
+    (tmp_path / "environment.json").write_text(json.dumps({"plugins": [told]}))
+    file.write_text("method: [{kind: halve}]")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError) as refused:
+        load_scenario(file)
+    assert str(refused.value) == f"{tmp_path} was made with --plugin evil; pass it again"
+    file.write_text("plugins: [evil]")
+    with pytest.raises(ScenarioError, match="plugins: unknown field"):
+        load_scenario(file)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"plugins": 3}', '{"plugins": [{"name": "x"}]}'])
+def test_a_damaged_record_of_plugins_is_none(tmp_path, text):
+    (tmp_path / "environment.json").write_text(text)
+    (tmp_path / "scenario.yaml").write_text("method: [{kind: halve}]")
+    with pytest.raises(ScenarioError, match="unknown 'halve'"):
+        load_scenario(tmp_path / "scenario.yaml")
+
+
+def test_another_mistake_in_a_runs_own_file_is_told_as_it_is(tmp_path):
+    told = {"name": "mine", "module": "mine", "file": None, "digest": None}
+    (tmp_path / "environment.json").write_text(json.dumps({"plugins": [told]}))
+    (tmp_path / "scenario.yaml").write_text("seed: -1")
+    with pytest.raises(ScenarioError, match="seed: must be at least 0"):
+        load_scenario(tmp_path / "scenario.yaml")
+
+
+def test_origins_are_told_with_digests(tmp_path):
+    (tmp_path / "mine.py").write_text(METHOD)
+    (told,) = gathered(tmp_path / "mine.py").told()
+    assert told["file"] == str(tmp_path / "mine.py")
+    assert len(told["digest"]) == 32
+    assert json.loads(json.dumps(told)) == told
+    assert loaded(tmp_path / "mine.py")[0].by_file
+
+
+def test_an_observers_config_gives_an_observer(tmp_path):
+    class Quiet(ObserverConfig):
+        kind: Literal["quiet"] = "quiet"
+
+        def build(self, path):
+            return Observer()
+
+    given = parse({"observers": [{"kind": "quiet"}]}, {"OBSERVERS": {"quiet": Quiet}})
+    assert isinstance(given.observers[0].build(tmp_path), Observer)
