@@ -21,6 +21,7 @@ from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Exam, Feed
 from simsplit.parties.learner import Learner, Travelling, step_together
+from simsplit.parties.plain import Plain, plain_step
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.poisons import Poison
@@ -38,7 +39,7 @@ class _Pending:
     context: tuple[Tensor, ...]
     """What all segments are given beside their input."""
     phase: Phase
-    plain: int
+    plain: Plain
     """Bytes of what would be sent without methods."""
 
 
@@ -54,6 +55,8 @@ class ClientParts:
     """The one of the learners that is shared with other clients: handed over, or averaged."""
     moments_travel: bool = True
     """Whether optimizer moments travel with shared weights, or stay each client's own."""
+    features: tuple[int, ...] = ()
+    """What the trunk puts out per sample."""
 
 
 class Client:
@@ -78,6 +81,7 @@ class Client:
         self.learners = parts.learners
         self.shared = parts.shared
         self.moments_travel = parts.moments_travel
+        self.features = parts.features
         self.feeds, self.exams = feeds, exams
         self.loss = loss
         self.seed = seed
@@ -169,8 +173,7 @@ class Client:
             roots = [pending.sent] if term is None else [pending.sent, term]
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
         if pending.phase.task:
-            labels = 0 if self.tail is not None else pending.labels.nbytes
-            self.tally.plain_bytes += pending.plain * (4 if self.tail is not None else 2) + labels
+            self.tally.plain_bytes += pending.plain.whole
         if self.stack.accepts(self.head, pending.step):
             self._learn()
             return
@@ -184,7 +187,9 @@ class Client:
             for learner in self.learners:
                 untouched.enter_context(learner.untouched())
             sent = self.forward(round_number)
-        self._pending = None
+        pending, self._pending = self._waiting(), None
+        if pending.phase.task and pending.phase.gradients:
+            self.tally.plain_bytes += pending.plain.abandoned
         return sent
 
     def probe(self, split: str, round_number: int, number: int) -> Packet:
@@ -347,7 +352,7 @@ class Client:
             with torch.set_grad_enabled(learned):
                 made = self.head(batch.inputs, *batch.context)
             sent = self.stack.encode(made, step)
-        plain = made.nbytes * given.inputs.numel() // batch.inputs.numel()
+        plain = plain_step(given, made, self.features, vanilla=self.tail is None)
         told = (batch.labels, batch.context, phase, plain)
         self._pending = _Pending(step, sent, *told)
         packed = self.stack.pack(Leg.SMASHED, sent.detach(), step)
