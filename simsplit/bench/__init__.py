@@ -23,10 +23,11 @@ BENCHES: Mapping[str, Bench] = {
 
 def benches(
     name: str | None, *, device: str, quick: bool, say: Callable[[str], None]
-) -> Iterator[tuple[Table, dict[str, object]]]:
-    """Run one bench, or all; each yields tables and the figures behind them."""
+) -> Iterator[tuple[str, Table, dict[str, object]]]:
+    """Run one bench, or all: its name, and each of its tables with the figures behind it."""
     if name is not None and name not in BENCHES:
         known = ", ".join(BENCHES)
         raise ScenarioError("", f"no bench '{name}'{near(name, BENCHES) or ','} allowed: {known}")
-    for bench in BENCHES.values() if name is None else [BENCHES[name]]:
-        yield from bench(device, quick, say)
+    for each in BENCHES if name is None else [name]:
+        for table, figures in BENCHES[each](device, quick, say):
+            yield each, table, figures
