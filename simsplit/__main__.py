@@ -1,6 +1,7 @@
 """The command line. Whatever is heavy is imported by the command that needs it, never before."""
 
 import json
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -90,7 +91,7 @@ def run(
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps({**result.summary, "path": str(path)}, indent=2))
+        _print_json({**result.summary, "path": str(path)})
     elif not quiet:
         from simsplit.terminal.printing import print_run
 
@@ -143,7 +144,7 @@ def sweep(
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps(result.told(), indent=2))
+        _print_json(result.told())
     elif not quiet:
         from simsplit.report.figures import save_attacked
         from simsplit.terminal.printing import print_comparison
@@ -356,7 +357,7 @@ def pretrain(
         raise typer.Exit(130) from None
     facts = training.facts_of(out)
     if as_json:
-        typer.echo(json.dumps({**facts, "path": str(out)}, indent=2))
+        _print_json({**facts, "path": str(out)})
     elif not quiet:
         typer.echo(closing(facts, out, kept=kept))
 
@@ -367,7 +368,9 @@ def bench(
         str | None,
         typer.Argument(help="overhead, scale, detectors, attacks, language; nothing: all."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON, by bench and table.")
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the steps: a smoke test.")
@@ -383,13 +386,14 @@ def bench(
     from simsplit.bench import benches
     from simsplit.terminal.printing import print_table
 
-    for table, figures in benches(
-        name, device=device, quick=quick, say=_say, plugins=_plugins(plugin)
-    ):
-        if as_json:
-            typer.echo(json.dumps(figures, indent=2))
-        else:
+    told: dict[str, dict[str, object]] = {}
+    known = _plugins(plugin)
+    for each, table, figures in benches(name, device=device, quick=quick, say=_say, plugins=known):
+        told.setdefault(each, {})[table.title] = figures
+        if not as_json:
             print_table(table, "table")
+    if as_json:
+        _print_json(told)
 
 
 def _pairs(overrides: list[str]) -> dict[str, str]:
@@ -410,6 +414,20 @@ def _plugins(named: list[str] | None) -> "Plugins":
 
 def _flags(option: str, values: list[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
+
+
+def _print_json(told: object) -> None:
+    """The one document that a command with --json has on stdout."""
+    typer.echo(json.dumps(_finite(told), indent=2, allow_nan=False))
+
+
+def _finite(told: object) -> object:
+    """With null for what is no number, which JSON knows nothing of."""
+    if isinstance(told, dict):
+        return {name: _finite(value) for name, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [_finite(value) for value in told]
+    return None if isinstance(told, float) and not math.isfinite(told) else told
 
 
 def _say(text: str) -> None:

@@ -50,17 +50,20 @@ def size(nbytes: float) -> str:
 
 
 def trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
-    """Weights, gradients and optimizer slots of modules, with their buffers."""
+    """Weights, gradients and optimizer slots of modules, with their buffers.
+
+    Of weights that never learn there are neither gradients nor slots.
+    """
     return sum(
-        sum(p.nbytes * (2 + slots) for p in module.parameters())
+        sum(p.nbytes * (2 + slots if p.requires_grad else 1) for p in module.parameters())
         + sum(b.nbytes for b in module.buffers())
         for module in modules
     )
 
 
-def weights_bytes(modules: Iterable[nn.Module]) -> int:
-    """Parameters alone."""
-    return sum(p.nbytes for module in modules for p in module.parameters())
+def learned_bytes(modules: Iterable[nn.Module]) -> int:
+    """Parameters that learn, alone."""
+    return sum(p.nbytes for module in modules for p in module.parameters() if p.requires_grad)
 
 
 def activation_bytes(forward: Callable[[], Tensor]) -> int:

@@ -76,6 +76,17 @@ class Protocol:
         """All of its legs, in order."""
         return tuple(crossing.leg for crossing in self.crossings)
 
+    @property
+    def turns_before_dropout(self) -> tuple[Turn, ...]:
+        """What happens if a client is gone after its first packet: an answer, if that was all."""
+        return self.turns[: 2 if len(self.turns[0].sends) == 1 else 1]
+
+    @property
+    def legs_before_dropout(self) -> tuple[Leg, ...]:
+        """The legs that are then crossed."""
+        first, *answer = self.turns_before_dropout
+        return (*first.sends[:1], *(leg for turn in answer for leg in turn.sends))
+
     @cached_property
     def gradients(self) -> frozenset[Leg]:
         """The legs that carry gradients; a phase may do without them."""

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 import torch
 
 from simsplit.assembly.courses import clock_for, course_for, federation_for, pace_for
+from simsplit.assembly.frozen import fingerprint
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import flops_of
 from simsplit.data import Prepared
@@ -53,6 +54,8 @@ class Assembly:
     course: Course
     evaluator: Evaluator
     clients: range
+    frozen: torch.Tensor | None
+    """What the weights that never learn are known by."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class Assembler:
             course_for(self.scenario, exchange, federation, self.clock),
             self._evaluator(exchange),
             self.clients,
+            fingerprint([self.owners.model.head, self.owners.model.trunk, self.owners.model.tail]),
         )
 
     def exchange(self, pool: Pool) -> Exchange:

@@ -35,15 +35,13 @@ def course_for(
 
 
 def federation_for(exchange: Exchange, owners: Ownership) -> Federation | None:
-    """The averages that a scenario asks for."""
+    """The averages that a scenario asks for; of shared segments only where some of them learn."""
     config = owners.scenario.aggregation
     if isinstance(config, NoAggregation):
         return None
-    shared = owners.shared_modules()
+    common = owners.client_learner(owners.shared_modules())
 
-    def averager(learner: Learner | None) -> Averager | None:
-        if learner is None:
-            return None
+    def averager(learner: Learner) -> Averager:
         where = "aggregation.strategy"
         return config.strategy.build(learner.weights(), where, learner.buffers)
 
@@ -51,8 +49,8 @@ def federation_for(exchange: Exchange, owners: Ownership) -> Federation | None:
         exchange.pool,
         exchange.server,
         exchange.wire,
-        shared=averager(owners.client_learner(shared) if shared else None),
-        trunk=averager(exchange.server.learner if isinstance(config, SplitFedV1) else None),
+        shared=averager(common) if common.weights() else None,
+        trunk=averager(exchange.server.learner) if isinstance(config, SplitFedV1) else None,
     )
 
 

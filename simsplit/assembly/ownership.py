@@ -63,6 +63,7 @@ class Ownership:
             (*learners, *([common] if common else [])),
             common,
             travel,
+            self.shapes[1],
         )
 
     def _common_learner(self, modules: dict[str, nn.Module], *, travel: bool) -> Learner:

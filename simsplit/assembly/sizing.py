@@ -18,8 +18,8 @@ from simsplit.preflight import (
     RUNTIME,
     Estimate,
     activation_bytes,
+    learned_bytes,
     trained_bytes,
-    weights_bytes,
 )
 from simsplit.schedules.aggregation import SplitFedV1
 
@@ -56,12 +56,12 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
     if owners.averages:
         per_client += trained_bytes(shared, train.client.slots)
     elif scenario.clients.handover == "weights":
-        per_client += weights_bytes(shared) * train.client.slots
+        per_client += learned_bytes(shared) * train.client.slots
     copies, servers = 0, 1
     if isinstance(scenario.aggregation, SplitFedV1):
         servers += hosts
         kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
-        copies = weights_bytes(server) * (1 + kept)  # what a round gives back, and moments
+        copies = learned_bytes(server) * (1 + kept)  # what a round gives back, and moments
     return Estimate(
         {
             "clients' own parts": per_client * count,

@@ -1,10 +1,14 @@
-"""All that a run's parts know, as named tensors: what a checkpoint holds and what it restores."""
+"""All that a run's parts have come to know, as named tensors: what a checkpoint holds.
+
+Weights that never learn are not among it: parts are built with them.
+"""
 
 from collections.abc import Mapping
 
 from torch import Tensor
 
 from simsplit.assembly.assembler import Assembly
+from simsplit.assembly.frozen import refuse_others
 from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
 from simsplit.states import below
 
@@ -15,6 +19,8 @@ def state_of(parts: Assembly) -> dict[str, Tensor]:
     own = parts.pool.all(parts.clients, OwnState())
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
+    if parts.frozen is not None:
+        state["frozen"] = parts.frozen
     if parts.federation is not None:
         state |= {f"average/{name}": tensor for name, tensor in parts.federation.state().items()}
         copies = parts.pool.workshop_state()
@@ -25,6 +31,7 @@ def state_of(parts: Assembly) -> dict[str, Tensor]:
 
 def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     """Bring parts to a state that `state_of` gave; they know already who the holder is."""
+    refuse_others(parts.frozen, state.get("frozen"))
     parts.server.learner.load(below(state, "server/"))
     parts.pool.each({c: LoadOwn(below(state, f"client/{c}/")) for c in parts.clients})
     if parts.federation is not None:

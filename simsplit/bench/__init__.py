@@ -30,8 +30,8 @@ def benches(
     quick: bool,
     say: Callable[[str], None],
     plugins: Plugins = NO_PLUGINS,
-) -> Iterator[tuple[Table, dict[str, object]]]:
-    """Run one bench, or all; each yields tables and the figures behind them.
+) -> Iterator[tuple[str, Table, dict[str, object]]]:
+    """Run one bench, or all: its name, and each of its tables with the figures behind it.
 
     With plugins, `overhead` is that of their methods and models.
     """
@@ -41,7 +41,9 @@ def benches(
     if plugins.origins:
         if name not in (None, "overhead"):
             raise SimsplitError(f"bench {name} measures no plugins; bench overhead does")
-        yield from own(device, quick, say, plugins)
+        for table, figures in own(device, quick, say, plugins):
+            yield "overhead", table, figures
         return
-    for bench in BENCHES.values() if name is None else [BENCHES[name]]:
-        yield from bench(device, quick, say)
+    for each in BENCHES if name is None else [name]:
+        for table, figures in BENCHES[each](device, quick, say):
+            yield each, table, figures

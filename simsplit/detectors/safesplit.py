@@ -64,7 +64,7 @@ class SafeSplit(Detector):
         return self._of(view.turns)
 
     def _of(self, turns: Sequence[Turn]) -> Scores:
-        if len(turns) < 3:
+        if len(turns) < 3 or not turns[0].after:  # of a trunk that never learns, no turn is told
             return {}
         looks = (self._frequencies(turns), _rotations(turns))
         worse = torch.maximum(*map(_excess, looks))

@@ -21,6 +21,7 @@ from simsplit.methods.base import Step, Stock
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner, step_together
+from simsplit.parties.plain import plain_bytes
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.phases import Phase
@@ -43,6 +44,8 @@ class ClientParts:
     """The one of the learners that is shared with other clients: handed over, or averaged."""
     moments_travel: bool = True
     """Whether optimizer moments travel with shared weights, or stay each client's own."""
+    features: tuple[int, ...] = ()
+    """What the trunk puts out per sample."""
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class Pending:
     """What was sent, with its graph."""
     arrived: Tensor | None = None
     """The features, as the leaf that the tail's gradient reaches."""
-    plain: int = 0
+    plain: Mapping[Leg, int] = field(default_factory=dict)
     """Bytes of what would be sent without methods."""
 
 
@@ -97,7 +100,7 @@ class ClientEnd:
     ) -> None:
         self.number = number
         self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
-        self.learners = parts.learners
+        self.learners, self.features = parts.learners, parts.features
         self.loss = loss
         self.seed, self.device = seed, device
         self.autocast, self.stock = autocast, stock
@@ -154,7 +157,7 @@ class ClientEnd:
                 made = self.head(batch.inputs, *batch.context)
             pending.sent = self.stack.encode(made, step)
         pending.labels, pending.context = batch.labels, batch.context
-        pending.plain = made.nbytes * given.inputs.numel() // batch.inputs.numel()
+        pending.plain = plain_bytes(given, made, self.features)
         packed = self.stack.pack(Leg.SMASHED, pending.sent.detach(), step)
         return (*packed, *batch.context)
 
@@ -205,9 +208,6 @@ class ClientEnd:
         if pending.sent.requires_grad:
             roots = [pending.sent] if term is None else [pending.sent, term]
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
-        if pending.phase.task:
-            labels = 0 if self.tail is not None else pending.labels.nbytes
-            self.tally.plain_bytes += pending.plain * (4 if self.tail is not None else 2) + labels
 
     def _scored(self, lifted: Tensor, pending: Pending) -> Tensor:
         """The task's loss; where it is not learned there is no graph."""

@@ -3,6 +3,9 @@
 A client has a learner for its head and tail, the server one for the trunk. Optimizers are never
 rebuilt: a learner whose moments restarted each batch would train a different model. Several clients
 may hold one learner (a shared head); handing it over is a packet of its live tensors.
+
+What is not learned stays where it is: weights that never learn are the same wherever a run's parts
+are built, so they are neither handed over nor averaged nor kept in checkpoints.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +13,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from simsplit.errors import ProtocolError
@@ -35,7 +39,13 @@ class Learner:
         self.optimizer = optimizer.build(self.parameters) if self.parameters else None
         self.clip_norm = clip_norm
         self.base_lr = getattr(optimizer, "lr", 0.0)
-        self.learning = frozenset(self.modules)
+        # A segment without a weight that learns (`learns: [trunk]` leaves such a head) is frozen
+        # for good, and infers like one that a phase freezes: in training mode its running
+        # statistics would drift, and it would not stay as it was pretrained. What has no weights at
+        # all (dropout alone, say) does as the phase says.
+        self._able = frozenset(n for n, part in self.modules.items() if not _frozen(part))
+        self.learning = self._able
+        self._changing = self._names_of_what_changes()
         self._travel: Travelling = (), ()
         self._travel_key: tuple[bool, int] | None = None
         self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in every)
@@ -52,7 +62,7 @@ class Learner:
 
     def learn(self, names: frozenset[str]) -> None:
         """Let only the named modules learn from here on (a phase freezes the others)."""
-        learning = names & frozenset(self.modules)
+        learning = names & self._able
         if learning != self.learning:
             self.learning = learning
             learned = set(self.parameters)  # others never learn, whatever the phase
@@ -77,12 +87,8 @@ class Learner:
             self.optimizer.step()
 
     def weights(self) -> dict[str, Tensor]:
-        """Parameters and buffers, live."""
-        return {
-            f"{name}.{key}": tensor
-            for name, module in self.modules.items()
-            for key, tensor in module.state_dict(keep_vars=True).items()
-        }
+        """The parameters and buffers that can change in the course of a run, live."""
+        return {n: tensor for n, tensor in self._everything().items() if n in self._changing}
 
     def moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors, live, by parameter number and name."""
@@ -98,6 +104,35 @@ class Learner:
     def state(self) -> dict[str, Tensor]:
         """Everything that the next step depends on."""
         return {**self.weights(), **self.moments()}
+
+    def _everything(self) -> dict[str, Tensor]:
+        """Parameters and buffers, whether they change or not; live."""
+        return {
+            f"{name}.{key}": tensor
+            for name, module in self.modules.items()
+            for key, tensor in module.state_dict(keep_vars=True).items()
+        }
+
+    def _names_of_what_changes(self) -> frozenset[str]:
+        """Parameters that learn, and buffers: a norm's statistics unless it only ever infers.
+
+        Whatever else registers a persistent buffer may write to it at any time; constants (rotary
+        angles, masks, positions) are registered as not persistent, and are in no state dict.
+        """
+        at_rest = {
+            id(buffer)
+            for name in self.modules.keys() - self._able
+            for part in self.modules[name].modules()
+            if isinstance(part, _NormBase)
+            for buffer in part.buffers(recurse=False)
+        }
+        learned = {id(parameter) for parameter in self.parameters}
+        return frozenset(
+            name
+            for name, tensor in self._everything().items()
+            if id(tensor) in learned
+            or not (isinstance(tensor, nn.Parameter) or id(tensor) in at_rest)
+        )
 
     @property
     def buffers(self) -> frozenset[str]:
@@ -124,14 +159,17 @@ class Learner:
             buffer.copy_(value)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state that `state` gave; tensors are copied into the live ones."""
-        own = self.weights()
-        missing = own.keys() - state.keys()
+        """Take over a state that `state` gave; tensors are copied into the live ones.
+
+        It may hold what never changes as well, as checkpoints of earlier versions do.
+        """
+        missing = self._changing - state.keys()
         if missing:
             raise ProtocolError(f"a learner's state lacks {', '.join(sorted(missing))}")
         with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state[name])
+            for name, tensor in self._everything().items():
+                if name in state:
+                    tensor.copy_(state[name])
         self.load_moments(state)
 
     def take(self, state: Mapping[str, Tensor]) -> None:
@@ -165,6 +203,12 @@ class Learner:
             else:  # in the parameter's layout: mixed ones take other kernels
                 live = torch.empty_like(parameter, dtype=value.dtype)
             self.optimizer.state[parameter][slot] = live.copy_(value)
+
+
+def _frozen(part: nn.Module) -> bool:
+    """Whether it has weights, and none of them learns."""
+    weights = list(part.parameters())
+    return bool(weights) and not any(weight.requires_grad for weight in weights)
 
 
 def step_together(learners: Sequence[Learner]) -> None:

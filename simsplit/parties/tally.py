@@ -54,7 +54,7 @@ class Tally:
 
     def _restart(self) -> None:
         self.plain_bytes = 0
-        """What would have crossed without methods."""
+        """What would have crossed the cut without methods, dropouts included."""
         self._sizes: list[int] = []
         self._learned: list[int | Tensor] = []
         self._losses: list[Tensor] = []

@@ -23,6 +23,7 @@ class Training:
         poisons: Sequence[Poison] = (),
     ) -> None:
         self.end, self.feeds, self.poisons = end, feeds, poisons
+        self.protocol = protocol
         self.turns = [turn for turn in protocol.turns if turn.by_client]
         self.taken = dict.fromkeys(feeds, 0)
         """Batches taken so far, by source."""
@@ -57,6 +58,8 @@ class Training:
         if sends and not pending.over:
             return self._made(sends, pending)
         self._pending = None
+        if not pending.over:
+            self._count_plain(pending, self.protocol.legs)
         self.end.learn(pending)
         return ()
 
@@ -66,7 +69,10 @@ class Training:
             for learner in self.end.learners:
                 untouched.enter_context(learner.untouched())
             pending = self._opened(self.phase, round_number, told=True)
-            return self._made(self.turns[0].sends[:1], pending)
+            sent = self._made(self.turns[0].sends[:1], pending)
+        if pending.phase.gradients:
+            self._count_plain(pending, self.protocol.legs_before_dropout)
+        return sent
 
     def report(self) -> dict[str, float]:
         """This round's sums, and start new ones."""
@@ -100,6 +106,11 @@ class Training:
         for poison in self.poisons:
             packet = poison.on_packet(packet)
         return packet
+
+    def _count_plain(self, pending: Pending, legs: Sequence[Leg]) -> None:
+        """What a plain cut would have sent on these legs, if the task is learned."""
+        if pending.phase.task:
+            self.end.tally.plain_bytes += sum(pending.plain.get(leg, 0) for leg in legs)
 
     def _waiting(self) -> Pending:
         if self._pending is None:

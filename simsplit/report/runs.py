@@ -83,7 +83,8 @@ def _bytes(run: Run) -> Table:
         beside = training["leg"].isin(("handover", "broadcast"))
         times = int(training.loc[~beside, "bytes"].sum()) / plain
         against = f"{times:.2f} times less" if times >= 1 else f"{1 / times:.2f} times more"
-        rows.append(("(a plain cut)", "", f"{plain:,}", size(plain), against))
+        label = "(a plain cut, without handover and broadcast)"
+        rows.append((label, "", f"{plain:,}", size(plain), against))
     return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 

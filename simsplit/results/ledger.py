@@ -159,7 +159,7 @@ class Ledger:
 
     def _round_row(self, done: Round) -> Row:
         """Sums and sample-weighted means over the clients that trained; no means where none did."""
-        reports = [report for report in done.reports.values() if report]
+        reports = [report for report in done.reports.values() if "samples" in report]
         samples = sum(report["samples"] for report in reports)
         row: Row = {
             "round": done.number,
@@ -169,7 +169,8 @@ class Ledger:
             "clients": len(done.reports),
             "dropped": len(done.dropped),
             "late": len(done.late),
-            "bytes_plain": int(sum(report.get("plain_bytes", 0) for report in reports)),
+            # of those who dropped out before they had trained as well
+            "bytes_plain": int(sum(each.get("plain_bytes", 0) for each in done.reports.values())),
         }
         for name in self.averaged:
             told = [(report[name], report["samples"]) for report in reports if name in report]

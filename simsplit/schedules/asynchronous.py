@@ -43,7 +43,7 @@ class AsTheyCome(Course):
             play(actors, self.clock.server.slots, self.max_ahead)
         done = self.finished(lineup)
         for client, report in done.reports.items():
-            if report:
+            if "steps" in report:
                 stale = self._stale[client] or [0]
                 report["staleness"] = sum(stale) / len(stale)
         return done

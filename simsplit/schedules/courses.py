@@ -64,7 +64,7 @@ class Course(ABC):
         return {
             client: int(report["samples"])
             for client, report in done.reports.items()
-            if report and client not in lost
+            if "samples" in report and client not in lost
         }
 
 

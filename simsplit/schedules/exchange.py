@@ -91,10 +91,9 @@ class Exchange:
 
     def abandon(self, client: ClientId) -> None:
         """Let a client drop out after its first packet: what crossed is counted, nobody learns."""
-        turns = self.topology.training.turns
-        answered = len(turns[0].sends) == 1
+        turns = self.topology.training.turns_before_dropout
         manner: Manner = "abandon" if self.moment.phase.gradients else "infer"
-        walk = _Walk(Abandon(self.moment.round), turns[: 1 + answered], manner)
+        walk = _Walk(Abandon(self.moment.round), turns, manner)
         for _ in self._walked([client], walk):
             pass
 

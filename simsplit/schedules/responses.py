@@ -135,8 +135,10 @@ class Turns:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
         self._kept = {}
+        compared = self._weights().keys()  # earlier versions kept what never learns as well
         for client in state["order"].tolist():
             before, after, shared = (
                 below(state, f"{client}/{part}/") for part in ("before", "after", "shared")
             )
+            before, after = ({n: each[n] for n in compared} for each in (before, after))
             self._kept[client] = _Kept(Turn(client, before, after), shared)

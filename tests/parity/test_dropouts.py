@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import entered
+from builders import entered, finished, scenario
 from plain_loops import (
     Weights,
     assert_close,
@@ -95,7 +95,8 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
     done = with_drops(run, 2, dict.fromkeys(run.clients, 1), set(run.clients))
     assert_equal(owned(run), before)
     assert done.dropped == set(run.clients)
-    assert not any(done.reports.values())
+    told = {name for report in done.reports.values() for name in report}
+    assert told == {"plain_bytes"}, "what it sent counts for a plain cut as well"
     counts = run.parts.wire.take()
     sent = {(key[1], key[3]): packets for key, (packets, _) in counts.items()}
     vanilla = changes.get("topology") == "vanilla"
@@ -201,3 +202,19 @@ def test_who_dropped_out_is_back_in_the_next_round(tmp_path: Path) -> None:
     dropped.step(batch(run, 0, 2))
     run.parts.federation.settle(run.clients)
     assert_equal(weights_of(run), dropped.weights())
+
+
+def test_a_method_may_report_on_who_dropped_out_of_its_only_step(tmp_path: Path) -> None:
+    """SplitGuard has its score in every round, steps or none."""
+    given = scenario(
+        method=[{"kind": "splitguard", "after": 0, "probability": 0.4}],
+        clients={"heads": "per_client"},
+        cohort={"dropout": 0.5},
+        schedule={"rounds": 8, "local_steps": 1},
+    )
+    finished(given, tmp_path / "run")
+    rows = Run.load(tmp_path / "run").clients
+    left = rows[(rows["dropped"] == 1) & rows["splitguard"].notna()]
+    assert len(left)
+    assert (left["steps"] == 0).all()
+    assert left["train_loss"].isna().all()

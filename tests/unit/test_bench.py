@@ -1,11 +1,12 @@
 """The bench runs, and would not report ratios of two trainings that differ."""
 
+import json
 import sys
 
 import pytest
 import torch
 
-from simsplit.bench import attacking, benches, overhead
+from simsplit.bench import Bench, attacking, benches, overhead
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.language import passes
@@ -13,6 +14,7 @@ from simsplit.bench.overhead import Case, _same_loss, assembled, feed_of, steppe
 from simsplit.bench.plain import PlainLoop
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.network.clock import Flops
+from simsplit.report.tables import Table
 
 TINY = Case("tiny", {"kind": "simplecnn"}, 4, [{"kind": "lightsplit", "ratio": 8}], 1.0, 1)
 
@@ -37,6 +39,59 @@ def test_losses_that_differ_are_no_comparison() -> None:
 def test_an_unknown_bench_is_named() -> None:
     with pytest.raises(ScenarioError, match="no bench 'overhed', did you mean 'overhead'"):
         next(benches("overhed", device="cpu", quick=True, say=print))
+
+
+def small_bench(name: str, *titles: str) -> Bench:
+    def bench(device, quick, say):
+        for number, title in enumerate(titles):
+            say(f"{name}: {title} ...")
+            figures = {"case": {"ratio": 1.0 + number, "unknown": float("nan")}}
+            yield Table(title, ("case", "ratio"), [("case", f"{1.0 + number}")]), figures
+
+    return bench
+
+
+@pytest.fixture
+def two_small_benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"one": small_bench("one", "first", "second"), "other": small_bench("other", "third")}
+    monkeypatch.setattr("simsplit.bench.BENCHES", made)
+
+
+FIRST, SECOND = ({"case": {"ratio": 1.0 + n, "unknown": None}} for n in range(2))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["one"], {"one": {"first": FIRST, "second": SECOND}}),
+        ([], {"one": {"first": FIRST, "second": SECOND}, "other": {"third": FIRST}}),
+    ],
+)
+@pytest.mark.usefixtures("two_small_benches")
+def test_json_is_one_document_by_bench_and_table(words, told, simsplit):
+    code, out, err = simsplit("bench", *words, "--json")
+    assert code == 0
+    assert json.loads(out, parse_constant=pytest.fail) == told
+    assert err.splitlines()[0] == "one: first ..."
+
+
+@pytest.mark.usefixtures("two_small_benches")
+def test_without_json_tables_are_shown_as_they_come(simsplit):
+    code, out, _ = simsplit("bench")
+    assert code == 0
+    assert [line.strip() for line in out.splitlines() if line.strip() in TITLES] == TITLES
+
+
+TITLES = ["first", "second", "third"]
+
+
+@pytest.mark.slow
+def test_a_bench_prints_one_document(simsplit):
+    code, out, _ = simsplit("bench", "overhead", "--quick", "--json")
+    assert code == 0
+    (tables,) = json.loads(out, parse_constant=pytest.fail).values()
+    assert len(tables) == 3
+    assert all(figures for figures in tables.values())
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from simsplit.machine import free_bytes
 from simsplit.preflight import (
     Estimate,
     activation_bytes,
+    learned_bytes,
     refuse_if_too_large,
     size,
     trained_bytes,
@@ -39,6 +40,13 @@ def test_trained_bytes_of_a_linear_layer() -> None:
     assert trained_bytes([layer], slots=0) == 8 * 4 * 2
     assert trained_bytes([layer], slots=1) == 8 * 4 * 3
     assert trained_bytes([layer, nn.BatchNorm1d(2)], slots=1) == 96 + 4 * 4 * 3 + 2 * 2 * 4 + 8
+
+
+def test_frozen_weights_have_neither_gradients_nor_slots() -> None:
+    layer = nn.Linear(3, 2)
+    layer.weight.requires_grad_(False)
+    assert trained_bytes([layer], slots=2) == 4 * (6 + 2 * 4)
+    assert learned_bytes([layer]) == 4 * 2
 
 
 def test_activations_are_counted_once_per_storage() -> None:

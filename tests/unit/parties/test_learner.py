@@ -145,6 +145,73 @@ def test_travelling_notices_the_moments_of_what_thaws() -> None:
     assert len(carried(one)) == 14 + 8
 
 
+def partly_frozen(*names: str, optimizer: OptimizerConfig = MOMENTUM) -> Learner:
+    """Of a's and b's linear layer and norm, those named never learn."""
+    modules = {"a": net(0), "b": net(1)}
+    for name in names:
+        modules[name[0]].get_submodule(name[2:]).requires_grad_(False)
+    return Learner(modules, optimizer)
+
+
+NORM = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def test_a_part_that_never_learns_infers_and_neither_travels_nor_is_kept() -> None:
+    """Its running statistics do not move either, so they need not travel."""
+    one = partly_frozen("b.0", "b.1")
+    before = copies(one.modules["b"].state_dict())
+    trained(one, 0, 1)
+    assert same(before, one.modules["b"].state_dict())
+    assert not one.modules["b"].training
+    for phase in ({"a"}, {"b"}, {"a", "b"}):
+        one.learn(frozenset(phase))
+        assert not any(weight.requires_grad for weight in one.modules["b"].parameters())
+        one.train(True)
+        assert not one.modules["b"].training
+    assert {name[0] for name in one.travelling(moments=False)[0]} == {"a"}
+    assert {name[0] for name in one.state() if not name.startswith("optimizer")} == {"a"}
+
+
+def test_of_a_part_that_learns_in_part_what_changes_travels() -> None:
+    """The norm goes on counting, so its statistics travel though its scale does not."""
+    one = partly_frozen("b.1")
+    trained(one, 0)
+    names = {name for name in one.weights() if name.startswith("b.")}
+    assert names == {"b.0.weight", "b.0.bias", *(f"b.1.{name}" for name in NORM)}
+    nbytes = sum(tensor.nbytes for tensor in one.travelling(moments=True)[1])
+    a, b = 4 * 3 + 3 + 3 + 3, 4 * 3 + 3
+    assert nbytes == 4 * (a + b) * 2 + 2 * (2 * 3 * 4 + 8)
+
+
+def test_what_never_learns_cannot_be_handed_over() -> None:
+    one = partly_frozen("b.0")
+    before = copies(one.modules["b"].state_dict())
+    one.take({"b.0.weight": torch.zeros(3, 4), "b.1.weight": torch.zeros(3)})
+    assert changed(before, one.modules["b"].state_dict()) == {"1.weight"}
+
+
+def test_a_part_without_weights_does_as_the_phase_says() -> None:
+    """Dropout alone, or what a method keeps in buffers, which it may write to at any time."""
+    keeps = nn.Module()
+    keeps.register_buffer("kept", torch.zeros(2))
+    keeps.register_buffer("constant", torch.zeros(3), persistent=False)
+    one = Learner({"a": keeps, "b": nn.Dropout(0.5)}, MOMENTUM)
+    one.train(True)
+    assert all(module.training for module in one.modules.values())
+    assert set(one.weights()) == {"a.kept"}
+
+
+def test_a_state_that_holds_more_is_taken_up_as_a_whole() -> None:
+    """Earlier versions kept what never learns as well, and theirs counts."""
+    one, other = partly_frozen("b.0"), partly_frozen("b.0")
+    more = {f"{name}.{key}": tensor + 1 for name in "ab"
+            for key, tensor in one.modules[name].state_dict().items()}  # fmt: skip
+    other.load(more)
+    for name in "ab":
+        for key, tensor in other.modules[name].state_dict().items():
+            assert torch.equal(tensor, more[f"{name}.{key}"])
+
+
 @pytest.mark.parametrize("norm", [0.01, 1e6])
 def test_clipping_is_torchs_over_all_modules_together(norm: float) -> None:
     one, plain = learner(SgdConfig(lr=1.0), clip_norm=norm), learner(SgdConfig(lr=1.0))

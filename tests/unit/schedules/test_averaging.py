@@ -78,6 +78,20 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     )
 
 
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_what_all_have_alike_may_be_left_out(kind: str) -> None:
+    """Frozen weights do not travel: the average of the others is what it is beside them."""
+    rng = rng_for(0, "base")
+    base = {"base.0": torch.randn(30, 20, generator=rng), "base.1": torch.randn(9, generator=rng)}
+    beside = averager(kind, {**base, **module(0)}, **OPTIONS[kind])
+    alone = averager(kind, module(0), **OPTIONS[kind])
+    for number in (1, 2):
+        heard = updates(7, number)
+        alone.average(number, heard)
+        beside.average(number, {c: ({**base, **w}, count) for c, (w, count) in heard.items()})
+        assert same(alone.weights, {name: beside.weights[name] for name in alone.weights})
+
+
 # every strategy
 
 
