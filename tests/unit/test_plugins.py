@@ -168,11 +168,10 @@ def test_plugins_change_nothing_of_a_scenario_that_uses_none_of_them():
 
 
 def test_a_default_is_of_the_extended_kind():
-    """Or what is dumped would be warned of, as something other than the field holds."""
-    given = parse({}, {"PARTITIONS": {"mine": config_of("PARTITIONS")}})
-    fresh = type(given)()
-    assert type(fresh.data) is type(given.data)
-    assert fresh.yaml() == given.yaml()
+    """Or a scenario would not be what its own file is read as."""
+    everything = {name: {"mine": config_of(name)} for name in PLACES}
+    given = parse({}, everything)
+    assert parse(yaml.safe_load(given.yaml()), everything) == given
 
 
 def test_one_class_is_made_for_the_same_plugins():
@@ -349,6 +348,15 @@ def test_a_plugin_is_imported_by_nobody_but_its_user(tmp_path, monkeypatch):
     file.write_text("plugins: [evil]")
     with pytest.raises(ScenarioError, match="plugins: unknown field"):
         load_scenario(file)
+
+
+def test_a_file_is_not_blamed_on_the_runs_that_lie_in_folders_beside_it(tmp_path):
+    (tmp_path / "run").mkdir()
+    told = {"name": "mine", "module": "mine", "file": None, "digest": None}
+    (tmp_path / "run" / "environment.json").write_text(json.dumps({"plugins": [told]}))
+    (tmp_path / "small.yaml").write_text("method: [{kind: halve}]")
+    with pytest.raises(ScenarioError, match="unknown 'halve'"):
+        load_scenario(tmp_path / "small.yaml")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"plugins": 3}', '{"plugins": [{"name": "x"}]}'])

@@ -199,7 +199,8 @@ def test_a_cell_whose_scenario_has_changed_is_refused_before_anything_runs(swept
 def test_what_may_change_may_change(swept, tmp_path):
     run_sweep(swept({"seed": [1]}), tmp_path / "out")
     heard = Heard()
-    other = swept({"seed": [1]}, checkpoint={"keep": 5}, output={"root": "elsewhere"})
+    may = {"checkpoint": {"keep": 5}, "output": {"root": "elsewhere"}}
+    other = swept({"seed": [1]}, **may, observers=[{"kind": "jsonl"}])
     run_sweep(other, tmp_path / "out", resume=True, watch=heard)
     assert heard.said == [("kept", "seed=1")]
 
