@@ -172,6 +172,8 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
         return
     scenario = load_scenario(file, overrides, known)
     typer.echo(f"{file}: a valid scenario")
+    from simsplit.packets import Leg
+
     info = scenario.data.source.describe()
     if info is None:
         typer.echo("its data are not known before they are loaded, so shapes were not checked")
@@ -181,7 +183,7 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
         return
     (cut, features), (smashed, sent) = scenario.shapes(info)
     legs = [("cut", cut, smashed), ("features", features, sent)]
-    for name, whole, crossing in legs[:1] if scenario.topology == "vanilla" else legs:
+    for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
         shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
         typer.echo(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
 

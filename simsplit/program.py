@@ -10,7 +10,6 @@ from simsplit.parties.calls import CountSteps, Plan
 from simsplit.phases import Phase
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup, choose
-from simsplit.topologies import TOPOLOGIES
 
 
 class Program:
@@ -50,7 +49,7 @@ class Program:
         wanted, aside = parts.pool.ask(parts.clients[0], Plan(rounds))
         if not public and any(phase.source == "public" for phase in wanted):
             raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")
-        topology = TOPOLOGIES[self.scenario.topology]
+        topology = self.scenario.crossings
         if not topology.tail_with_client and not all(phase.gradients for phase in wanted):
             raise ScenarioError(
                 "topology",

@@ -13,7 +13,6 @@ from simsplit.schedules.courses import Apart, Course, InTurn, Together
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.schedules.pace import Pace
-from simsplit.topologies import TOPOLOGIES
 
 
 def course_for(
@@ -70,7 +69,7 @@ def clock_for(scenario: Scenario, flops: Flops) -> Clock:
     bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
     return Clock(
         order_of(schedule.kind, scenario.aggregation.kind),
-        TOPOLOGIES[scenario.topology].training,
+        scenario.crossings.training,
         scenario.network.rates(scenario.clients.count, scenario.seed),
         scenario.network.server,
         flops,

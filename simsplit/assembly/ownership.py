@@ -20,7 +20,6 @@ from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
-from simsplit.topologies import TOPOLOGIES
 
 
 class Ownership:
@@ -28,7 +27,7 @@ class Ownership:
 
     def __init__(self, scenario: Scenario, info: DataInfo, device: torch.device) -> None:
         self.scenario, self.info, self.device = scenario, info, device
-        self.topology = TOPOLOGIES[scenario.topology]
+        self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
         self.model: SplitModel = self._fresh_model()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)

@@ -21,7 +21,7 @@ from simsplit.data import Prepared
 from simsplit.data.batches import Batcher, Batches
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher
-from simsplit.packets import Packet
+from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, OwnTokens
 from simsplit.parties.feed import Feed
 from simsplit.scenario import Scenario
@@ -175,7 +175,7 @@ class Attacking:
         for batch in range(total if most is None else min(most, total)):
             answered = split == TARGETS and any(config.gradients for config in self.configs)
             expose = Expose(split, number, batch, by_batch)
-            yield parts.exchange.exposed(client, expose, answered=answered)
+            yield parts.exchange.exposed(client, expose, Leg.FEATURES_GRAD if answered else None)
 
     def _own(self, number: int) -> list[Tensor | None]:
         """Which words of the targets' packets were their own, batch by batch: for the judge."""

@@ -50,13 +50,15 @@ class Server:
         """Take one turn for these clients at once; their packets go in and out in one order."""
         if manner == "abandon":
             with self.learner.untouched():
-                answers = self._answer(arrived, turn, training=True)
-            self._flights.pop(next(iter(arrived)), None)
-            return answers
+                return self._answer(arrived, turn, training=True)
         answers = self._answer(arrived, turn, training=manner == "train")
         if turn.last and manner == "train":
             self.learn_now()
         return answers
+
+    def forget(self, client: ClientId) -> None:
+        """A walk of a client's, or of a cohort that it is the first of, is over."""
+        self._flights.pop(client, None)
 
     @contextmanager
     def late_gradients(self) -> Iterator[None]:
@@ -94,7 +96,7 @@ class Server:
         if turn.last and flight.version is not None and self._versions is not None:
             self._versions.hand_over(flight.version)
         made = {leg: self.end.makes[leg](self.end, flight) for leg in turn.sends}
-        if training and not turn.last:
+        if not turn.last:
             self._flights[flight.members[0].client] = flight
         return {
             packet.client: tuple(

@@ -1,12 +1,13 @@
 """Whether what a plugin exports can join a scenario: said when it is loaded, in its own words."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from simsplit.errors import SimsplitError, near
 from simsplit.metrics.classification import METRICS as SHIPPED
-from simsplit.plugins.parts import EXPORTS, METRICS, PARTS, SHIPPED_METRICS, Part
+from simsplit.plugins.parts import EXPORTS, METRICS, PARTS, SHAPES, WORDS, Part
+from simsplit.topologies import TOPOLOGIES, Topology
 
 Parts = Mapping[str, Mapping[str, Any]]
 """What is exported: name of a dict -> kind -> config class, or function."""
@@ -28,7 +29,7 @@ def checked(plugin: str, exported: Mapping[str, Any]) -> Parts:
 
 def _is_own(name: str, exported: Mapping[str, Any]) -> bool:
     """Whether it is there; a module may have imported what ships, to build on it."""
-    shipped = SHIPPED if name == METRICS else PARTS[name].shipped
+    shipped = _VALUES[name].shipped if name in _VALUES else PARTS[name].shipped
     return name in exported and exported[name] is not shipped
 
 
@@ -40,23 +41,55 @@ def _meant(exported: Mapping[str, Any]) -> str:
 
 
 def _problems(name: str, parts: Any) -> Iterator[str]:  # noqa: ANN401 - whatever it exports
-    wanted = "functions" if name == METRICS else f"{_bases(PARTS[name])} classes"
+    wanted = _VALUES[name].wanted if name in _VALUES else f"{_bases(PARTS[name])} classes"
     if not isinstance(parts, Mapping):
         yield f"{name} must be a dict of names -> {wanted}, got {type(parts).__name__}"
         return
     for kind, part in parts.items():
         if not (isinstance(kind, str) and _KIND.fullmatch(kind)):
             yield f"{name}[{kind!r}] must be named in lower case, digits and underscores"
-        wrong = _wrong_metric(kind, part) if name == METRICS else _wrong(PARTS[name], kind, part)
+        wrong = (
+            _wrong_value(name, kind, part) if name in _VALUES else _wrong(PARTS[name], kind, part)
+        )
         if wrong is not None:
             yield f"{name}['{kind}'] {wrong}"
 
 
-def _wrong_metric(kind: str, part: object) -> str | None:
-    if not callable(part) or isinstance(part, type):
-        return "is no function of outputs and labels"
-    if kind in SHIPPED_METRICS:
-        return f"is there already: '{kind}' is a metric that ships; choose another name"
+class _Values(NamedTuple):
+    """Parts that are no configs."""
+
+    word: str
+    wanted: str
+    shipped: Mapping[str, Any]
+    fits: Callable[[object], bool]
+    misfit: str
+
+
+_VALUES = {
+    METRICS: _Values(
+        "metric",
+        "functions",
+        SHIPPED,
+        lambda part: callable(part) and not isinstance(part, type),
+        "is no function of outputs and labels",
+    ),
+    SHAPES: _Values(
+        "topology",
+        "Topology values",
+        TOPOLOGIES,
+        lambda part: isinstance(part, Topology),
+        "is no Topology",
+    ),
+}
+
+
+def _wrong_value(name: str, kind: str, part: object) -> str | None:
+    values = _VALUES[name]
+    if not values.fits(part):
+        return values.misfit
+    if any(kind in words for words, home in WORDS.items() if home == name):
+        word = values.word
+        return f"is there already: '{kind}' is a {word} that ships; choose another name"
     return None
 
 

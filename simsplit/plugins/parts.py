@@ -18,6 +18,7 @@ from simsplit.observers import OBSERVERS, ObserverConfig
 from simsplit.poisons import POISONS, PoisonConfig
 from simsplit.schedules.averaging import StrategyConfig
 from simsplit.schedules.strategies import STRATEGIES
+from simsplit.topologies import TOPOLOGIES
 
 
 @dataclass(frozen=True)
@@ -45,5 +46,8 @@ PARTS: dict[str, Part] = {
 """By the name of the dict (kind -> config class) that a plugin exports."""
 METRICS = "METRICS"
 """The dict of metrics, which are plain functions of outputs and labels: name -> function."""
-EXPORTS = (*PARTS, METRICS)
-SHIPPED_METRICS: tuple[str, ...] = get_args(AnyMetric)
+SHAPES = "TOPOLOGIES"
+"""The dict of topologies, which are plain values: name -> Topology."""
+EXPORTS = (*PARTS, METRICS, SHAPES)
+WORDS: dict[tuple[str, ...], str] = {get_args(AnyMetric): METRICS, tuple(TOPOLOGIES): SHAPES}
+"""Parts that a field names by a word: the words that ship, and the dict that adds to them."""

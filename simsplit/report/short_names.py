@@ -11,8 +11,8 @@ def setting_of(scenario: Mapping[str, Any]) -> str:
     name = Path(source.get("path") or source.get("name") or source["kind"]).name
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
-    vanilla = ["vanilla"] if scenario["topology"] == "vanilla" else []
-    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *vanilla, *_course(scenario)])
+    topology = [] if scenario["topology"] == "u_shaped" else [scenario["topology"]]
+    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *topology, *_course(scenario)])
 
 
 def _course(scenario: Mapping[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ from simsplit.config import Config
 from simsplit.data.config import TextSource
 from simsplit.data.texts import TextTable
 from simsplit.plugins import PARTS, Plugins
-from simsplit.plugins.parts import METRICS, SHIPPED_METRICS
+from simsplit.plugins.parts import WORDS
 
 
 class _Slot(NamedTuple):
@@ -89,6 +89,8 @@ class _Extension:
             **cast("dict[str, Any]", fields),
         )
         plugins = self.plugins
+        if hasattr(made, "plugins"):  # the scenario's, here and wherever it is revived
+            made.plugins = plugins
 
         def reduced(self: Config) -> tuple[Any, ...]:
             return _revived, (model, plugins, self.__getstate__())
@@ -124,7 +126,7 @@ class _Extension:
         return _again(given, (*inner, *joining))
 
     def _words(self, given: Any, words: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an annotation
-        own = self.plugins.of(METRICS) if words == SHIPPED_METRICS else ()
+        own = self.plugins.of(WORDS[words]) if words in WORDS else ()
         return Literal[(*words, *own)] if own else given
 
     def _joining(self, members: tuple[Any, ...]) -> list[type[Config]]:

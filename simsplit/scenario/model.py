@@ -64,6 +64,7 @@ from simsplit.scenario.modalities import (
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
+from simsplit.topologies import TOPOLOGIES, Topology, TopologyName
 
 
 def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
@@ -136,7 +137,7 @@ class Scenario(Config):
     """What is trained on, and how it is dealt out."""
     model: Model = SimpleCNN()
     """The network, and where it is cut."""
-    topology: Literal["u_shaped", "vanilla"] = "u_shaped"
+    topology: TopologyName = "u_shaped"
     """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels."""
     clients: ClientsConfig = ClientsConfig()
     """The clients."""
@@ -256,7 +257,7 @@ class Scenario(Config):
         """The field by which clients share something; None where they share nothing."""
         if self.clients.heads == "shared":
             return "clients.heads"
-        tail = self.clients.shares_tail and self.topology == "u_shaped"
+        tail = self.clients.shares_tail and self.crossings.tail_with_client
         return "clients.tail" if tail else None
 
     def _refuse_missing_network(self) -> None:
@@ -286,6 +287,12 @@ class Scenario(Config):
         field = ".".join(("train", side, *cures[:1]))
         got = shown(changed[cures[0]] if cures else changed)
         raise ScenarioError(field, f"got {got}; {refusal}")
+
+    @property
+    def crossings(self) -> Topology:
+        """What crosses the cut, and who has which segment."""
+        own: Mapping[str, Topology] = self.plugins.of("TOPOLOGIES")
+        return own[self.topology] if self.topology in own else TOPOLOGIES[self.topology]
 
     @property
     def shares(self) -> bool:
@@ -408,8 +415,4 @@ def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
 
 def scenario_class(plugins: Given = ()) -> type[Scenario]:
     """Scenario, with the kinds of plugins wherever it has parts."""
-    known = gathered(plugins)
-    model = extended(Scenario, known)
-    if model is not Scenario:
-        model.plugins = known
-    return model
+    return extended(Scenario, gathered(plugins))

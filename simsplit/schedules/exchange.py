@@ -104,12 +104,16 @@ class Exchange:
         arrived = tuple(packet for packet in crossed if packet.leg in turns[-1].takes)
         return self.pool.ask(client, Predict(arrived, turns[-1].leg))
 
-    def exposed(self, client: ClientId, expose: Expose, *, answered: bool) -> list[Packet]:
+    def exposed(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """What would cross for a batch that attacks are judged by; nobody learns.
 
-        `answered`: as far as the client's answer to the server's first packets.
+        `until` is the last leg of the client's that is wanted; None: those that a step begins with.
         """
-        turns = self.topology.training.turns[: 3 if answered else 1]
+        every = self.topology.training.turns
+        last = (
+            0 if until is None else next(n for n, turn in enumerate(every) if until in turn.sends)
+        )
+        turns = every[: last + 1]
         return self._crossed(client, _Walk(expose, turns, "infer", ExposeAnswer))
 
     def reports(self, clients: Sequence[ClientId]) -> dict[ClientId, dict[str, float]]:
@@ -172,6 +176,7 @@ class Exchange:
                     arrived[packet.client] = (*arrived.get(packet.client, ()), carried)
                     yield carried
         self._at = None
+        self.server.forget(clients[0])
 
     def _ask(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> dict[ClientId, Packets]:
         if len(calls) > 1:

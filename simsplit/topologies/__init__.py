@@ -1,9 +1,12 @@
 """Topologies: what crosses the cut, and what each side does with it, one file each."""
 
+from typing import Literal
+
 from simsplit.topologies.base import Topology
 from simsplit.topologies.u_shaped import U_SHAPED
 from simsplit.topologies.vanilla import VANILLA
 
+TopologyName = Literal["u_shaped", "vanilla"]
 TOPOLOGIES: dict[str, Topology] = {"u_shaped": U_SHAPED, "vanilla": VANILLA}
 
-__all__ = ["TOPOLOGIES", "Topology"]
+__all__ = ["TOPOLOGIES", "Topology", "TopologyName"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import StopAt, experiment, finished
+from builders import StopAt, entered, experiment, finished
 from by_hand import Recorder
 from comparing import assert_equal, weights
 from hosted import on_hosts
@@ -145,9 +145,10 @@ def test_heads_of_ones_own_that_never_learn_are_in_no_checkpoint(tmp_path: Path)
 def everything(run: Experiment) -> dict[str, Tensor]:
     """All weights as they are now, whether they learn or not."""
     clients = run.parts.pool.crew.clients
-    held = {"trunk": run.parts.server.trunk}
-    held |= {f"{n}.head": client.head for n, client in clients.items()}
-    held |= {f"{n}.tail": client.tail for n, client in clients.items() if client.tail}
+    held = {"trunk": run.parts.server.end.trunk}
+    held |= {f"{n}.head": client.training.end.head for n, client in clients.items()}
+    tails = {n: client.training.end.tail for n, client in clients.items()}
+    held |= {f"{n}.tail": tail for n, tail in tails.items() if tail is not None}
     return {
         f"{name}.{key}": tensor
         for name, module in held.items()
@@ -193,7 +194,7 @@ def test_resumed_is_as_never_stopped(case: str, tmp_path: Path) -> None:
     whole = finished(given, tmp_path / "whole")
     steps = int(Run.load(tmp_path / "whole").rounds["steps"].sum())
     with pytest.raises(KeyboardInterrupt):
-        Experiment(given, tmp_path / "again", StopAt(steps // 2)).run(resume=False)
+        Experiment(given, tmp_path / "again", [StopAt(steps // 2)]).run(resume=False)
     again = experiment(given, tmp_path / "again")
     again.run(resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
@@ -209,14 +210,14 @@ def as_earlier_versions_kept_it(given: Scenario, path: Path) -> dict[str, Tensor
     del tensors["frozen"]
     before = dict(tensors)
     client = made.parts.pool.crew.clients[progress.holder or 0]
-    held = [("server/", made.parts.server.learner), ("holder/", client.shared)]
+    held = [("server/", made.parts.server.learner), ("holder/", client.sharing.shared)]
     for prefix, learner in held:
         for name, tensor in learner._everything().items():
             tensors.setdefault(prefix + name, tensor)
-    for client in tensors.get("vigilance/turns/order", torch.empty(0)).tolist():
+    for client in tensors.get("detection/turns/order", torch.empty(0)).tolist():
         for name, tensor in made.parts.server.learner._everything().items():
             for part in ("before", "after"):
-                kept = f"vigilance/turns/{client}/{part}/{name}"
+                kept = f"detection/turns/{client}/{part}/{name}"
                 tensors.setdefault(kept, tensor.detach().clone())
     checkpoints.save(path / "checkpoints", tensors, progress, digest, keep=1)
     return {name: tensors[name] for name in tensors.keys() - before.keys()}
@@ -244,7 +245,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_up(case: str, tmp_path: Pat
     whole = finished(given, tmp_path / "whole")
     steps = int(Run.load(tmp_path / "whole").rounds["steps"].sum())
     with pytest.raises(KeyboardInterrupt):
-        Experiment(given, tmp_path / "again", StopAt(steps // 2)).run(resume=False)
+        Experiment(given, tmp_path / "again", [StopAt(steps // 2)]).run(resume=False)
     more = as_earlier_versions_kept_it(given, tmp_path / "again")
     assert sum(tensor.numel() for tensor in more.values()) > 10_000
     again = experiment(given, tmp_path / "again")
@@ -289,7 +290,7 @@ def test_what_learns_in_some_phase_is_kept_in_the_others(tmp_path: Path) -> None
     given = text_scenario(tmp_path, data=data, model=LORA, method=method)
     made = experiment(given, tmp_path / "run")
     before = state_of(made.parts).keys()
-    made._enter(1)
+    entered(made, 1)
     assert made.program.lineup(1).phase.name == "denoise"
     assert state_of(made.parts).keys() == before
     assert any("lora" in name for name in before if name.startswith("holder/"))
