@@ -239,7 +239,11 @@ AXES = {
     ),
     "parallel-own-heads": images(clients=OWN, schedule=PARALLEL, network=SPREAD),
     "v1-moments-kept": images(
-        schedule=PARALLEL, aggregation={"kind": "splitfed_v1"}, train=ADAM, network=SPREAD
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+        data={"partition": {"kind": "linear"}},
+        train=ADAM,
+        network=SPREAD,
     ),
     "v1-moments-kept-vanilla": images(
         topology=VANILLA, schedule=PARALLEL, aggregation={"kind": "splitfed_v1"}, train=ADAM
@@ -253,7 +257,11 @@ AXES = {
         train=ADAM,
     ),
     "v1-own-heads": images(clients=OWN, schedule=TURNS, aggregation={"kind": "splitfed_v1"}),
-    "v2-fedavg": images(schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}),
+    "v2-fedavg": images(
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+        data={"partition": {"kind": "linear"}},
+    ),
     "v2-fedavg-vanilla": images(
         topology=VANILLA, schedule=TURNS, aggregation={"kind": "splitfed_v2"}, train=ADAM
     ),
@@ -332,12 +340,22 @@ AXES = {
         network=UNEQUAL,
         cohort={"deadline_s": 0.004},
     ),
+    "late-skipped-v1": images(
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v1"},
+        network=UNEQUAL,
+        cohort={"deadline_s": 0.004},
+    ),
+    "late-skipped-asynchronous": images(
+        clients=OWN, schedule=ASYNCHRONOUS, network=UNEQUAL, cohort={"deadline_s": 0.004}
+    ),
     "late-awaited-in-turns": images(
         schedule=TURNS,
         network=UNEQUAL,
         cohort={"deadline_s": 0.004, "late": "await"},
     ),
     "trained-otherwise": images(
+        method=[{"kind": "lightsplit", "lift": "learned", "hidden": 16}, {"kind": "wcc"}],
         data={"augment": ["crop", "flip"], "validation": 0.2, "normalise": "symmetric"},
         train={
             "precision": "bf16",
@@ -529,6 +547,10 @@ HARM = {
         network=SPREAD,
         detectors=[{**COSINE, "response": "skip"}],
     ),
+    "tamper-downweight": harmed(LOUD, detectors=[{**COSINE, "response": "downweight"}]),
+    "tamper-downweight-vanilla": harmed(
+        LOUD, topology=VANILLA, detectors=[{**COSINE, "response": "downweight"}]
+    ),
     "tamper-downweight-v1": harmed(
         LOUD,
         schedule={**PARALLEL, "rounds": 3},
@@ -602,8 +624,9 @@ READ = {
         schedule={"rounds": 1, "local_steps": 1},
         method=[{"kind": "splitguard", "after": 1, "probability": 0.5}],
     ),
-    "fsha-asynchronous": read(
+    "fsha-asynchronous-vanilla": read(
         {"kind": "fsha", "start": 2},
+        topology=VANILLA,
         clients=OWN,
         schedule={**ASYNCHRONOUS, "rounds": 1, "local_steps": 1},
         network=SPREAD,
@@ -791,7 +814,14 @@ WORDS = {
 
 LONGER: Values = {"schedule": {"rounds": 2}}
 RESUMED = {
-    "resumed": images(then={"schedule": {"rounds": 3}}, train=ADAM, schedule={"rounds": 1}),
+    "resumed": images(
+        then={"schedule": {"rounds": 3}}, train=ADAM, schedule={"rounds": 1, "local_steps": 2}
+    ),
+    "resumed-before-stopping": images(
+        then={"schedule": {"rounds": 4}},
+        schedule={"rounds": 1},
+        stop={"metric": "test_loss", "patience": 1, "min_delta": 10.0},
+    ),
     "resumed-asynchronous": images(
         then=LONGER,
         clients=OWN,
