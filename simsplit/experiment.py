@@ -138,7 +138,7 @@ class Experiment:
         self.flops = assembler.flops
         self.ledger = Ledger(path, _columns(scenario), assembler.clock)
         self.writer = self.ledger.writer
-        self.program = Program(scenario, self.parts, public=self.data.auxiliary is not None)
+        self.program = Program(scenario, self.parts)
         self.rounds = self.program.rounds
         self._lost: list[int] = []
 

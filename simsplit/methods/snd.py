@@ -29,8 +29,11 @@ from simsplit.methods.base import (
     Shape,
     Site,
     Step,
+    Trait,
     on_public_data,
 )
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import Leg
 from simsplit.seeds import isolated, numpy_rng_for
 
 DENOISE = "denoise"
@@ -59,8 +62,21 @@ class SndConfig(MethodConfig):
     inference: bool = True
     """Whether evaluation is noised as well."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
-    public: ClassVar[bool] = True
-    pads_right: ClassVar[bool] = True
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    once: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """A denoiser's: features to denoise, and public texts to learn from."""
+        if not self.denoise:
+            return super().needs
+        learned = (Need(Given.PUBLIC, "denoise"),) if self.warm_up else ()
+        own = (needs_leg(Leg.FEATURES, "denoise"), Need(Given.PADDED_RIGHT, "denoise"))
+        return (*super().needs, *own, *learned)
+
+    def undoes(self) -> frozenset[Trait]:
+        """What the denoiser learns from rides behind the batch."""
+        return self.ends if self.denoise else frozenset()
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """The same; heads must divide its width."""

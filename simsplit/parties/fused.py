@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
+from simsplit.methods.base import Step
 from simsplit.packets import Leg, Packet
 from simsplit.parties.server import Server
 
@@ -22,6 +23,8 @@ class _Together:
     arrived: Tensor
     features: Tensor
     rows: list[int]
+    steps: list[Step]
+    """Each sender's, with what methods remember of what it sent."""
 
     @property
     def shares(self) -> list[float]:
@@ -39,10 +42,8 @@ class FusedServer:
     def forward(self, packets: Sequence[Packet], *, training: bool = True) -> list[Packet]:
         """All of the cohort's batches through the trunk as one: FEATURES for each."""
         flight = self._trunk(packets, training=training)
-        return [
-            self._packed(packet, Leg.FEATURES, part.detach())
-            for packet, part in zip(packets, flight.features.split(flight.rows), strict=True)
-        ]
+        parts = zip(packets, flight.features.split(flight.rows), flight.steps, strict=True)
+        return [self._packed(packet, Leg.FEATURES, part.detach(), at) for packet, part, at in parts]
 
     def backward(self, packets: Sequence[Packet]) -> list[Packet]:
         """Carry all feature gradients back at once, learn, answer SMASHED_GRAD to each."""
@@ -55,10 +56,11 @@ class FusedServer:
         for index in range(len(messages[0])):
             grads = [
                 self.server.trusted(
-                    stack.unpack(Leg.FEATURES_GRAD, each[index], self.server.step(packet)) * share,
-                    packet,
+                    stack.unpack(Leg.FEATURES_GRAD, each[index], step) * share, packet
                 )
-                for each, packet, share in zip(messages, packets, flight.shares, strict=True)
+                for each, packet, share, step in zip(
+                    messages, packets, flight.shares, flight.steps, strict=True
+                )
             ]
             flight.arrived.grad = None
             more = index < len(messages[0]) - 1
@@ -87,20 +89,26 @@ class FusedServer:
 
     def _trunk(self, packets: Sequence[Packet], *, training: bool = True) -> _Together:
         server = self.server
+        steps = [server.step(packet, training=training) for packet in packets]
         inputs = [
-            server.stack.unpack(Leg.SMASHED, packet.tensors, server.step(packet))
-            for packet in packets
+            server.stack.unpack(Leg.SMASHED, packet.tensors, step)
+            for packet, step in zip(packets, steps, strict=True)
         ]
         arrived = torch.cat(inputs).detach().requires_grad_(training)
-        features = server.through_trunk(arrived, server.step(packets[0], training=training))
-        self._flight = _Together(arrived, features, [len(each) for each in inputs])
+        rows = [len(each) for each in inputs]
+        together = server.step(packets[0], training=training)
+        senders = list(zip(steps, rows, strict=True))
+        features = server.through_trunk(arrived, together, senders=senders)
+        self._flight = _Together(arrived, features, rows, steps)
         return self._flight
 
     def _replies(self, packets: Sequence[Packet], flight: _Together) -> list[Packet]:
         grad = flight.arrived.grad
         assert grad is not None, "the trunk's output does not depend on its input"
-        parts = zip(packets, grad.split(flight.rows), flight.shares, strict=True)
-        return [self._packed(packet, Leg.SMASHED_GRAD, g / share) for packet, g, share in parts]
+        parts = zip(packets, grad.split(flight.rows), flight.shares, flight.steps, strict=True)
+        return [
+            self._packed(packet, Leg.SMASHED_GRAD, g / share, at) for packet, g, share, at in parts
+        ]
 
     def _landed(self) -> _Together:
         if self._flight is None:
@@ -108,6 +116,6 @@ class FusedServer:
         flight, self._flight = self._flight, None
         return flight
 
-    def _packed(self, like: Packet, leg: Leg, tensor: Tensor) -> Packet:
-        tensors = self.server.stack.pack(leg, tensor, self.server.step(like))
+    def _packed(self, like: Packet, leg: Leg, tensor: Tensor, step: Step) -> Packet:
+        tensors = self.server.stack.pack(leg, tensor, step)
         return Packet(like.client, leg, like.round, like.step, tensors)

@@ -78,7 +78,7 @@ class Server:
         features = self._trunk(packet, step)
         if not training and self.tail is not None:
             with torch.no_grad(), self.autocast():
-                features = self.tail(features)
+                features = self.tail(features, *self.stack.context(packet.tensors))
         return self._packet(
             packet, Leg.FEATURES, self.stack.pack(Leg.FEATURES, features.detach(), step)
         )
@@ -141,7 +141,9 @@ class Server:
             raise ProtocolError("under a U-shaped cut the client holds the tail")
         with self.autocast():
             together = features[0] if len(features) == 1 else torch.cat(tuple(features))
-            outputs = self.tail(together).split([len(part) for part in features])
+            # of several senders there is none: images have no context
+            outputs = self.tail(together, *self.stack.context(senders[0].tensors))
+            outputs = outputs.split([len(part) for part in features])
             losses = [self.loss(*pair) for pair in zip(outputs, targets, strict=True)]
         for sender, loss, out, target in zip(senders, losses, outputs, targets, strict=True):
             self._tally(sender.client).add(loss, out, target)
@@ -166,14 +168,24 @@ class Server:
         return features
 
     def through_trunk(
-        self, arrived: Tensor, step: Step, context: tuple[Tensor, ...] = ()
+        self,
+        arrived: Tensor,
+        step: Step,
+        context: tuple[Tensor, ...] = (),
+        senders: Sequence[tuple[Step, int]] = (),
     ) -> Tensor:
-        """Lift, trunk, and the methods of the feature leg."""
+        """Lift, trunk, and the methods of the feature leg: of several senders' rows each one's by
+        itself, since methods remember what they send to whom.
+        """
         self.learner.train(step.training)
         grad = torch.enable_grad() if step.training else torch.no_grad()
         with grad, self.autocast(), self._noise(step):
             out: Tensor = self.trunk(self.stack.lift(arrived, step), *context)
-            return self.stack.encode(out, step)
+            if not senders:
+                return self.stack.encode(out, step)
+            parts = out.split([rows for _, rows in senders])
+            pairs = zip(parts, senders, strict=True)
+            return torch.cat([self.stack.encode(part, own) for part, (own, _) in pairs])
 
     def _reply(self, flight: _InFlight) -> tuple[Tensor, ...]:
         grad = flight.arrived.grad
