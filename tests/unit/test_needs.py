@@ -220,7 +220,7 @@ def test_a_tail_at_the_server_reads_padded_texts_as_one_at_the_client_does(
     """The first round's loss and the last evaluation are those of a U shape, bit for bit."""
     made = {}
     for topology in ("u_shaped", "vanilla"):
-        data = {"source": {"padding": padding, "length": 24}}
+        data = {"source": {"padding": padding, "length": 64}}  # which is more than texts have
         one = {"schedule": {"rounds": 1, "local_steps": 1}, "clients": {"count": 1}}
         given = text_scenario(tmp_path, model=WRITES, topology=topology, data=data, **one)
         made[topology] = Run.load(finished(given, tmp_path / topology).path).rounds
