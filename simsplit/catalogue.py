@@ -23,6 +23,7 @@ from simsplit.report.tables import Table
 from simsplit.scenario import scenario_class
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.config import SCHEDULES
+from simsplit.topologies import TOPOLOGIES, Topology
 
 Configs = Mapping[str, type[BaseModel]]
 
@@ -66,24 +67,33 @@ def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
     """A table per part of one group; with no group named, one table of all groups."""
     known = groups(plugins := gathered(plugins))
     metrics = {**METRICS, **plugins.of("METRICS")}
+    topologies = {**TOPOLOGIES, **plugins.of("TOPOLOGIES")}
     if what is None:
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
         rows.append(("profiles", ", ".join(name for named in PROFILES.values() for name in named)))
         rows.append(("metrics", ", ".join(metrics)))
+        rows.append(("topologies", ", ".join(topologies)))
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
     if what == "profiles":
         return [_profiles(kind, named) for kind, named in PROFILES.items()]
     if what == "metrics":
         rows = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
         return [Table("metrics", ("metric", "meaning"), rows, "ll")]
+    if what == "topologies":
+        rows = [(n, each.meaning, _crossings(each)) for n, each in topologies.items()]
+        return [Table("topologies", ("topology", "meaning", "what crosses in a step"), rows, "lll")]
     if what not in known:
-        words = [*known, "profiles", "metrics"]
+        words = [*known, "profiles", "metrics", "topologies"]
         hint = near(what, words) or ","
         raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(words)}")
     kinds: dict[type[BaseModel], list[str]] = {}
     for kind, config in known[what].items():
         kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
     return [_part(", ".join(names), config) for config, names in kinds.items()]
+
+
+def _crossings(topology: Topology) -> str:
+    return ", ".join(f"{leg} {'up' if leg.up else 'down'}" for leg in topology.training.legs)
 
 
 def _profiles(kind: str, named: Mapping[str, BaseModel]) -> Table:

@@ -4,7 +4,7 @@ All of it follows from the scenario, the clients' data and the methods; nothing 
 """
 
 from simsplit.assembly import Assembly
-from simsplit.errors import DataError, ScenarioError
+from simsplit.errors import DataError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import CountSteps, Plan
 from simsplit.phases import Phase
@@ -15,12 +15,11 @@ from simsplit.schedules.cohort import Lineup, choose
 class Program:
     """Phases, rounds and lineups of one run."""
 
-    def __init__(self, scenario: Scenario, parts: Assembly, *, public: bool) -> None:
-        """`public`: whether there are auxiliary data that a phase may train on."""
+    def __init__(self, scenario: Scenario, parts: Assembly) -> None:
         self.scenario = scenario
         main = Phase("train", rounds=0)
         self._steps_per_epoch = {main.source: _steps_per_epoch(parts, main)}
-        self.phases = self._phases(parts, public=public)
+        self.phases = self._phases(parts)
         for phase in self.phases:
             if phase.source not in self._steps_per_epoch:
                 self._steps_per_epoch[phase.source] = _steps_per_epoch(parts, phase)
@@ -40,22 +39,13 @@ class Program:
         """Whether a phase is training proper, not a warm-up."""
         return phase is self.phases[-1]
 
-    def _phases(self, parts: Assembly, *, public: bool) -> list[Phase]:
+    def _phases(self, parts: Assembly) -> list[Phase]:
         """What the methods ask for first, then training proper."""
         steps = self._steps_per_epoch["private"]
         if not any(steps.values()):
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.num_rounds(steps)
         wanted, aside = parts.pool.ask(parts.clients[0], Plan(rounds))
-        if not public and any(phase.source == "public" for phase in wanted):
-            raise ScenarioError("data.auxiliary", "must be above 0: a method trains on public data")
-        topology = self.scenario.crossings
-        if not topology.tail_with_client and not all(phase.gradients for phase in wanted):
-            raise ScenarioError(
-                "topology",
-                f"got {self.scenario.topology}; a method has a phase without gradients: use "
-                "u_shaped",
-            )
         return [*wanted, Phase("train", rounds=rounds, aside=aside)]
 
     def _phase_of(self, number: int) -> tuple[Phase, int]:

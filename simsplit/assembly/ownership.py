@@ -19,6 +19,7 @@ from simsplit.packets import ClientId
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
+from simsplit.scenario.needs import refuse_idle
 from simsplit.seeds import seed_for
 
 
@@ -34,6 +35,7 @@ class Ownership:
         self.server_stack = self._stack("server", seed_for(scenario.seed, "server"))
         self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
         """The clients' common half of the methods, or the pattern of each one's own."""
+        refuse_idle(scenario, self.client_stack)
         self._common: Learner | None = None
 
     def client_parts(self, number: ClientId) -> ClientParts:

@@ -21,6 +21,7 @@ from simsplit.attacks.base import Knowledge, descend
 from simsplit.attacks.texts import InverterConfig, Inverting, Seen, messages_of, split_messages
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import inserted
+from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
@@ -40,6 +41,11 @@ class AdaptiveOnlineConfig(_AdaptiveConfig):
 
     kind: Literal["adaptive_online"] = "adaptive_online"
     online: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """Pairs to learn from."""
+        return (*super().needs, Need(Given.PAIRS))
 
     def build(self, known: Knowledge) -> "AdaptiveOnline":
         """The attack."""

@@ -19,9 +19,10 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Vocabulary
 from simsplit.methods import MethodConfig, Step
-from simsplit.methods.base import IMAGES, Modality
+from simsplit.methods.base import IMAGES, Modality, suited
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.fresh import InputShape, Shape, SplitConfig
+from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
@@ -177,6 +178,16 @@ class AttackConfig(Config, ABC):
     def title(self) -> str:
         """What its rows are called."""
         return self.name or self.word
+
+    @property
+    def needs(self) -> Needs:
+        """What it cannot do without; override it and add to `super().needs`."""
+        wanted = [*suited(self.suits)]
+        wanted += [Need(Given.PUBLIC)] if self.public else []
+        wanted += [Need(Given.WATCHED)] if self.online else []
+        wanted += [needs_leg(Leg.FEATURES_GRAD)] if self.gradients else []
+        wanted += [Need(Given.WRITES)] if self.writes else []
+        return tuple(wanted)
 
     @property
     def queries(self) -> int:

@@ -26,7 +26,8 @@ from simsplit.attacks.base import (
     payloads,
 )
 from simsplit.methods import Step
-from simsplit.packets import Packet
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 
@@ -54,6 +55,13 @@ class UnsplitConfig(AttackConfig):
     batched: all images at once, each with a clone of its own; several times faster, and not the
     published attack."""
     public: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> Needs:
+        """Images are sought one by one: what crossed must be one image's, to be matched."""
+        if self.objective == "upstream":
+            return super().needs
+        return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
 
     def build(self, known: Knowledge) -> "Unsplit":
         """The attack."""

@@ -5,7 +5,7 @@ distance on it is flagged is the threshold's to say, and what then happens the r
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.config import Config
-from simsplit.detectors.readings import Readings, Signal
+from simsplit.detectors.readings import LEGS, Readings, Signal
 from simsplit.detectors.thresholds import (
     FixedConfig,
     SequentialConfig,
@@ -25,7 +25,8 @@ from simsplit.detectors.thresholds import (
     mad_z,
     suspicion,
 )
-from simsplit.packets import ClientId
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import ClientId, Leg
 from simsplit.states import below
 
 Response = Literal["none", "skip", "downweight", "rollback"]
@@ -96,9 +97,28 @@ class DetectorConfig(Config, ABC):
         """Clients that it knows to be honest."""
         return ()
 
+    @property
+    def least_clients(self) -> int:
+        """Of how many clients a round it can tell one from the others: a robust z of two is the
+        same whatever they do.
+        """
+        return len(self.trusted) + (2 if isinstance(self.threshold, FixedConfig) else 3)
+
+    @property
+    def needs(self) -> Needs:
+        """What it cannot do without."""
+        return (*reading(self.signals, "signal"), Need(Given.ASKED, least=self.least_clients))
+
     @abstractmethod
     def build(self) -> "Detector":
         """The detector, before it has seen anything."""
+
+
+def reading(signals: Iterable[Signal], field: str) -> Needs:
+    """What it takes to read signals, of which a field says which."""
+    legs: list[Leg] = [LEGS[signal] for signal in signals]
+    readable = (Need(Given.READABLE, field, leg) for leg in legs)
+    return (*(needs_leg(leg, field) for leg in legs), *readable)
 
 
 class SignalDetectorConfig(DetectorConfig, ABC):

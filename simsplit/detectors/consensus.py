@@ -99,6 +99,11 @@ class KrumConfig(SignalDetectorConfig):
     nearest."""
     side: ClassVar[Side] = "high"
 
+    @property
+    def least_clients(self) -> int:
+        """A nearest other, beside one that may be malicious."""
+        return 3
+
     def build(self) -> "Krum":
         """The detector."""
         return Krum(self)

@@ -25,6 +25,7 @@ SIGNALS: dict[Leg, Signal] = {
     Leg.FEATURES_GRAD: "features_grad",
     Leg.SMASHED_GRAD: "smashed_grad",
 }
+LEGS: dict[Signal, Leg] = {signal: leg for leg, signal in SIGNALS.items()}
 SKETCH = 256
 """Numbers that are kept of one sample's tensor, at most: its projection on so many directions."""
 KEPT = 512

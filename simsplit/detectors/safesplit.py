@@ -29,6 +29,7 @@ from simsplit.detectors.base import (
     distances,
 )
 from simsplit.detectors.thresholds import FixedConfig, Side
+from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
 
 
@@ -45,6 +46,11 @@ class SafeSplitConfig(DetectorConfig):
     skip, downweight: as for other detectors."""
     side: ClassVar[Side] = "high"
     by_turns: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """Turns, of as many clients as have a majority."""
+        return (Need(Given.TURNS), Need(Given.CLIENTS, least=3))
 
     def build(self) -> "SafeSplit":
         """The detector."""

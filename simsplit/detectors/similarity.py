@@ -75,6 +75,11 @@ class ContraConfig(UpdatesConfig):
     change: float = Field(default=0.1, gt=0, le=1)
     """What reputation falls or rises by in a round: delta."""
 
+    @property
+    def least_clients(self) -> int:
+        """Two are as much aligned as each other, and so never above their median."""
+        return 3
+
     def build(self) -> "Contra":
         """The detector."""
         return Contra(self)

@@ -20,9 +20,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.base import Detector, DetectorConfig, Scores, View
-from simsplit.detectors.readings import Readings, Sampled, Signal
+from simsplit.detectors.base import Detector, DetectorConfig, Scores, View, reading
+from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
+from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
 from simsplit.states import below
 
@@ -60,6 +61,13 @@ class WithinClassConfig(DetectorConfig):
     def sketched(self) -> tuple[Signal, ...]:
         """What is compared, and what gives labels away."""
         return (self.signal, "features_grad")
+
+    @property
+    def needs(self) -> Needs:
+        """Samples one by one, and (under a U shape) their gradients, which tell their classes."""
+        by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
+        classes = Need(Given.CLASSES)
+        return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
 
     def build(self) -> "WithinClass":
         """The detector."""

@@ -18,6 +18,7 @@ index list): they act on detached tensors, so gradients pass them straight throu
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
+from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import Aside, Phase
 from simsplit.seeds import Scope, rng_for
@@ -36,6 +38,25 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 IMAGES: frozenset[Modality] = frozenset({"images"})
 TEXTS: frozenset[Modality] = frozenset({"texts"})
 ANYTHING = IMAGES | TEXTS
+CUT_LEGS = frozenset({Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
+"""Those on which a method may act."""
+BACK: dict[Leg, Leg] = {Leg.SMASHED: Leg.SMASHED_GRAD, Leg.FEATURES: Leg.FEATURES_GRAD}
+"""The leg that a forward leg's gradients come back on."""
+
+
+class Trait(StrEnum):
+    """What is true of a leg's batch at first, and may no longer be behind a method of the list."""
+
+    SAMPLES = "samples"
+    """A row is a sample, with its input and its label."""
+    SHAPE = "shape"
+    """It has the shape that the segment put out."""
+    VALUES = "values"
+    """Which of its values cross is not decided."""
+    NUMBERS = "numbers"
+    """On the wire a number stands for a value."""
+    FORMAT = "format"
+    """The number format on the wire is not decided."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +135,6 @@ class Method:
     num_side_back: int | None = None
     """The same of gradients on their way back, where these are others."""
 
-    lifts_by_packet: ClassVar[bool] = False
-    """Whether `lift` depends on which rows came in one packet."""
-
     def announce(self) -> tuple[Tensor, ...]:
         """Server: what every client is told before training (counted as BROADCAST)."""
         return ()
@@ -190,19 +208,37 @@ class MethodConfig(Config, ABC):
 
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """What it can be used on."""
-    public: ClassVar[bool] = False
-    """Whether it needs public data."""
-    pads_right: ClassVar[bool] = False
-    """Whether it needs texts that are padded on the right."""
-    superposes: ClassVar[bool] = False
-    """Whether a row on the smashed legs is more than one sample's."""
+    takes: ClassVar[frozenset[Trait]] = frozenset()
+    """What it relies on; methods listed before it must have left it so."""
+    ends: ClassVar[frozenset[Trait]] = frozenset()
+    """What is no longer true behind it."""
+    once: ClassVar[bool] = False
+    """Whether a second one on the same leg makes no sense."""
+    superposes: ClassVar[frozenset[Leg]] = frozenset()
+    """The legs on which a row is more than one sample's."""
     reported: ClassVar[tuple[str, ...]] = ()
     """Columns that it adds to the `clients` table."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it cannot do without; override it and add to `super().needs`."""
+        field = "legs" if "legs" in type(self).model_fields else "kind"
+        legs = [leg for leg in self.acts_on if leg is not Leg.SMASHED]
+        return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs))
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:
         """The forward legs that the method encodes."""
         return (Leg.SMASHED,)
+
+    @property
+    def unreadable(self) -> frozenset[Leg]:
+        """The legs on which a packet says nothing to who does not remember the one before it."""
+        return frozenset()
+
+    def undoes(self) -> frozenset[Trait]:
+        """What of `ends` it does end, by its options."""
+        return self.ends
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """The per-sample shape after `encode`; raises ScenarioError at `where` if impossible."""
@@ -211,6 +247,11 @@ class MethodConfig(Config, ABC):
     @abstractmethod
     def build(self, site: Site) -> Method:
         """The method's half for one site."""
+
+
+def suited(suits: frozenset[Modality]) -> Needs:
+    """What a part needs that can be used on these."""
+    return () if len(suits) > 1 else tuple(Need(Given(modality)) for modality in suits)
 
 
 class CodecConfig(MethodConfig):

@@ -5,13 +5,13 @@ the server widens them by a 3x3 convolution, batch normalisation and ReLU. Witho
 channel, and at full resolution.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.models.layers import BatchNorm2d
 from simsplit.seeds import isolated
 
@@ -22,6 +22,8 @@ class BottlenetConfig(MethodConfig):
     kind: Literal["bottlenet"] = "bottlenet"
     ratio: float = Field(default=8, ge=1)
     """Channels are divided by this, rounded down, at least one kept."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
+    once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """Fewer channels, the same positions."""

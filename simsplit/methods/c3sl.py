@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step, Trait
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 
@@ -24,7 +26,15 @@ class C3slConfig(MethodConfig):
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)
     """Samples in one."""
-    superposes: ClassVar[bool] = True
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
+    once: ClassVar[bool] = True
+    superposes: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED, Leg.SMASHED_GRAD})
+
+    @property
+    def needs(self) -> Needs:
+        """Batches of which there is something to superpose."""
+        return (*super().needs, Need(Given.BATCH, "ratio", least=self.ratio))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """As wide as a sample, but fewer."""
@@ -40,7 +50,6 @@ class C3sl(Method):
 
     num_side = 1
     num_side_back = 0
-    lifts_by_packet = True
 
     def __init__(self, site: Site, ratio: int) -> None:
         self.shape, self.d, self.ratio = site.shape, site.size, ratio
@@ -80,8 +89,8 @@ class C3sl(Method):
         return x, torch.tensor([step.memo[self]], dtype=torch.int32, device=x.device)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The payload; the server takes note of the count."""
-        if not self.sends:
+        """The payload; who is told the count takes note of it."""
+        if not self.sends and len(tensors) > 1:
             step.memo[self] = int(tensors[1])
         return tensors[0]
 

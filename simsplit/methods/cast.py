@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step
+from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 
 _FLOAT = torch.finfo(torch.float32)
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -22,6 +22,9 @@ class CastConfig(CodecConfig):
 
     kind: Literal["cast"] = "cast"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
+    once: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
     """int8 rounds stochastically and sends one fp32 scale per sample."""
 

@@ -37,6 +37,7 @@ class DpForwardConfig(MethodConfig):
     inference: bool = True
     """Whether evaluation is noised as well."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
+    once: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:

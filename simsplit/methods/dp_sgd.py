@@ -15,6 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Share, Site, Step
+from simsplit.needs import Needs, needs_leg
+from simsplit.packets import Leg
 
 
 class DpSgdConfig(MethodConfig):
@@ -31,6 +33,12 @@ class DpSgdConfig(MethodConfig):
     relative: bool = True
     """Whether that is a part of the batch's average norm, or a norm as such."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
+    once: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """The gradients that it is about."""
+        return (*super().needs, needs_leg(Leg.FEATURES_GRAD))
 
     def build(self, site: Site) -> Method:
         """Noise on the client, nothing on the server."""

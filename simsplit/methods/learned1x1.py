@@ -4,12 +4,12 @@ A 1x1 convolution C -> max(1, floor(C / ratio)) where the tensor is sent, one ba
 arrives; linear, with bias. On a flat feature vector the channels are the vector's entries.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step
+from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step, Trait
 from simsplit.seeds import isolated
 
 
@@ -19,6 +19,8 @@ class Learned1x1Config(CodecConfig):
     kind: Literal["learned1x1"] = "learned1x1"
     ratio: float = Field(default=8, ge=1)
     """Channels are divided by this, rounded down, at least one kept."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """Fewer channels, the same positions."""

@@ -7,14 +7,14 @@ legs, which the paper leaves at full size, may be projected too (`legs`), with t
 and the client lifting.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError, ScenarioError
-from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step
+from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.projections import (
     LARGEST_FACTOR,
     Dense,
@@ -43,6 +43,9 @@ class LightSplitConfig(CodecConfig):
     """How R is drawn; `hadamard` needs no d x k matrix and less arithmetic at large d."""
     broadcast: Literal["seed", "matrix"] = "seed"
     """What clients are sent before training, and what is counted for it."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
+    once: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
@@ -56,17 +59,16 @@ class LightSplitConfig(CodecConfig):
 
     def size(self, d: int) -> int:
         """k for an activation of d values."""
-        return self.k if self.k is not None else int(d / (self.ratio or 8))
+        return self.k if self.k is not None else int(d / (self.ratio or _RATIO))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """(k,)."""
         d = int(torch.Size(shape).numel())
         k = self.size(d)
         if not 1 <= k <= d:
-            field = "k" if self.k is not None else "ratio"
+            field, got = ("ratio", self.ratio or _RATIO) if self.k is None else ("k", self.k)
             limit = (_AT_MOST if self.k is not None else _DIVIDES).format(d=d)
-            got = f"{getattr(self, field):.15g}"
-            raise ScenarioError(f"{where}.{field}", f"must {limit}, got {got}")
+            raise ScenarioError(f"{where}.{field}", f"must {limit}, got {got:.15g}")
         small, large = factors_of(d)
         if self.projection == "hadamard" and large > LARGEST_FACTOR:
             raise ScenarioError(
@@ -81,6 +83,7 @@ class LightSplitConfig(CodecConfig):
         return LightSplit(self, site, self.sent_shape(site.shape, site.where)[0])
 
 
+_RATIO = 8
 _AT_MOST = "be at most the cut's {d} values"
 _DIVIDES = "divide into the cut's {d} values at least once"
 

@@ -34,9 +34,21 @@ from torch.nn.functional import mse_loss, pad
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Share, Site, Step
+from simsplit.methods.base import (
+    CUT_LEGS,
+    TEXTS,
+    Method,
+    MethodConfig,
+    Modality,
+    Share,
+    Site,
+    Step,
+    Trait,
+)
 from simsplit.methods.mixing import Sampler, Secrets, can_blind, draw
 from simsplit.methods.secret_tokens import inserted
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import Leg
 from simsplit.phases import Aside, Phase, on_public_data
 from simsplit.seeds import isolated, numpy_rng_for
 
@@ -82,9 +94,18 @@ class MixguardConfig(MethodConfig):
     calibrated_inference: bool = True
     """Whether the calibration model is used in evaluation."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
-    public: ClassVar[bool] = True
-    pads_right: ClassVar[bool] = True
-    superposes: ClassVar[bool] = True
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    once: ClassVar[bool] = True
+    superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
+
+    @property
+    def needs(self) -> Needs:
+        """Features to unmix, texts to mix with; calibration has public ones to learn from."""
+        own = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.PADDED_RIGHT))
+        calibrates = self.calibrate and (self.warm_up or self.refine_every)
+        public = (Need(Given.PUBLIC, "calibrate"),) if calibrates else ()
+        return (*super().needs, *own, *public)
 
     @model_validator(mode="after")
     def _can_be_drawn(self) -> Self:

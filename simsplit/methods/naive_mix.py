@@ -11,7 +11,19 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import TEXTS, Loss, Method, MethodConfig, Modality, Site, Step
+from simsplit.methods.base import (
+    CUT_LEGS,
+    TEXTS,
+    Loss,
+    Method,
+    MethodConfig,
+    Modality,
+    Site,
+    Step,
+    Trait,
+)
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg
 from simsplit.seeds import numpy_rng_for
 
 
@@ -22,7 +34,15 @@ class NaiveMixConfig(MethodConfig):
     alpha: float = Field(default=1.0, gt=0)
     """Of the Beta distribution that mixtures are drawn from: 1 is uniform, more is nearer half."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
-    superposes: ClassVar[bool] = True
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    once: ClassVar[bool] = True
+    superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
+
+    @property
+    def needs(self) -> Needs:
+        """A loss of its own; and no mask, which would be that of one of the two texts."""
+        return (*super().needs, Need(Given.SCORING), Need(Given.PADDED_RIGHT))
 
     def build(self, site: Site) -> Method:
         """Mixing on the client; the server does not know."""

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step
+from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 
 
 class NoiseConfig(MethodConfig):
@@ -17,6 +17,7 @@ class NoiseConfig(MethodConfig):
 
     kind: Literal["noise"] = "noise"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     sigma: float = Field(default=0.1, ge=0)
     """Standard deviation of the noise."""
     distribution: Literal["gaussian", "laplace"] = "gaussian"

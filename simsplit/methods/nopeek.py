@@ -7,14 +7,14 @@ is the client's alone, and its gradient never crosses the wire. dCor, as the pub
 distances doubly centred, floors of 1e-10.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Site, Step, Trait
 
 _FLOOR = 1e-10
 
@@ -25,6 +25,7 @@ class NopeekConfig(MethodConfig):
     kind: Literal["nopeek"] = "nopeek"
     alpha: float = Field(default=0.5, ge=0, lt=1)
     """The share of distance correlation in the client's loss; published runs have 0.1 to 0.8."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
         """The term on the client, nothing on the server."""

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step
+from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 from simsplit.methods.bits import pack_bits, unpack_bits
 
 
@@ -22,6 +22,9 @@ class QuantiseConfig(CodecConfig):
 
     kind: Literal["quantise"] = "quantise"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
+    once: ClassVar[bool] = True
     bits: int = Field(default=8, ge=1, le=16)
     """Bits a value."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"

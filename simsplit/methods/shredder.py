@@ -6,13 +6,13 @@ over the signal's, reaches `privacy`. Unlike the paper's, which come after train
 network as it is, they learn along with the head.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.methods.noise import laplace
 from simsplit.seeds import isolated
 
@@ -29,6 +29,8 @@ class ShredderConfig(MethodConfig):
     """What their mean magnitude counts in the client's loss."""
     privacy: float = Field(default=2.0, gt=0)
     """Noise power over signal power, from which on more is not rewarded."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    once: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
         """The noise on the client, nothing on the server."""

@@ -20,7 +20,18 @@ from torch.func import functional_call
 from torch.nn.functional import mse_loss
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Shape, Site, Step
+from simsplit.methods.base import (
+    TEXTS,
+    Method,
+    MethodConfig,
+    Modality,
+    Shape,
+    Site,
+    Step,
+    Trait,
+)
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import Leg
 from simsplit.phases import Phase, on_public_data
 from simsplit.seeds import isolated, numpy_rng_for
 
@@ -50,8 +61,21 @@ class SndConfig(MethodConfig):
     inference: bool = True
     """Whether evaluation is noised as well."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
-    public: ClassVar[bool] = True
-    pads_right: ClassVar[bool] = True
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    once: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """A denoiser's: features to denoise, and public texts to learn from."""
+        if not self.denoise:
+            return super().needs
+        learned = (Need(Given.PUBLIC, "denoise"),) if self.warm_up else ()
+        own = (needs_leg(Leg.FEATURES, "denoise"), Need(Given.PADDED_RIGHT, "denoise"))
+        return (*super().needs, *own, *learned)
+
+    def undoes(self) -> frozenset[Trait]:
+        """What the denoiser learns from rides behind the batch."""
+        return self.ends if self.denoise else frozenset()
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """The same; heads must divide its width."""

@@ -36,6 +36,7 @@ class SplitguardConfig(MethodConfig):
     after: int = Field(default=20, ge=0)
     """Batches before the first that may be."""
     reported: ClassVar[tuple[str, ...]] = ("splitguard",)
+    once: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
         """The client's; the server knows nothing of it."""

@@ -33,11 +33,6 @@ class Stack:
             }
         )
 
-    @property
-    def lifts_by_packet(self) -> bool:
-        """Whether packets of several clients cannot be lifted as one batch."""
-        return any(method.lifts_by_packet for method in self.smashed)
-
     def announce(self) -> list[tuple[Tensor, ...]]:
         """What each method, in order, has to tell the clients."""
         return [method.announce() for method in chain(self.smashed, self.features)]

@@ -9,15 +9,16 @@ An index takes ceil(log2 d) bits on the wire, so at equal bytes k is less than d
 4096 a value costs 1.375 as much); `match: values` counts values as some papers do.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step
+from simsplit.methods.base import BACK, CodecConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.bits import pack_bits, unpack_bits, width_of
+from simsplit.packets import Leg
 
 
 class _SparseConfig(CodecConfig):
@@ -25,6 +26,14 @@ class _SparseConfig(CodecConfig):
     """How many times less is sent."""
     match: Literal["bits", "values"] = "bits"
     """Whether `ratio` is of bits, indices included, or of values, indices forgotten."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    once: ClassVar[bool] = True
+
+    @property
+    def unreadable(self) -> frozenset[Leg]:
+        """Gradients do not say where they belong."""
+        return frozenset(BACK[leg] for leg in self.acts_on)
 
     def kept(self, d: int) -> int:
         """k for d values."""
@@ -90,13 +99,13 @@ class Topk(Method):
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Values where they stood, zeros elsewhere."""
-        values_BK = tensors[0]
-        if self.sends:
-            kept_BK = step.memo[self]
-        else:
-            kept_BK = unpack_bits(tensors[1], width_of(self.d), self.k)
+        values_BK, *indices = tensors
+        if indices:
+            kept_BK = unpack_bits(indices[0], width_of(self.d), self.k)
             if step.training:
                 step.memo[self] = kept_BK
+        else:
+            kept_BK = step.memo[self]
         dense_BD = values_BK.new_zeros(len(values_BK), self.d)
         return dense_BD.scatter_(1, kept_BK, values_BK).view(-1, *self.shape)
 

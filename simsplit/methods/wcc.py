@@ -7,12 +7,12 @@ head and never crosses the wire. Listed after another method it compacts what th
 before, the activation itself.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.base import Method, MethodConfig, Site, Step, Trait
 
 
 class WccConfig(MethodConfig):
@@ -23,6 +23,7 @@ class WccConfig(MethodConfig):
     """The paper's lambda; it found 0.01 to 0.1 to serve well, and 0 switches the term off."""
     normalise: bool = False
     """Divide by the values per sample and the classes in the batch, so that scale stays put."""
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
         """The term on the client, nothing on the server."""

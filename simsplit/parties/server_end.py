@@ -126,7 +126,10 @@ class ServerEnd:
                 out = self.trunk(self.stack.lift(members[0].arrived, first), *members[0].context)
                 members[0].features = self.stack.encode(out, first)
                 return
-            parts = self.trunk(self._lifted(members)).split([member.rows for member in members])
+            rows = [len(member.arrived) for member in members]
+            _share_out(members, rows)
+            together = torch.cat([member.arrived for member in members])
+            parts = self.trunk(self.stack.lift(together, first)).split(rows)
             for member, part in zip(members, parts, strict=True):
                 member.features = self.stack.encode(part, member.step)
 
@@ -187,15 +190,6 @@ class ServerEnd:
             )
             for member in flight.members
         ]
-
-    def _lifted(self, members: Sequence[Member]) -> Tensor:
-        """What a cohort sent, lifted as the one batch that it is to the server, if it can be."""
-        if not self.stack.lifts_by_packet:
-            _share_out(members, [len(member.arrived) for member in members])
-            return self.stack.lift(torch.cat([m.arrived for m in members]), members[0].step)
-        lifted = [self.stack.lift(member.arrived, member.step) for member in members]
-        _share_out(members, [len(each) for each in lifted])
-        return torch.cat(lifted)
 
     def _through_tail(self, flight: Flight) -> list[Tensor]:
         """One pass of the tail over all features."""

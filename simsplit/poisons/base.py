@@ -20,6 +20,7 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
+from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId, Packet
 from simsplit.seeds import rng_for
 
@@ -55,6 +56,11 @@ class PoisonConfig(Config, ABC):
     aims: ClassVar[bool] = False
     """Whether it wants held-out samples to be taken for something."""
 
+    @property
+    def needs(self) -> Needs:
+        """What it cannot do without."""
+        return ()
+
     @abstractmethod
     def build(self, scene: Scene) -> "Poison":
         """The poison, for these data."""
@@ -68,6 +74,11 @@ class BatchPoisonConfig(PoisonConfig):
     """Share of a malicious client's samples that it poisons, of those that may be."""
     source: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Classes whose samples may be poisoned; null: all."""
+
+    @property
+    def needs(self) -> Needs:
+        """Images, and their classes."""
+        return (Need(Given.IMAGES),)
 
 
 class Poison:

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.poisons.base import Poison, PoisonConfig, Rows, Scene
 from simsplit.seeds import rng_for
@@ -24,6 +25,11 @@ class TamperConfig(PoisonConfig):
     `strength` standard deviations."""
     strength: float = Field(default=5.0, gt=0)
     """How much."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it tampers with."""
+        return (needs_leg(Leg(self.leg), "leg"),)
 
     def build(self, scene: Scene) -> "Tamper":
         """The poison, for these data."""
@@ -62,6 +68,11 @@ class ReplaceConfig(PoisonConfig):
     `strength`; noise: plus Gaussian noise of `strength` standard deviations of each tensor."""
     strength: float = Field(default=5.0, gt=0)
     """How much."""
+
+    @property
+    def needs(self) -> Needs:
+        """Somebody to hand it on to."""
+        return (Need(Given.SHARED),)
 
     def build(self, scene: Scene) -> "Replace":
         """The poison, for these data."""

@@ -48,7 +48,7 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     """What each run sent while training, stacked by leg, in MiB."""
     ax = _axes(ax)
     bottom = np.zeros(len(runs))
-    for leg in _LEGS:
+    for leg in dict.fromkeys((*_LEGS, *training["leg"])):
         sent = np.array([run.summary["bytes"].get(leg, 0) / 2**20 for run in runs.values()])
         if sent.any():
             ax.bar(list(runs), sent, bottom=bottom, label=leg)

@@ -70,7 +70,7 @@ def _bytes(run: Run) -> Table:
     training = wire[wire["phase"] != "evaluate"]
     total = int(training["bytes"].sum())
     rows = []
-    for leg in _LEGS:
+    for leg in dict.fromkeys((*_LEGS, *training["leg"])):  # a plugin's may have others
         of_leg = training[training["leg"] == leg]
         if len(of_leg):
             nbytes = int(of_leg["bytes"].sum())

@@ -37,7 +37,7 @@ class LiveRun:
         self.clock, self.flops = assembler.clock, assembler.flops
         self.progress = Progress()
         self._build(assembler)
-        self.program = Program(scenario, self.parts, public=data.auxiliary is not None)
+        self.program = Program(scenario, self.parts)
 
     def build(self) -> None:
         """Everything as it is before training."""

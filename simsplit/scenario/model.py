@@ -31,6 +31,7 @@ from simsplit.errors import ScenarioError
 from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
 from simsplit.evaluation.writing import WRITTEN_METRICS
 from simsplit.methods import METHODS, MethodConfig
+from simsplit.methods.order import refuse_disorder
 from simsplit.methods.stack import sent_shapes
 from simsplit.metrics import falls
 from simsplit.metrics.classification import METRICS
@@ -41,26 +42,16 @@ from simsplit.models.language import CausalLM, LanguageConfig
 from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
-from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
 from simsplit.plugins.record import remind
-from simsplit.scenario.adversaries import (
-    refuse_blind,
-    refuse_idle_poisons,
-    refuse_unfit_attacks,
-)
-from simsplit.scenario.axes import refuse_misfits, refuse_too_few
+from simsplit.scenario.adversaries import refuse_ambiguous
 from simsplit.scenario.cells import refuse
 from simsplit.scenario.extending import extended
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
-from simsplit.scenario.modalities import (
-    refuse_strange_attacks,
-    refuse_strange_methods,
-    refuse_strange_schemes,
-)
+from simsplit.scenario.needs import refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -185,26 +176,10 @@ class Scenario(Config):
     def _parts_fit(self) -> Self:
         self._refuse_unknown_metrics()
         self._refuse_unscorable()
-        self._refuse_missing_legs()
-        refuse_strange_methods(self.method, self.data)
-        refuse_strange_attacks(self.attacks, self.data, self.model)
-        refuse_strange_schemes(self.data, self.aggregation.kind, self.clients.malicious)
-        refuse_misfits(self.schedule.kind, self.aggregation.kind, self._shared)
-        refuse_too_few(self.aggregation, self.cohort.asked(self.clients.count))
-        refuse_idle_poisons(self.clients.malicious, self.topology, self._shared)
-        refuse_blind(
-            self.detectors,
-            self.topology,
-            self.schedule.kind,
-            self.clients.count,
-            self.method,
-        )
-        refuse_unfit_attacks(
-            self.attacks,
-            self.targets.client,
-            self.clients.count,
-            auxiliary=self.data.auxiliary > 0 or self.data.public is not None,
-            on_hosts=self.aggregation.kind == "splitfed_v1",
+        refuse_unmet(self)
+        refuse_disorder(self.method)
+        refuse_ambiguous(
+            self.detectors, self.attacks, self.clients, self.targets.client if self.attacks else 0
         )
         self.malicious  # noqa: B018 - raises where there is no such choice
         self._refuse_missing_network()
@@ -242,18 +217,8 @@ class Scenario(Config):
                 wrong = f"got '{self.stop.metric}'; {_NO_VALIDATION}"
             raise ScenarioError("stop.metric", wrong)
 
-    def _refuse_missing_legs(self) -> None:
-        if self.topology == "u_shaped":
-            return
-        for index, method in enumerate(self.method):
-            if Leg.FEATURES in method.acts_on:
-                raise ScenarioError(
-                    f"method.{index}.legs",
-                    "got features, but a vanilla cut has no feature legs; allowed: smashed",
-                )
-
     @property
-    def _shared(self) -> str | None:
+    def shared_field(self) -> str | None:
         """The field by which clients share something; None where they share nothing."""
         if self.clients.heads == "shared":
             return "clients.heads"
@@ -297,7 +262,7 @@ class Scenario(Config):
     @property
     def shares(self) -> bool:
         """Whether clients share anything, by handing it round or by averaging."""
-        return self._shared is not None
+        return self.shared_field is not None
 
     @property
     def splits(self) -> tuple[Literal["test", "validation"], ...]:

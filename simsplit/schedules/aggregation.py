@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, field_validator
 
 from simsplit.config import Config
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg
 from simsplit.schedules.strategies import FedAvg, Strategy
 
 
@@ -14,12 +16,22 @@ class NoAggregation(Config):
 
     kind: Literal["none"] = "none"
 
+    @property
+    def needs(self) -> Needs:
+        """A way from one client to the next."""
+        return (Need(Given.HANDED_ROUND),)
+
 
 class AveragingConfig(Config, ABC):
     """Each client trains a copy of what clients share; the copies are averaged every round."""
 
     strategy: Strategy = FedAvg()
     """How: one of Flower's strategies; a bare word such as `fedmedian` stands for its defaults."""
+
+    @property
+    def needs(self) -> Needs:
+        """As many updates as the strategy takes."""
+        return (Need(Given.ASKED, "strategy", least=self.strategy.needed),)
 
     @field_validator("strategy", mode="before")
     @classmethod
@@ -37,11 +49,21 @@ class SplitFedV1(AveragingConfig):
     """The optimizer moments of a client's trunk copy live on into its next round, or start anew in
     each (which saves the memory of a trunk per client)."""
 
+    @property
+    def needs(self) -> Needs:
+        """An end of the round, for copies to be averaged at."""
+        return (*super().needs, Need(Given.BARRIER))
+
 
 class SplitFedV2(AveragingConfig):
     """SplitFed v2 (Thapa et al., 2022): one trunk, stepped by one client's batch after another."""
 
     kind: Literal["splitfed_v2"] = "splitfed_v2"
+
+    @property
+    def needs(self) -> Needs:
+        """Something to average."""
+        return (*super().needs, Need(Given.SHARED))
 
 
 class Fused(AveragingConfig):
@@ -51,6 +73,12 @@ class Fused(AveragingConfig):
     """
 
     kind: Literal["fused"] = "fused"
+
+    @property
+    def needs(self) -> Needs:
+        """Laps; and batches that go side by side, which those of texts do not, nor mixtures."""
+        rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
+        return (*super().needs, Need(Given.LAPS), Need(Given.IMAGES), rows)
 
 
 Aggregation = Annotated[NoAggregation | SplitFedV1 | SplitFedV2 | Fused, Discriminator("kind")]

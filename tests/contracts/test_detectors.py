@@ -16,6 +16,7 @@ from simsplit.detectors.thresholds import mad_z, null_quantile
 from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.detectors.within_class import inferred_labels
 from simsplit.packets import Leg, Packet
+from simsplit.phases import Moment
 from simsplit.seeds import numpy_rng_for, rng_for
 
 CLIENTS, BAD, WIDE, ROUNDS = 12, (3, 8), 400, 6
@@ -49,7 +50,8 @@ def built(kind: str, options: dict[str, Any]) -> Detector:
 
 def sensor_for(detector: Detector, **options: Any) -> Sensor:
     configs = [detector.config]
-    return Sensor(signals_of(configs), sketched_of(configs), lambda p: p.tensors[0], 0, **options)
+    read = signals_of(configs), sketched_of(configs)
+    return Sensor(*read, lambda p: p.tensors[0], 0, moment=Moment(), **options)
 
 
 def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
@@ -210,7 +212,7 @@ def test_readings_elsewhere_are_the_same_when_merged():
 
 
 def test_single_samples_are_kept_in_little_room():
-    sensor = Sensor((), ("payload",), lambda p: p.tensors[0], 0, at_most=20)
+    sensor = Sensor((), ("payload",), lambda p: p.tensors[0], 0, moment=Moment(), at_most=20)
     values = torch.randn(16, 5000, generator=rng_for(0, "wide"))
     for step in range(3):
         sensor.observe(Packet(0, Leg.SMASHED, 1, step, (values,)))

@@ -88,7 +88,7 @@ def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
 
 
 def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"scenario\.data\.auxiliary: must be above 0"):
+    with pytest.raises(ScenarioError, match=r"method\.0\.kind: warmup needs public data; use"):
         experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
 
 

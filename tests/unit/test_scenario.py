@@ -60,7 +60,7 @@ def test_stopping_knows_which_way_is_better(stop, smaller):
 def test_the_legs_of_a_vanilla_cut():
     method = {"kind": "lightsplit", "legs": ["smashed"]}
     parse({"topology": "vanilla", "method": [method]})
-    with pytest.raises(ScenarioError, match=r"^scenario.method.0.legs: got features"):
+    with pytest.raises(ScenarioError, match=r"^scenario.method.0.legs: got smashed, features;"):
         parse({"topology": "vanilla", "method": [{**method, "legs": ["smashed", "features"]}]})
 
 

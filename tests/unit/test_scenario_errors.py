@@ -255,11 +255,13 @@ def test_several_problems_are_a_line_each():
                 "topology": "vanilla",
                 "method": [{"kind": "raw"}, {"kind": "cast", "legs": ["features"]}],
             },
-            "method.1.legs: got features, but a vanilla cut has no feature legs; allowed: smashed",
+            "method.1.legs: got features; it needs features, which do not cross a vanilla cut; "
+            "allowed: smashed, or topology: u_shaped",
         ),
         (
             {"method": [{"kind": "c3sl"}], "detectors": [{"kind": "within_class"}]},
-            "detectors.0.signal: got payload, but c3sl sends no single samples; use features",
+            "detectors.0.signal: got payload; it needs smashed data of single samples, and c3sl "
+            "sends none; allowed: features, features_grad",
         ),
         (
             {"evaluate": {"on": ["validation"]}},
@@ -331,10 +333,12 @@ def fitting(below):
     """What else a scenario must say for one of its parts to be possible."""
     if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
         return {"clients": {"heads": "per_client"}, "network": {}}
-    if issubclass(below, AttackConfig) and below.public:
-        return {"data": {"auxiliary": 0.5}}
     if below.__name__ == "SafeSplitConfig":
         return {"schedule": {"kind": "per_client"}}
+    if below.__name__ == "AdaptiveOnlineConfig":
+        return {"method": [{"kind": "mixguard"}]}
+    if issubclass(below, AttackConfig) and below.public:
+        return {"data": {"auxiliary": 0.5}}
     return {"schedule": {"kind": "parallel"}} if below.__name__ == "Fused" else {}
 
 

@@ -113,6 +113,11 @@ def test_a_client_that_heard_nothing_says_so():
         ),
         ({"ratio": 4096.5}, RESNET, "at least once, got 4096.5"),
         (
+            {},
+            (4,),
+            "scenario.method.0.ratio: must divide into the cut's 4 values at least once, got 8",
+        ),
+        (
             {"k": 4097},
             RESNET,
             "scenario.method.0.k: must be at most the cut's 4096 values, got 4097",

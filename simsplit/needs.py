@@ -1,0 +1,75 @@
+"""What a part of a scenario cannot do without, in a small closed vocabulary.
+
+A part's config lists its needs; one place (`scenario.needs`) knows what a scenario gives, and
+refuses what lacks something. A part whose need is not listed can be silently off.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simsplit.packets import Leg
+
+
+class Given(StrEnum):
+    """What a scenario may give its parts."""
+
+    CROSSES = "crosses"
+    """Packets cross on a leg."""
+    SAMPLES = "samples"
+    """What crosses on a leg has one row for each sample, and no row of several."""
+    READABLE = "readable"
+    """A packet of a leg can be read without what crossed before it."""
+    CLASSES = "classes"
+    """The server can tell single samples' classes: it is sent labels, or gradients give them away.
+    """
+    SCORING = "scoring"
+    """Clients hold the tail, and so compute the task's loss."""
+    IMAGES = "images"
+    TEXTS = "texts"
+    PADDED_RIGHT = "padded_right"
+    """Texts are filled up behind their last word."""
+    WRITES = "writes"
+    """The model puts out words."""
+    PUBLIC = "public"
+    """Public data to learn from."""
+    SUPPORT = "support"
+    """Public texts to mix private ones with."""
+    PAIRS = "pairs"
+    """A method shows the server public texts both as they are and as it sends private ones."""
+    WATCHED = "watched"
+    """All packets of training pass the driver's wire."""
+    TURNS = "turns"
+    """Clients take whole turns over one trunk."""
+    LAPS = "laps"
+    """All clients take a step at the same time, and wait for each other."""
+    BARRIER = "barrier"
+    """The trunk waits for all clients at the end of a round alone, or at each step."""
+    SHARED = "shared"
+    """Clients have weights in common."""
+    HANDED_ROUND = "handed_round"
+    """What clients share can go from one to the next (or they share nothing)."""
+    CLIENTS = "clients"
+    """So many clients."""
+    ASKED = "asked"
+    """So many clients in a round."""
+    BATCH = "batch"
+    """So many samples in a batch."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a part needs, of a leg or as many as it says."""
+
+    what: Given
+    field: str = "kind"
+    """Which of the part's fields asks for it."""
+    leg: Leg | None = None
+    least: int = 1
+
+
+Needs = tuple[Need, ...]
+
+
+def needs_leg(leg: Leg, field: str = "kind") -> Need:
+    """That packets cross on a leg."""
+    return Need(Given.CROSSES, field, leg)

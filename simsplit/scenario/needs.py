@@ -1,0 +1,305 @@
+"""What a scenario gives its parts, held against what they need: the one place that refuses.
+
+What a topology means to parts is what its protocol says: the legs that cross, and who has the tail.
+A need that is not met is a ScenarioError at the field that asks for it, with the values that would
+do and the other way out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
+
+from simsplit.attacks import ATTACKS
+from simsplit.config import Config
+from simsplit.data.texts import TextTable
+from simsplit.detectors import DETECTORS
+from simsplit.errors import ScenarioError
+from simsplit.methods import METHODS, CodecConfig, Method, MethodConfig
+from simsplit.methods.stack import Stack
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import Leg
+from simsplit.poisons import POISONS
+from simsplit.poisons.malicious import FIELD
+from simsplit.scenario.messages import shown
+from simsplit.schedules.aggregation import AGGREGATIONS
+
+if TYPE_CHECKING:
+    from simsplit.scenario.model import Scenario
+
+Setting = Mapping[tuple[Given, Leg | None], int]
+"""What there is of each thing, of a leg where it is a leg's."""
+
+
+class _Lack(NamedTuple):
+    """What is told of a part where something is not there."""
+
+    why: str
+    mend: str = ""
+    kinds: bool = False
+    """Whether parts of other kinds are a way out."""
+
+
+_NAMES = {
+    Leg.SMASHED: "smashed data",
+    Leg.FEATURES_GRAD: "gradients of features",
+    Leg.SMASHED_GRAD: "gradients of smashed data",
+}
+_SET_PUBLIC = "data.auxiliary (the part of the training samples that is public, such as 0.2)"
+_LACKS: dict[Given, _Lack] = {
+    Given.CROSSES: _Lack("needs {leg}, which do not cross a {topology} cut", "topology: u_shaped"),
+    Given.SAMPLES: _Lack("needs {leg} of single samples, and {culprit} sends none"),
+    Given.READABLE: _Lack("needs {leg} in their places, which {culprit} does not send"),
+    Given.CLASSES: _Lack(
+        "needs gradients of single samples, and {culprit} sends none in their places"
+    ),
+    Given.SCORING: _Lack(
+        "needs clients to compute the loss, which the server does at a {topology} cut",
+        "topology: u_shaped",
+    ),
+    Given.IMAGES: _Lack("is for images, got texts", kinds=True),
+    Given.TEXTS: _Lack("is for texts, got images", kinds=True),
+    Given.PADDED_RIGHT: _Lack("needs texts padded on the right", "data.source.padding: right"),
+    Given.WRITES: _Lack(
+        "needs a model that writes words, and a {model} writes none", "a causal_lm"
+    ),
+    Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
+    Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
+    Given.PAIRS: _Lack(
+        "learns from public texts that cross both plain and disguised, and here none do",
+        "mixguard or snd, with a warm-up",
+    ),
+    Given.WATCHED: _Lack(
+        "follows training by the server's wire, which the steps of {aggregation} do not pass",
+        "another aggregation",
+    ),
+    Given.TURNS: _Lack(
+        "judges whole turns of clients over one trunk, and {schedule} with {aggregation} has none",
+        "schedule: per_client, with aggregation: none or splitfed_v2",
+    ),
+    Given.LAPS: _Lack(
+        "takes one step for all clients at once, which {schedule} has not",
+        "schedule: parallel",
+        kinds=True,
+    ),
+    Given.BARRIER: _Lack(
+        "trains a trunk for each client, and under {schedule} all step one", kinds=True
+    ),
+    Given.SHARED: _Lack(
+        "needs something that clients share, and they share nothing",
+        "clients.heads: shared",
+        kinds=True,
+    ),
+    Given.HANDED_ROUND: _Lack(
+        "hands round what clients share, which {schedule} has no turns for",
+        "{apart}",
+        kinds=True,
+    ),
+    Given.CLIENTS: _Lack("needs at least {least} clients", "clients.count: {least}"),
+    Given.ASKED: _Lack(
+        "needs at least {least} clients a round; clients.count and cohort.fraction make it {got}"
+    ),
+    Given.BATCH: _Lack("needs batches of {least}; train.batch_size makes it {got}"),
+}
+
+
+def setting_of(scenario: "Scenario") -> Setting:
+    """All that a scenario gives."""
+    data, methods = scenario.data, scenario.method
+    schedule, aggregation = scenario.schedule.kind, scenario.aggregation.kind
+    legs, tail = scenario.crossings.training.legs, scenario.crossings.tail_with_client
+    padding = data.source.padding if isinstance(data.source, TextTable) else None
+    texts, in_turn = padding is not None, schedule in ("round_robin", "per_client")
+    public = data.auxiliary > 0 or data.public is not None
+    of_legs: dict[tuple[Given, Leg | None], int] = {
+        (what, leg): int(not _culprits(methods, what, leg))
+        for leg in legs
+        for what in (Given.CROSSES, Given.SAMPLES, Given.READABLE)
+    }
+    plain = {
+        Given.CLASSES: Leg.LABELS in legs or not _culprits(methods, Given.CLASSES),
+        Given.SCORING: tail,
+        Given.IMAGES: not texts,
+        Given.TEXTS: texts,
+        Given.PADDED_RIGHT: padding == "right",
+        Given.WRITES: scenario.model.kind == "causal_lm",
+        Given.PUBLIC: public,
+        Given.SUPPORT: public or data.support is not None,
+        Given.PAIRS: any(need.what is Given.PUBLIC for each in methods for need in each.needs),
+        Given.WATCHED: aggregation != "splitfed_v1",
+        Given.TURNS: schedule == "per_client" and aggregation in ("none", "splitfed_v2"),
+        Given.LAPS: schedule == "parallel",
+        Given.BARRIER: schedule != "asynchronous",
+        Given.SHARED: scenario.shares,
+        Given.HANDED_ROUND: in_turn or not scenario.shares,
+        Given.CLIENTS: scenario.clients.count,
+        Given.ASKED: scenario.cohort.asked(scenario.clients.count),
+        Given.BATCH: scenario.train.batch_size,
+    }
+    return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}
+
+
+def _culprits(
+    methods: Sequence[MethodConfig], what: Given, leg: Leg | None = None
+) -> list[MethodConfig]:
+    """The methods that take something away."""
+    grad = Leg.FEATURES_GRAD
+    return [
+        each
+        for each in methods
+        if (what is Given.SAMPLES and leg in each.superposes)
+        or (what is Given.READABLE and leg in each.unreadable)
+        or (what is Given.CLASSES and grad in each.superposes | each.unreadable)
+    ]
+
+
+class _Part(NamedTuple):
+    """A part of a scenario, where its kind stands, and what else could stand there."""
+
+    where: str
+    kind: str
+    config: Any
+    kinds: Mapping[str, type[Config]]
+
+
+def _parts(scenario: "Scenario") -> Iterator[_Part]:
+    yield _Part("aggregation", "aggregation", scenario.aggregation, AGGREGATIONS)
+    malicious = scenario.clients.malicious
+    lists: list[tuple[str, Any, Mapping[str, type[Config]]]] = [
+        ("method", scenario.method, METHODS),
+        (f"{FIELD}.poison", malicious.poison if malicious else (), POISONS),
+        ("detectors", scenario.detectors, DETECTORS),
+        ("attacks", scenario.attacks, ATTACKS),
+    ]
+    for name, configs, kinds in lists:
+        for index, config in enumerate(configs):
+            yield _Part(f"{name}.{index}", f"{name}.{index}.kind", config, kinds)
+
+
+def refuse_unmet(scenario: "Scenario") -> None:
+    """ScenarioError for a part that lacks something."""
+    setting = setting_of(scenario)
+    for part in _parts(scenario):
+        for need in part.config.needs:
+            _refuse(scenario, setting, part, need)
+
+
+def refuse_idle(scenario: "Scenario", client: Stack) -> None:
+    """The same of methods that list no needs, as plugins may not: what they override on the
+    client's side, and plan, says what they need.
+    """
+    setting = setting_of(scenario)
+    chain = [pair for pair in enumerate(scenario.method) if Leg.SMASHED in pair[1].acts_on]
+    for (index, config), method in zip(chain, client.smashed, strict=True):
+        own = {name for kind in type(config).__mro__ for name in vars(kind) if kind not in _BASES}
+        part = _Part(f"method.{index}", f"method.{index}.kind", config, METHODS)
+        for need in () if "needs" in own else _implied(method):
+            _refuse(scenario, setting, part, need)
+
+
+_BASES = (MethodConfig, CodecConfig)
+_HOOKS: dict[str, Need] = {
+    "decode": needs_leg(Leg.FEATURES),
+    "tail_loss": needs_leg(Leg.FEATURES),
+    "task_loss": Need(Given.SCORING),
+    "outgoing": needs_leg(Leg.FEATURES_GRAD),
+}
+
+
+def _implied(method: Method) -> Needs:
+    own = {name for kind in type(method).__mro__ if kind is not Method for name in vars(kind)}
+    needs = [need for hook, need in _HOOKS.items() if hook in own]
+    for phase in method.plan(1):
+        needs += [Need(Given.PUBLIC)] if phase.source == "public" else []
+        needs += [] if phase.gradients else [needs_leg(Leg.FEATURES)]
+    return tuple(needs)
+
+
+def _refuse(scenario: "Scenario", setting: Setting, part: _Part, need: Need) -> None:
+    if _met(setting, need):
+        return
+    lack, told = _LACKS[need.what], _told(scenario, setting, need)
+    if need.field == "kind":
+        where, got = part.kind, part.config.word
+        ways = _kinds(setting, part, need) if lack.kinds else []
+    else:
+        where, got = f"{part.where}.{need.field}", _bare(getattr(part.config, need.field))
+        ways = _values(setting, part, need)
+    subject = got if where.endswith(".kind") else f"got {got}; it"
+    raise ScenarioError(
+        where, f"{subject} {lack.why.format(**told)}{_way_out(ways, lack.mend.format(**told))}"
+    )
+
+
+def _way_out(ways: list[str], mend: str) -> str:
+    if not ways:
+        return f"; use {mend}" if mend else ""
+    return f"; allowed: {', '.join(ways)}" + (f", or {mend}" if mend else "")
+
+
+def _met(setting: Setting, need: Need) -> bool:
+    return setting.get((need.what, need.leg), 0) >= need.least
+
+
+def _kinds(setting: Setting, part: _Part, need: Need) -> list[str]:
+    """What of other kinds would do, as it is by default; what is for the data, whatever else it may
+    need, where there are many kinds.
+    """
+    many = need.what in _MODALITIES and part.kinds is not AGGREGATIONS
+    return [
+        kind
+        for kind, config in part.kinds.items()
+        if all(
+            _met(setting, each)
+            for each in config().needs  # type: ignore[attr-defined]
+            if each.what in _MODALITIES or not many
+        )
+    ]
+
+
+_MODALITIES = (Given.IMAGES, Given.TEXTS)
+
+
+def _values(setting: Setting, part: _Part, need: Need) -> list[str]:
+    """Other values of the field that would do."""
+    ways = []
+    for value in _options(type(part.config).model_fields[need.field].annotation):
+        other = part.config.model_copy(update={need.field: value})
+        if all(_met(setting, each) for each in other.needs if each.field == need.field):
+            ways.append(_bare(value))
+    return ways
+
+
+def _options(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type
+    """All values of a field that has few."""
+    if annotation is bool:
+        return [True, False]
+    inner = get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return [(value,) for value in _options(inner[0])]
+    return list(inner) if get_origin(annotation) is Literal else []
+
+
+def _bare(value: Any) -> str:  # noqa: ANN401 - a field's
+    """As one would write it in the middle of a sentence."""
+    if isinstance(value, tuple):
+        return ", ".join(map(_bare, value))
+    if isinstance(value, Config):
+        return value.word
+    return value if isinstance(value, str) else shown(value)
+
+
+def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, object]:
+    """The words that messages are filled in with."""
+    apart = {"clients.heads": "per_client", "clients.tail": "own"}
+    shared, culprits = scenario.shared_field, _culprits(scenario.method, need.what, need.leg)
+    return {
+        "topology": scenario.topology,
+        "schedule": scenario.schedule.kind,
+        "aggregation": scenario.aggregation.kind,
+        "model": scenario.model.kind,
+        "leg": _NAMES.get(need.leg, str(need.leg)) if need.leg else "",
+        "culprit": culprits[0].word if culprits else "",
+        "least": need.least,
+        "got": setting.get((need.what, need.leg), 0),
+        "apart": f"{shared}: {apart.get(str(shared))}",
+        "or_public": ", or data.public (texts from elsewhere)" if scenario.reads_texts else "",
+    }

@@ -1,0 +1,234 @@
+"""Nothing is silently off: every part on every axis is refused by its path, or does what it is for.
+
+Each test walks many combinations and tells all that are wrong at once.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+import torch
+from contracts.walk import (
+    BESIDE,
+    CLIENTS,
+    EVERY_PART,
+    MALICIOUS,
+    METHOD_PARTS,
+    OTHER_PARTS,
+    PLAIN,
+    PRODUCT,
+    TOPOLOGIES,
+    Axes,
+    Part,
+    Seen,
+    Walker,
+    assert_no,
+    refusal,
+    small_judges,
+)
+
+from simsplit.errors import ScenarioError
+from simsplit.needs import Given
+
+
+@pytest.fixture(scope="module")
+def walker(tmp_path_factory: pytest.TempPathFactory) -> Walker:
+    return Walker(tmp_path_factory.mktemp("walk"))
+
+
+def test_every_part_on_every_axis_is_refused_by_its_own_path_or_not_at_all() -> None:
+    bare = {
+        (axes, texts): refusal(axes, {}, texts=texts) for axes in PRODUCT for texts in (False, True)
+    }
+    wrong = []
+    for part, axes in itertools.product(EVERY_PART, PRODUCT):
+        said, alone = refusal(axes, part.changes, texts=part.texts), bare[axes, part.texts]
+        if alone is not None:
+            if said is None:
+                wrong.append(f"{part} on {axes}: not refused, but without it: {alone}")
+        elif said is not None and not _blames(said, part):
+            wrong.append(f"{part} on {axes}: {said}")
+    assert_no(wrong)
+
+
+def _blames(said: ScenarioError, part: Part) -> bool:
+    """The part, or an aggregation that does not stand it."""
+    beside = tuple(f"{name}.0" for name in BESIDE.get(part.kind, {}))
+    return said.field.startswith((part.where, *beside)) or (
+        said.field == "aggregation" and part.kind in said.reason
+    )
+
+
+BACK_AND_FORTH = {
+    "dp_sgd": "method.0.kind",
+    "naive_mix": "method.0.kind",
+    "mixguard": "method.0.kind",
+    "snd{'denoise': True}": "method.0.denoise",
+    "tag": "attacks.0.kind",
+    "lamp": "attacks.0.kind",
+    "bisr": "attacks.0.kind",
+    "gradient_ratio": "attacks.0.kind",
+    "tamper{'leg': 'features_grad'}": "clients.malicious.poison.0.leg",
+}
+"""What lives on the tail at the client, or on what crosses because of it."""
+
+
+def test_what_a_vanilla_cut_has_not_is_refused_and_all_else_is_not() -> None:
+    found = {}
+    for part in EVERY_PART:
+        said = refusal(("vanilla", *PLAIN[1:]), part.changes, texts=part.texts)
+        if said is not None and refusal(PLAIN, part.changes, texts=part.texts) is None:
+            found[str(part).split(":", 1)[1]] = said.field
+    legs = {name: where for name, where in found.items() if "features" in name}
+    assert all(where.endswith((".legs", ".signal", ".leg")) for where in legs.values())
+    assert len(legs) > 10
+    assert found.pop("adaptive_online") == "method.0.kind"  # of the method that makes its pairs
+    assert {
+        n: w for n, w in found.items() if n not in legs or n in BACK_AND_FORTH
+    } == BACK_AND_FORTH
+
+
+def trainable(
+    parts: Iterable[Part], places: Callable[[int], list[Axes]]
+) -> Iterator[tuple[Part, Axes]]:
+    """Parts at some places of the axes, where they are not refused."""
+    for index, part in enumerate(parts):
+        for axes in places(index):
+            if refusal(axes, part.changes, texts=part.texts) is None:
+                yield part, axes
+
+
+WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.tail_loss"}}
+"""Hooks that have nothing to do where a part is so switched."""
+
+
+def of_method(part: Part, axes: Axes, walker: Walker) -> str | None:
+    """What is missing of a method's effect, against the same run without it."""
+    seen = walker.seen(axes, part.changes, texts=part.texts)
+    plain = walker.twin(axes, {}, texts=part.texts)
+    if idle := seen.idle - WITHOUT.get(str(part), set()):
+        return f"never called: {', '.join(sorted(idle))}"
+    if part.kind == "raw":
+        same = seen.packets == plain.packets
+        return None if same else "raw is not the same as no method"
+    config = seen.made.scenario.method[0]
+    wanted = [need.leg for need in config.needs if need.what is Given.CROSSES]
+    for leg in wanted:
+        keys = [(client, leg) for client in range(CLIENTS)]
+        if any(seen.packets[key][0] == plain.packets[key][0] for key in keys):
+            return f"changes nothing on the leg {leg}"
+    if seen.packets == plain.packets and same_weights(seen, plain):
+        return "changes neither packets nor weights"
+    return None
+
+
+def same_weights(one: Seen, other: Seen) -> bool:
+    shared = one.weights.keys() & other.weights.keys()
+    assert shared
+    return all(torch.equal(one.weights[name], other.weights[name]) for name in shared)
+
+
+def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
+    """Each client must have a score."""
+    seen = walker.seen(axes, part.changes, texts=part.texts)
+    title = seen.made.scenario.detectors[0].title
+    found, _ = seen.made.vigilance.look(1)
+    scored = [client for client, row in found.clients.items() if row.get(title) is not None]
+    return None if len(scored) == CLIENTS else f"scores {scored} alone"
+
+
+def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:
+    """What the malicious client sends must be other than what it would."""
+    twice = {"schedule": {"rounds": 2}} if part.kind == "replace" else {}
+    seen = walker.seen(axes, {**part.changes, **twice}, texts=part.texts)
+    plain = walker.twin(axes, twice, texts=part.texts)
+    for key, packets in seen.packets.items():
+        if key[0] == MALICIOUS and packets != plain.packets[key]:
+            return None
+    return "the malicious client sends what it would anyway"
+
+
+def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
+    """It must recover something, and have learned from training if that is what it does."""
+    seen = walker.seen(axes, part.changes, texts=part.texts)
+    config, recovery = seen.made.scenario.attacks[0], seen.made.recovery
+    attack = recovery.attacks[config.title]
+    if config.online:
+        fresh, after = config.build(attack.known).state(), attack.state()
+        moved = {n for n in fresh if n in after and not torch.equal(fresh[n], after[n])}
+        if not moved - {"iteration"}:
+            return "followed training and learned nothing"
+    judged = recovery.judge(1, lambda done, total: None)
+    mine = [row for row in judged.rows if row["attack"] == config.title]
+    return None if mine else "recovered nothing"
+
+
+EFFECTS = {
+    "method.0": of_method,
+    "detectors.0": of_detector,
+    "clients.malicious.poison.0": of_poison,
+    "attacks.0": of_attack,
+}
+
+
+def without_effect(cases: Iterable[tuple[Part, Axes]], walker: Walker) -> list[str]:
+    """What is wrong with parts that were not refused."""
+    wrong = []
+    for part, axes in cases:
+        try:
+            missing = EFFECTS[part.where](part, axes, walker)
+        except Exception as error:  # noqa: BLE001 - whatever a combination that was let through throws
+            missing = f"{type(error).__name__}: {error}"
+        if missing:
+            wrong.append(f"{part} on {axes}: {missing}")
+    return wrong
+
+
+def both_topologies(index: int) -> list[Axes]:
+    del index
+    return [(topology, *PLAIN[1:]) for topology in TOPOLOGIES]
+
+
+def test_every_method_of_images_does_something_under_either_topology(walker: Walker) -> None:
+    parts = [part for part in METHOD_PARTS if not part.texts]
+    assert_no(without_effect(trainable(parts, both_topologies), walker))
+
+
+def elsewhere(index: int) -> list[Axes]:
+    """A place under either topology, other ones for each part."""
+    places = [axes for axes in PRODUCT if refusal(axes, {}, texts=False) is None]
+    half = len(places) // 2
+    return [places[index * 5 % half], places[half + index * 7 % half]]
+
+
+def turns(index: int) -> list[Axes]:
+    """Where clients take whole turns, as one detector wants it."""
+    del index
+    return [(topology, "own", "per_client", "none") for topology in TOPOLOGIES]
+
+
+@pytest.mark.slow
+def test_methods_of_images_on_the_other_axes(walker: Walker) -> None:
+    parts = [part for part in METHOD_PARTS if not part.texts]
+    assert_no(without_effect(trainable(parts, elsewhere), walker))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["detectors.0", "clients.malicious.poison.0", "attacks.0"])
+def test_who_attacks_and_who_watches(
+    where: str, walker: Walker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_judges(monkeypatch)
+    parts = [part for part in OTHER_PARTS if part.where == where]
+    by_turns = [part for part in parts if part.kind == "safesplit"]
+    cases = list(itertools.chain(trainable(parts, both_topologies), trainable(by_turns, turns)))
+    if where != "attacks.0":
+        cases += trainable([part for part in parts if not part.texts], elsewhere)
+    assert {part.kind for part, _ in cases} == {part.kind for part in parts}
+    assert_no(without_effect(cases, walker))
+
+
+@pytest.mark.slow
+def test_every_method_of_texts_does_something_under_either_topology(walker: Walker) -> None:
+    parts = [part for part in METHOD_PARTS if part.texts]
+    assert_no(without_effect(trainable(parts, both_topologies), walker))

@@ -1,0 +1,222 @@
+"""Every ordered pair of methods on a leg works as it reads, or is refused with what would."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from contracts.method_cases import BATCH, CUT, FEATURES
+from contracts.method_exchange import Exchange, activation, exchange, joint_loss, pair
+from contracts.walk import PLAIN, Walker, assert_no, refusal
+
+from simsplit.errors import ScenarioError
+from simsplit.methods import METHODS, CodecConfig, MethodConfig, Step
+from simsplit.methods.base import IMAGES, TEXTS
+from simsplit.methods.order import refuse_disorder
+from simsplit.methods.stack import sent_shapes
+
+FINE: dict[str, dict[str, Any]] = {
+    "quantise": {"bits": 12},
+    "topk": {"ratio": 4, "match": "values"},
+    "randtopk": {"ratio": 4, "match": "values"},
+    "c3sl": {"ratio": 2},
+    "lightsplit": {"ratio": 2},
+    "learned1x1": {"ratio": 2},
+    "splitguard": {"after": 0, "probability": 1.0},
+    "mixguard": {"tokens": 2, "warm_up": 1},
+    "snd": {"warm_up": 1, "heads": 2, "layers": 1},
+}
+"""Formats so fine that what they lose is no excuse; methods that act from the first batch on."""
+KNOWN_BAD = {
+    ("topk", "lightsplit"),
+    ("randtopk", "c3sl"),
+    ("c3sl", "wcc"),
+    ("c3sl", "nopeek"),
+    ("quantise", "cast"),
+    ("quantise", "topk"),
+    ("lightsplit", "lightsplit"),
+    ("mixguard", "mixguard"),
+    ("snd", "mixguard"),
+    ("naive_mix", "mixguard"),
+    ("mixguard", "naive_mix"),
+    ("snd", "naive_mix"),
+}
+KNOWN_GOOD = {
+    ("lightsplit", "wcc"),
+    ("wcc", "lightsplit"),
+    ("wcc", "wcc"),
+    ("noise", "noise"),
+    ("topk", "quantise"),
+    ("cast", "topk"),
+    ("topk", "wcc"),
+    ("c3sl", "lightsplit"),
+    ("learned1x1", "lightsplit"),
+    ("bottlenet", "lightsplit"),
+    ("mixguard", "snd"),
+    ("naive_mix", "snd"),
+    ("mixguard", "dp_forward"),
+    ("dp_forward", "mixguard"),
+    ("quantise", "mixguard"),
+}
+
+
+def of(kind: str, leg: str = "smashed") -> MethodConfig:
+    legs = {"legs": (leg,)} if issubclass(METHODS[kind], CodecConfig) else {}
+    return METHODS[kind](**FINE.get(kind, {}), **legs)
+
+
+def fitting(suits: frozenset[Any]) -> list[str]:
+    return [kind for kind, each in METHODS.items() if each.suits >= suits and kind != "raw"]
+
+
+def refused(configs: list[MethodConfig]) -> ScenarioError | None:
+    try:
+        refuse_disorder(configs)
+        sent_shapes(configs, (CUT, FEATURES))
+    except ScenarioError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("suits", [IMAGES, TEXTS], ids=["images", "texts"])
+def test_the_order_that_a_refusal_names_is_one(suits: frozenset[Any]) -> None:
+    wrong, bad, kinds = [], set(), fitting(suits)
+    for first, second in itertools.product(kinds, kinds):
+        try:
+            refuse_disorder([of(first), of(second)])
+        except ScenarioError as error:
+            bad.add((first, second))
+            named = re.search(r"method: \[(.*)\]$", str(error))
+            other = [of(second), of(first)]
+            if named is None:
+                if first != second and refused(other) is None:
+                    wrong.append(f"{error}, but the other order is not refused")
+            elif named[1] != f"{second}, {first}" or refused(other):
+                wrong.append(f"{error}, which is no way out")
+            if error.field != "method.1.kind":
+                wrong.append(f"{first}, {second}: blames {error.field}")
+    assert_no(wrong)
+    mine = set(itertools.product(kinds, kinds))
+    assert mine & KNOWN_BAD <= bad
+    assert not KNOWN_GOOD & bad
+
+
+def test_a_longer_list_is_put_right_step_by_step() -> None:
+    """Each refusal names a list that comes nearer; the methods stay the same."""
+    words = ["quantise", "topk", "wcc", "c3sl", "nopeek", "noise"]
+    for _ in range(10):
+        try:
+            refuse_disorder([of(word) for word in words])
+            break
+        except ScenarioError as error:
+            words = re.findall(r"method: \[(.*)\]$", str(error))[0].split(", ")
+    assert words.index("c3sl") > max(words.index("wcc"), words.index("nopeek"))
+    assert words.index("topk") > max(words.index("c3sl"), words.index("noise"))
+    assert words[-1] == "quantise"
+
+
+def test_other_options_and_other_legs_are_other_pairs() -> None:
+    refuse_disorder([of("lightsplit", "smashed"), of("lightsplit", "features")])
+    refuse_disorder([METHODS["snd"](denoise=False), of("naive_mix")])
+    refuse_disorder([of("topk", "features"), of("lightsplit", "smashed")])
+    with pytest.raises(ScenarioError, match=r"^scenario.method.2.kind: topk has chosen"):
+        refuse_disorder([of("topk", "features"), of("wcc"), of("lightsplit", "features")])
+
+
+def image_pairs() -> Iterator[tuple[str, list[MethodConfig]]]:
+    kinds = fitting(IMAGES)
+    codecs = [kind for kind in kinds if issubclass(METHODS[kind], CodecConfig)]
+    for leg, some in (("smashed", kinds), ("features", codecs)):
+        for kinds_of in itertools.product(some, some):
+            configs = [of(kind, leg) for kind in kinds_of]
+            if refused(configs) is None:
+                yield f"{leg}: {', '.join(kinds_of)}", configs
+
+
+def test_pairs_of_image_methods_work_as_they_read() -> None:
+    alone: dict[str, list[object]] = {}
+    wrong = []
+    for name, configs in image_pairs():
+        try:
+            lacking = lacking_in(configs, alone)
+        except Exception as error:  # noqa: BLE001 - whatever a pair that was let through throws
+            lacking = f"{type(error).__name__}: {error}"
+        if lacking:
+            wrong.append(f"{name}: {lacking}")
+    assert_no(wrong)
+
+
+def lacking_in(configs: list[MethodConfig], alone: dict[str, list[object]]) -> str | None:
+    """What is not as it should be: shapes, what arrives, gradients, and each one's effect."""
+    seen, z, term = exchanged(configs)
+    exchange(pair(configs), activation(BATCH), training=False)
+    if seen.lifted.shape != (BATCH, *CUT) or seen.decoded.shape != (BATCH, *FEATURES):
+        return f"comes out as {tuple(seen.lifted.shape)}, {tuple(seen.decoded.shape)}"
+    if any(reply.shape != seen.sent.shape for reply in seen.replies):
+        return "the reply is not of what was sent"
+    sent, arrived = seen.sent.flatten(1), seen.arrived.flatten(1)
+    largest = sent.abs().amax(1, keepdim=True)
+    if ((sent - arrived).abs() > 0.01 * largest).any():
+        return "what arrives is not what was encoded"
+    joint = activation(BATCH).requires_grad_()
+    joint_loss(pair(configs), joint).backward()
+    assert z.grad is not None
+    assert joint.grad is not None
+    if (z.grad - joint.grad).norm() > 0.05 * joint.grad.norm():
+        return "its gradient is not that of the joint graph"
+    for index, config in enumerate(configs):
+        key = config.model_dump_json()
+        if key not in alone:
+            alone[key] = effects(*exchanged([config]))
+        if effects(seen, z, term) == alone[key]:
+            return f"{configs[1 - index].word} changes nothing"
+    return None
+
+
+def exchanged(configs: list[MethodConfig]) -> tuple[Exchange, torch.Tensor, list[float]]:
+    """A step, its gradient, and the methods' own term in it."""
+    z, sides, terms = activation(BATCH).requires_grad_(), pair(configs), []
+    inner = sides.client.loss
+
+    def loss(step: Step) -> torch.Tensor | None:
+        term = inner(step)
+        terms.append(0.0 if term is None else term.item())
+        return term
+
+    sides.client.loss = loss  # type: ignore[method-assign]
+    return exchange(sides, z), z, terms
+
+
+def effects(seen: Exchange, z: torch.Tensor, term: list[float]) -> list[object]:
+    """All that a method can change of a step."""
+    assert z.grad is not None
+    assert seen.step.labels is not None
+    crossed = [t.tolist() for leg in sorted(seen.packed) for t in seen.packed[leg]]
+    return [crossed, z.grad.tolist(), seen.step.labels.tolist(), term]
+
+
+@pytest.mark.slow
+def test_pairs_of_text_methods_train_and_each_has_its_effect(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    walker = Walker(tmp_path_factory.mktemp("pairs"))
+    wrong = []
+    for kinds in itertools.product(fitting(TEXTS), repeat=2):
+        changes = {"method": [{"kind": kind, **FINE.get(kind, {})} for kind in kinds]}
+        if refusal(PLAIN, changes, texts=True):
+            continue
+        try:
+            seen = walker.seen(PLAIN, changes, texts=True)
+            losses = [row["train_loss"] for row in seen.reports.values()]
+        except Exception as error:  # noqa: BLE001 - whatever a pair that was let through throws
+            wrong.append(f"{kinds}: {type(error).__name__}: {error}")
+            continue
+        if not torch.tensor(losses).isfinite().all():
+            wrong.append(f"{kinds}: loses {losses}")
+        for kind in set(kinds):
+            one = {"method": [{"kind": kind, **FINE.get(kind, {})}]}
+            if walker.twin(PLAIN, one, texts=True).packets == seen.packets:
+                wrong.append(f"{kinds}: the same as {kind} alone")
+    assert_no(wrong)

@@ -1,0 +1,308 @@
+"""Every shipped part in a scenario that is as small as can be, on every axis; and what it changes.
+
+Parts come from their registries, with one variant for each value of a field that says what of the
+cut they are about, so a new part is walked without another line.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from builders import TINY
+from texts import TINY as TINY_TEXTS
+from texts import reviews
+
+from simsplit.assembly.state import state_of
+from simsplit.attacks import ATTACKS, fora, fsha, sdar
+from simsplit.config import Config
+from simsplit.data import Prepared
+from simsplit.detectors import DETECTORS
+from simsplit.errors import ScenarioError
+from simsplit.experiment import Experiment
+from simsplit.methods import METHODS, Method
+from simsplit.methods.base import IMAGES, TEXTS
+from simsplit.methods.stack import Stack
+from simsplit.packets import Leg
+from simsplit.poisons import POISONS
+from simsplit.progress import Silent
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+Axes = tuple[str, str, str, str]
+TOPOLOGIES = ("u_shaped", "vanilla")
+HEADS: dict[str, dict[str, str]] = {
+    "shared": {"heads": "shared"},
+    "own": {"heads": "per_client"},
+    "own, one tail": {"heads": "per_client", "tail": "shared"},
+}
+SCHEDULES = ("round_robin", "per_client", "parallel", "asynchronous")
+AGGREGATIONS = ("none", "splitfed_v1", "splitfed_v2", "fused")
+PRODUCT: list[Axes] = list(itertools.product(TOPOLOGIES, HEADS, SCHEDULES, AGGREGATIONS))
+PLAIN: Axes = ("u_shaped", "own", "round_robin", "none")
+CLIENTS, MALICIOUS = 3, 1
+
+SMALL: dict[str, dict[str, Any]] = {
+    "splitguard": {"after": 0, "probability": 1.0},
+    "c3sl": {"ratio": 2},
+    "mixguard": {"tokens": 2, "warm_up": 1},
+    "snd": {"warm_up": 1, "heads": 2, "layers": 1},
+    "within_class": {"classes": 2, "fewest": 2},
+    "root_cosine": {"threshold": {"kind": "fixed"}},
+    "whitebox": {"iterations": 1, "pairs": 8},
+    "unsplit": {"outer": 1, "inner": 1},
+    "lamp": {"permutations": 2, "every": 1},
+    "bisr": {"gradient_steps": 1, "smashed_steps": 1},
+    "adaptive_offline": {"unmixing": 1},
+    "replace": {"how": "sign"},
+    "semantic": {"share": 0.5},
+}
+"""So that a part acts in a step or two; and not for long."""
+VARIED = ("legs", "signal", "leg", "objective", "denoise")
+"""Fields that say what of the cut a part is about."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
+}
+"""What else a part must be given by other parts."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a scenario, where it stands and what stands around it."""
+
+    where: str
+    kind: str
+    config: type[Config]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    texts: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}:{self.kind}{dict(self.fields) if self.fields else ''}"
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What it is of a scenario."""
+        short = {n: 1 for n in ("iterations", "hidden") if n in self.config.model_fields}
+        short |= {"rate": 1.0} if "rate" in self.config.model_fields else {}
+        own = {"kind": self.kind, **short, **SMALL.get(self.kind, {}), **self.fields}
+        around = BESIDE.get(self.kind, {})
+        if self.where == "clients.malicious.poison.0":
+            return {"clients": {"malicious": {"ids": [MALICIOUS], "poison": [own]}}}
+        return {**around, self.where.split(".")[0]: [own]}
+
+
+def variants(where: str, registry: Mapping[str, type[Config]]) -> Iterator[Part]:
+    """The parts of a registry: on images, on texts, and in each way to be about the cut."""
+    for kind, config in registry.items():
+        varied = [name for name in VARIED if name in config.model_fields]
+        ways: list[dict[str, Any]] = [
+            {name: each} for name in varied for each in _ways(config, name)
+        ]
+        suits = getattr(config, "suits", IMAGES)
+        for way in ways or [{}]:
+            for modality in suits:
+                yield Part(where, kind, config, way, texts={modality} <= TEXTS)
+
+
+def _ways(config: type[Config], name: str) -> list[Any]:
+    annotation = config.model_fields[name].annotation
+    if annotation is bool:
+        return [True, False]
+    if name == "legs":
+        return [["smashed"], ["features"]]
+    return list(get_args(annotation))
+
+
+METHOD_PARTS = list(variants("method.0", METHODS))
+OTHER_PARTS = [
+    *variants("detectors.0", DETECTORS),
+    *variants("clients.malicious.poison.0", POISONS),
+    *variants("attacks.0", ATTACKS),
+]
+EVERY_PART = [*METHOD_PARTS, *OTHER_PARTS]
+
+
+def axes_of(axes: Axes) -> dict[str, Any]:
+    """A scenario's fields for one place on the axes."""
+    topology, heads, schedule, aggregation = axes
+    return {
+        "topology": topology,
+        "clients": dict(HEADS[heads]),
+        "schedule": {"kind": schedule, "rounds": 1, "local_steps": 1},
+        "aggregation": {"kind": aggregation},
+        "network": {"device": "phone", "link": "lte"},
+    }
+
+
+def values_of(axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> dict[str, Any]:
+    """A whole scenario of three clients."""
+    least: dict[str, Any] = {
+        "clients": {"count": CLIENTS},
+        "train": {"batch_size": 8},
+        "checkpoint": {"every": 0},
+        "evaluate": {"every": 0, "metrics": ["loss"]},
+        "data": {"auxiliary": 0.3},
+        "targets": {"count": 2},
+    }
+    if texts:
+        words = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+        source = {"path": "nowhere", "length": 24}
+        least |= {"model": words, "data": {"auxiliary": 0.3, "source": source}}
+    values = merge(merge(TINY_TEXTS if texts else TINY, least), axes_of(axes))
+    return merge(values, changes)
+
+
+def refusal(axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> ScenarioError | None:
+    """Why a scenario is refused as it is read, if it is."""
+    try:
+        parse(values_of(axes, changes, texts=texts))
+    except ScenarioError as error:
+        return error
+    return None
+
+
+@dataclass
+class Seen:
+    """What came of a run: each client's packets of training by leg, weights, and all its parts."""
+
+    packets: dict[tuple[int, Leg], list[bytes]]
+    weights: dict[str, torch.Tensor]
+    made: Experiment
+    reports: dict[int, dict[str, float]]
+    """Of the last round."""
+    idle: set[str]
+    """Hooks that a method overrides and nobody called."""
+
+
+class _Tap:
+    def __init__(self, made: Experiment) -> None:
+        self.made = made
+        self.packets: dict[tuple[int, Leg], list[bytes]] = {}
+
+    def observe(self, packet: Any) -> None:
+        if self.made.parts.wire.phase != "train" or not packet.round:
+            return
+        raw = b"".join(
+            t.detach().contiguous().view(torch.uint8).numpy().tobytes() for t in _flat(packet)
+        )
+        self.packets.setdefault((packet.client, packet.leg), []).append(raw)
+
+
+def _flat(packet: Any) -> list[torch.Tensor]:
+    return [tensor.reshape(-1) for tensor in packet.tensors]
+
+
+class Walker:
+    """Runs tiny scenarios; what many of them have in common is made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._count = itertools.count()
+        self._texts = reviews(folder / "reviews", 24)
+        self._prepared: dict[str, Prepared] = {}
+        self._twins: dict[str, Seen] = {}
+
+    def scenario(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Scenario:
+        values = values_of(axes, changes, texts=texts)
+        if texts:
+            values["data"]["source"]["path"] = str(self._texts)
+        return parse(values)
+
+    def seen(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
+        """What comes of a scenario, but for its tables, which take as long again."""
+        given = self.scenario(axes, changes, texts=texts)
+        idle: set[str] = set()
+        folder = self.folder / str(next(self._count))
+        with watched_hooks(idle):
+            made = Experiment(given, folder, Silent(), self._data(given))
+            tap = _Tap(made)
+            made.parts.wire.taps.append(tap)
+            made.parts.exchange.announce(made.clients, counted=True)
+            for number in range(1, made.rounds + 1):
+                done = made.parts.course.run(made._enter(number), lambda done, total: None)
+        state = state_of(made.parts).items()
+        weights = {n: t.clone() for n, t in state if {"head", "trunk", "tail"} & set(n.split("."))}
+        learned = {n: t for n, t in weights.items() if "optimizer" not in n}
+        return Seen(tap.packets, learned, made, done.reports, idle)
+
+    def twin(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
+        """The same, remembered."""
+        key = repr((axes, sorted(changes.items()), texts))
+        if key not in self._twins:
+            self._twins[key] = self.seen(axes, changes, texts=texts)
+        return self._twins[key]
+
+    def _data(self, given: Scenario) -> Prepared:
+        """Eight private samples for each client, of two classes."""
+        key = given.data.model_dump_json()
+        if key not in self._prepared:
+            data = given.prepared()
+            of_two = (data.train.groups < 2).nonzero()[0]
+            rows = np.resize(of_two, 8 * CLIENTS)
+            parts = [rows[8 * client : 8 * client + 8] for client in range(CLIENTS)]
+            self._prepared[key] = replace(data, parts=parts)
+        return self._prepared[key]
+
+
+@functools.cache
+def _overridden(kind: type[Method]) -> frozenset[str]:
+    hooks = {name for name, hook in vars(Method).items() if callable(hook)}
+    own = {name for each in kind.__mro__ if each is not Method for name in vars(each)}
+    return frozenset(hooks & own - {"own"})  # which is the judge's
+
+
+class watched_hooks:  # noqa: N801 - a context
+    """A context in which methods' hooks are watched; behind it `idle` says which were not called.
+
+    Of a method that has two sides, or two legs, it is enough that one of its objects is asked.
+    """
+
+    def __init__(self, idle: set[str]) -> None:
+        self.idle, self.there, self.called = idle, set(), set()
+        self.before = Stack.__init__
+
+    def __enter__(self) -> None:
+        def built(stack: Stack, smashed: Any, features: Any, side: Any) -> None:
+            for method in (*smashed, *features):
+                for hook in _overridden(type(method)):
+                    self._watch(method, hook)
+            self.before(stack, smashed, features, side)
+
+        Stack.__init__ = built  # type: ignore[method-assign]
+
+    def __exit__(self, *error: object) -> None:
+        Stack.__init__ = self.before  # type: ignore[method-assign]
+        self.idle |= {f"{kind}.{hook}" for kind, hook in self.there - self.called}
+
+    def _watch(self, method: Method, hook: str) -> None:
+        name, inner = (type(method).__name__, hook), getattr(method, hook)
+        self.there.add(name)
+
+        def watching(*args: Any) -> Any:
+            self.called.add(name)
+            return inner(*args)
+
+        setattr(method, hook, watching)
+
+
+def assert_no(wrong: list[str]) -> None:
+    """All of them at once."""
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def small_judges(monkeypatch: Any) -> None:
+    """The published discriminators take millions of weights to judge what a few can."""
+
+    def small(channels: int, cut: tuple[int, ...]) -> torch.nn.Module:
+        convolution = torch.nn.Conv2d(channels, 2, 3, padding=1)
+        layers = torch.nn.Flatten(), torch.nn.Linear(2 * cut[1] * cut[2], 1)
+        return torch.nn.Sequential(convolution, torch.nn.LeakyReLU(0.2), *layers)
+
+    for module in (fora, fsha):
+        monkeypatch.setattr(module, "critic", lambda cut: small(cut[0], cut))
+    for judge in ("feature_discriminator", "image_discriminator"):
+        monkeypatch.setattr(sdar, judge, small)

@@ -1,0 +1,261 @@
+"""What a scenario lacks is told at the field that asks for it, with the ways out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from builders import experiment, finished, scenario
+from by_hand import Recorder
+from texts import text_scenario
+
+from simsplit.errors import ScenarioError
+from simsplit.methods import Method, MethodConfig, Phase, Share, Site, Step
+from simsplit.packets import Leg
+from simsplit.results import Run
+from simsplit.scenario import parse
+
+VANILLA = {"topology": "vanilla"}
+WRITES = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+PUBLIC = {"data": {"auxiliary": 0.3}}
+OWN = {"heads": "per_client"}
+AT_ONCE = {"schedule": "parallel", "aggregation": "fused"}
+IMAGES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"method": [{"kind": "dp_sgd"}]},
+        "method.0.kind: dp_sgd is for texts, got images; allowed: raw, lightsplit, wcc, ",
+    ),
+    ({"attacks": [{"kind": "sip"}]}, "attacks.0.kind: sip is for texts, got images; allowed: sdar"),
+    (
+        {"attacks": [{"kind": "sdar"}]},
+        "attacks.0.kind: sdar needs public data; use data.auxiliary (the part of the training",
+    ),
+    (
+        {**VANILLA, "method": [{"kind": "cast", "legs": ["smashed", "features"]}]},
+        "method.0.legs: got smashed, features; it needs features, which do not cross a vanilla "
+        "cut; allowed: smashed, or topology: u_shaped",
+    ),
+    (
+        {**VANILLA, "detectors": [{"kind": "krum", "signal": "features"}]},
+        "detectors.0.signal: got features; it needs features, which do not cross a vanilla cut; "
+        "allowed: payload, smashed_grad, or topology: u_shaped",
+    ),
+    (
+        {"method": [{"kind": "topk"}], "detectors": [{"kind": "krum", "signal": "smashed_grad"}]},
+        "detectors.0.signal: got smashed_grad; it needs gradients of smashed data in their places, "
+        "which topk does not send; allowed: payload, features, features_grad",
+    ),
+    (
+        {"method": [{"kind": "c3sl"}], "attacks": [{"kind": "unsplit", "objective": "adaptive"}]},
+        "attacks.0.objective: got adaptive; it needs smashed data of single samples, and c3sl "
+        "sends none; allowed: upstream",
+    ),
+    (
+        {**AT_ONCE, "method": [{"kind": "c3sl"}]},
+        "aggregation: got fused; it needs smashed data of single samples, and c3sl sends none",
+    ),
+    (
+        {"method": [{"kind": "c3sl", "ratio": 1000}], "train": {"batch_size": 32}},
+        "method.0.ratio: got 1000; it needs batches of 1000; train.batch_size makes it 32",
+    ),
+    (
+        {"clients": {"count": 1}, "detectors": [{"kind": "krum"}]},
+        "detectors.0.kind: krum needs at least 3 clients a round; clients.count and "
+        "cohort.fraction make it 1",
+    ),
+    (
+        {"cohort": {"fraction": 0.2}, "detectors": [{"kind": "cosine_mad"}]},
+        "detectors.0.kind: cosine_mad needs at least 3 clients a round; clients.count and "
+        "cohort.fraction make it 2",
+    ),
+    (
+        {
+            "schedule": "per_client",
+            "aggregation": "splitfed_v1",
+            "detectors": [{"kind": "safesplit"}],
+        },
+        "detectors.0.kind: safesplit judges whole turns of clients over one trunk, and per_client "
+        "with splitfed_v1 has none; use schedule: per_client, with aggregation: none or",
+    ),
+    (
+        {**PUBLIC, "aggregation": "splitfed_v1", "attacks": [{"kind": "pcat"}]},
+        "attacks.0.kind: pcat follows training by the server's wire, which the steps of "
+        "splitfed_v1 do not pass; use another aggregation",
+    ),
+    (
+        {"clients": {**OWN, "malicious": {"ids": [1], "poison": [{"kind": "replace"}]}}},
+        "clients.malicious.poison.0.kind: replace needs something that clients share, and they "
+        "share nothing; allowed: badnets, ",
+    ),
+]
+OF_TEXTS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"method": [{"kind": "lightsplit"}]},
+        "method.0.kind: lightsplit is for images, got texts; allowed: raw, cast, quantise, noise",
+    ),
+    (
+        {"method": [{"kind": "mixguard"}]},
+        "method.0.kind: mixguard needs public texts to mix with; use data.auxiliary (the part of "
+        "the training samples that is public, such as 0.2), or data.public (texts from elsewhere)",
+    ),
+    (
+        {"data": {"support": "python_docs"}, "method": [{"kind": "mixguard"}]},
+        "method.0.calibrate: got true; it needs public data; allowed: false, or data.auxiliary",
+    ),
+    ({"attacks": [{"kind": "sdar"}]}, "attacks.0.kind: sdar is for images, got texts; allowed: "),
+    (
+        {"attacks": [{"kind": "tag"}]},
+        "attacks.0.kind: tag needs a model that writes words, and a sequence_classifier writes "
+        "none; use a causal_lm",
+    ),
+    (
+        {**PUBLIC, "model": WRITES, "attacks": [{"kind": "adaptive_online"}]},
+        "attacks.0.kind: adaptive_online learns from public texts that cross both plain and "
+        "disguised, and here none do; use mixguard or snd, with a warm-up",
+    ),
+    (AT_ONCE, "aggregation: got fused; it is for images, got texts; allowed: splitfed_v1, "),
+    (
+        {"clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets"}]}}},
+        "clients.malicious.poison.0.kind: badnets is for images, got texts; allowed: tamper, ",
+    ),
+    (
+        {"data": {"auxiliary": 0.3, "source": {"padding": "left"}}, "method": [{"kind": "snd"}]},
+        "method.0.denoise: got true; it needs texts padded on the right; allowed: false, or "
+        "data.source.padding: right",
+    ),
+    (
+        {"data": {"source": {"padding": "left"}}, "method": [{"kind": "naive_mix"}]},
+        "method.0.kind: naive_mix needs texts padded on the right; use data.source.padding: right",
+    ),
+    (
+        {**VANILLA, "method": [{"kind": "dp_sgd"}]},
+        "method.0.kind: dp_sgd needs gradients of features, which do not cross a vanilla cut; use "
+        "topology: u_shaped",
+    ),
+    (
+        {**VANILLA, "method": [{"kind": "naive_mix"}]},
+        "method.0.kind: naive_mix needs clients to compute the loss, which the server does at a "
+        "vanilla cut; use topology: u_shaped",
+    ),
+    (
+        {**VANILLA, **PUBLIC, "method": [{"kind": "mixguard", "calibrate": False}]},
+        "method.0.kind: mixguard needs features, which do not cross a vanilla cut; use topology",
+    ),
+    (
+        {**VANILLA, **PUBLIC, "method": [{"kind": "snd"}]},
+        "method.0.denoise: got true; it needs features, which do not cross a vanilla cut; "
+        "allowed: false, or topology: u_shaped",
+    ),
+    (
+        {**VANILLA, "model": WRITES, "attacks": [{"kind": "tag"}]},
+        "attacks.0.kind: tag needs gradients of features, which do not cross a vanilla cut; use",
+    ),
+    (
+        {**PUBLIC, "method": [{"kind": "mixguard"}], "detectors": [{"kind": "within_class"}]},
+        "detectors.0.",
+    ),
+]
+
+
+def test_what_is_lacking_is_told_with_the_ways_out(tmp_path: Path) -> None:
+    few = {"clients": {"count": 3}}
+    wrong = []
+    for changes, said in (*IMAGES, *OF_TEXTS):
+        try:
+            if (changes, said) in IMAGES:
+                parse(changes)
+            else:
+                text_scenario(tmp_path, **{**few, **changes})
+            told = "nothing"
+        except ScenarioError as error:
+            told = str(error)
+        if not told.startswith(f"scenario.{said}"):
+            wrong.append(f"{changes}: {told}")
+    assert not wrong, "\n".join(["", *wrong])
+
+
+class Shown(Method):
+    """A plugin's: it would noise what a vanilla cut does not have, and says so nowhere."""
+
+    def __init__(self, config: "ShownConfig") -> None:
+        self.config = config
+
+    def plan(self, rounds: int) -> Sequence[Phase]:
+        return [Phase("still", 1, gradients=False)] if self.config.what == "plan" else []
+
+
+class Noisy(Shown):
+    def outgoing(self, grad: torch.Tensor, step: Step) -> Sequence[Share]:
+        return [Share(grad * 2)]
+
+
+class ShownConfig(MethodConfig):
+    """Twice the gradient, or a phase without any."""
+
+    kind: Literal["shown"] = "shown"
+    what: Literal["plan", "outgoing", "nothing"] = "outgoing"
+
+    def build(self, site: Site) -> Method:
+        return Noisy(self) if self.what == "outgoing" else Shown(self)
+
+
+@pytest.mark.parametrize("what", ["plan", "outgoing", "nothing"])
+def test_a_plugin_that_lists_no_needs_is_judged_by_its_hooks(what: str, tmp_path: Path) -> None:
+    base = scenario(**VANILLA).model_dump(mode="json")
+    given = parse({**base, "method": [{"kind": "shown", "what": what}]}, {"shown": ShownConfig})
+    if what == "nothing":
+        experiment(given, tmp_path / "run")
+        return
+    with pytest.raises(ScenarioError, match=r"^scenario.method.0.kind: shown needs .*u_shaped$"):
+        experiment(given, tmp_path / "run")
+    fits = given.model_copy(update={"topology": "u_shaped"})
+    experiment(fits, tmp_path / "run")
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_a_tail_at_the_server_reads_padded_texts_as_one_at_the_client_does(
+    padding: str, tmp_path: Path
+) -> None:
+    """The first round's loss and the last evaluation are those of a U shape, bit for bit."""
+    made = {}
+    for topology in ("u_shaped", "vanilla"):
+        data = {"source": {"padding": padding, "length": 64}}  # which is more than texts have
+        one = {"schedule": {"rounds": 1, "local_steps": 1}, "clients": {"count": 1}}
+        given = text_scenario(tmp_path, model=WRITES, topology=topology, data=data, **one)
+        made[topology] = Run.load(finished(given, tmp_path / topology).path).rounds
+    for column in ("train_loss", "test_loss", "test_accuracy"):
+        assert made["u_shaped"][column].tolist() == made["vanilla"][column].tolist(), column
+
+
+@pytest.mark.parametrize("legs", [["smashed"], ["features"]])
+def test_sparse_gradients_go_back_to_each_client_of_a_lap(legs: list[str], tmp_path: Path) -> None:
+    """A cohort of one is what that client would have been by itself."""
+    sent = []
+    for aggregation in ("fused", "splitfed_v2"):
+        given = scenario(
+            clients={"count": 1},
+            schedule={"kind": "parallel", "rounds": 1},
+            aggregation=aggregation,
+            method=[{"kind": "randtopk", "ratio": 4, "legs": legs}],
+        )
+        made, tap = experiment(given, tmp_path / aggregation), Recorder()
+        made.parts.wire.taps.append(tap)
+        made.run(resume=False)
+        sent.append([tensor for leg in Leg for p in tap.on(leg) for tensor in p.tensors])
+    assert len(sent[0]) == len(sent[1]) > 10
+    assert all(torch.equal(one, other) for one, other in zip(*sent, strict=True))
+
+
+def test_detectors_read_texts_of_any_length_and_find_who_tampers(tmp_path: Path) -> None:
+    """Of five clients whose batches differ in length one scales what it sends."""
+    tampering = {"ids": [1], "poison": [{"kind": "tamper", "leg": "smashed"}]}
+    given = text_scenario(
+        tmp_path,
+        clients={"count": 5, "malicious": tampering},
+        detectors=[{"kind": "krum", "signal": "payload"}, {"kind": "cosine_mad"}],
+    )
+    made = Run.load(finished(given, tmp_path / "run").path)
+    last = made.detections.groupby("detector").last()
+    assert last.loc["krum_payload", "caught"] == 1
+    assert last.loc["krum_payload", "auroc"] == 1.0
