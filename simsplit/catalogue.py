@@ -80,8 +80,9 @@ def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
         rows = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
         return [Table("metrics", ("metric", "meaning"), rows, "ll")]
     if what == "topologies":
-        rows = [(n, each.meaning, _crossings(each)) for n, each in topologies.items()]
-        return [Table("topologies", ("topology", "meaning", "what crosses in a step"), rows, "lll")]
+        shown = [(n, each.meaning, _crossings(each)) for n, each in topologies.items()]
+        columns = ("topology", "meaning", "what crosses in a step")
+        return [Table("topologies", columns, shown, "lll")]
     if what not in known:
         words = [*known, "profiles", "metrics", "topologies"]
         hint = near(what, words) or ","

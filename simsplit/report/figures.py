@@ -48,7 +48,9 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     """What each run sent while training, stacked by leg, in MiB."""
     ax = _axes(ax)
     bottom = np.zeros(len(runs))
-    for leg in dict.fromkeys((*_LEGS, *training["leg"])):
+    totals = ("total", "evaluation")
+    own = [leg for run in runs.values() for leg in run.summary["bytes"] if leg not in totals]
+    for leg in dict.fromkeys((*_LEGS, *own)):  # a plugin's topology may have others
         sent = np.array([run.summary["bytes"].get(leg, 0) / 2**20 for run in runs.values()])
         if sent.any():
             ax.bar(list(runs), sent, bottom=bottom, label=leg)
