@@ -54,12 +54,12 @@ class EvaluateConfig(Config):
     """With per-client heads: evaluate at most so many clients (a seeded choice); null: all."""
     metrics: tuple[AnyMetric, ...] | None = None
     """What to report; null: accuracy, balanced_accuracy and loss of classes; loss, perplexity and
-    accuracy of words, and of a classification task its answers. The last five are of texts that the
-    model writes behind prompts, which takes long."""
-    written: int = Field(default=32, ge=1)
-    """At most so many texts of a split are written for them, the first."""
-    new_words: int = Field(default=64, ge=1)
-    """At most so many words are written behind each prompt."""
+    accuracy of tokens; answers too where a causal model classifies. The last five score texts that
+    the model generates from prompts, which takes long."""
+    generated_texts: int = Field(default=32, ge=1)
+    """For how many texts of a split, the first ones, the model generates."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    """How many tokens are generated for each prompt, at most."""
     batch_size: int = Field(default=500, ge=1)
     """Samples per evaluation batch."""
 
@@ -94,7 +94,7 @@ class Evaluator:
         self.exchange = exchange
         self.writer = None
         if reader is not None:
-            sizes = {"texts": config.written, "words": config.new_words}
+            sizes = {"texts": config.generated_texts, "words": config.max_new_tokens}
             self.writer = Writer(exchange, reader, **sizes)
             for metric in set(metrics) & WRITTEN_METRICS.keys():
                 WRITTEN_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now

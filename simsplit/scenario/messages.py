@@ -18,6 +18,11 @@ _BOUNDS = {
     "less_than": ("lt", "below"),
     "less_than_equal": ("le", "at most"),
 }
+_RENAMED = {
+    "evaluate.new_words": "max_new_tokens",
+    "evaluate.written": "generated_texts",
+}
+"""Fields of older scenarios, and what they are called now."""
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -75,6 +80,8 @@ def _explain(
     field = ".".join(str(part) for part in path)
     kind, ctx, got = error["type"], error.get("ctx", {}), error["input"]
     if kind in ("extra_forbidden", "invalid_key"):
+        if field in _RENAMED:
+            return ScenarioError(field, f"renamed, use {_RENAMED[field]}")
         return ScenarioError(field, unknown_field(str(path[-1]), owner))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
         return _which_kind(field, got, kinds, bare=isinstance(_at(values, path), str))

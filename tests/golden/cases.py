@@ -13,7 +13,10 @@ from typing import Any
 
 Values = dict[str, Any]
 
-RENAMED: dict[str, str | None] = {}
+RENAMED: dict[str, str | None] = {
+    "evaluate.new_words": "evaluate.max_new_tokens",
+    "evaluate.written": "evaluate.generated_texts",
+}
 """Fields that have another name in the present tree than the cases have (dotted; `*` is any
 position in a list), and those that it does without (None). The older tree reads cases as they are.
 """

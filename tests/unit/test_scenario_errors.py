@@ -13,6 +13,7 @@ from simsplit.methods import METHODS
 from simsplit.methods.base import TEXTS as TEXTS_ALONE
 from simsplit.methods.base import MethodConfig
 from simsplit.scenario import Scenario, parse
+from simsplit.scenario.messages import _RENAMED
 
 JARGON = re.compile(
     r"pydantic|validation error|https?:|Config\b|tagged-union|\[type=|input_|NoneType|<class|Errno"
@@ -51,6 +52,13 @@ def refused(values, plugins=()):
 )
 def test_fields(values, said):
     assert refused(values).startswith(f"scenario.{said}")
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(_RENAMED.items()))
+def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
+    part, _, field = old.rpartition(".")
+    assert refused({part: {field: 3}}) == f"scenario.{old}: renamed, use {new}"
+    parse({part: {new: 3}})
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_metrics_of_written_texts_are_in_the_tables_and_see_a_model_learn(tmp_pa
         schedule={"kind": "round_robin", "rounds": 25},
         clients={"count": 1},
         train=training,
-        evaluate={"metrics": WRITTEN, "new_words": 24, "every": 25},
+        evaluate={"metrics": WRITTEN, "max_new_tokens": 24, "every": 25},
     )
     rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
     last = rounds.iloc[-1]
@@ -81,7 +81,7 @@ def test_every_method_writes_through_the_cut(method, tmp_path):
     """A pass for each word that is written, beside the batches that are scored."""
     packets = {}
     for metrics in (["loss"], ["loss", "rouge_l"]):
-        scored = {"metrics": metrics, "new_words": 3, "written": 4, "every": 2}
+        scored = {"metrics": metrics, "max_new_tokens": 3, "generated_texts": 4, "every": 2}
         scenario = given(tmp_path, method=[method], evaluate=scored)
         made = Run.load(finished(scenario, tmp_path / f"run{len(metrics)}").path)
         wire = made.wire[(made.wire["phase"] == "evaluate") & (made.wire["leg"] == "smashed")]
