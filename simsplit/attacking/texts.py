@@ -1,7 +1,7 @@
-"""Recovered texts, beside two guesses that need no attack: random words, and the most frequent one.
+"""Recovered texts, beside two guesses that need no attack: random tokens, and the most frequent one.
 
-Of several messages for one text each is a guess of its own: the mean over them is told, and the
-best, which an attacker could not pick. Special and secret tokens are left out before texts are
+Each message that a text was sent in gives a guess of its own. Tables have the mean over these
+guesses and the best one, which an attacker could not pick. Special and secret tokens are left out before texts are
 compared; an attacker is not asked where a text ends.
 """
 
@@ -18,14 +18,14 @@ from simsplit.results.texts import save_texts
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
-FIGURES = ("rouge_l", "meteor", "words")
+FIGURES = ("rouge_l", "meteor", "token_accuracy")
 BEST = tuple(f"best_{name}" for name in FIGURES)
 COLUMNS = ("round", "attack", "text", "label", *FIGURES, *BEST)
-RANDOM, FREQUENT = "random_words", "frequent_word"
+RANDOM, FREQUENT = "random_tokens", "frequent_token"
 
 
 class TextJudge(Judge):
-    """By words in common, in order."""
+    """Scores recovered texts by ROUGE-L, METEOR and token accuracy."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         assert data.vocabulary is not None, "of texts"
@@ -36,14 +36,14 @@ class TextJudge(Judge):
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """The same of all scenarios."""
+        """The same columns for every scenario."""
         del scenario
         return COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
     ) -> Judgement:
-        """A row an attack and text."""
+        """A row for each attack and text."""
         samples, rows = self.targets.chosen(self.data)
         assert samples.words is not None, "of texts"
         chosen = samples.take(rows)
@@ -52,7 +52,7 @@ class TextJudge(Judge):
             ids[-int(length) :] if chosen.words.left else ids[: int(length)]
             for ids, length in zip(chosen.inputs, chosen.words.lengths, strict=True)
         ]
-        truth = [self._real(words) for words in whole]
+        truth = [self._real(tokens) for tokens in whole]
         found = Judgement()
         for name, ids in recovered.items():
             guesses = self._guesses(ids, whole, own)
@@ -65,13 +65,13 @@ class TextJudge(Judge):
         return found
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """The words."""
+        """Save private and recovered texts, a JSON line each."""
         save_texts(path, number, judged.texts)
 
     def _guesses(
         self, ids_RL: Tensor, whole: Sequence[Tensor], own: Sequence[Tensor | None]
     ) -> list[list[Tensor]]:
-        """For each text, the guesses of all messages, cut down to its own words' places."""
+        """For each text, the guesses of all messages, at the positions of its own tokens."""
         count = len(whole)
         messages = len(ids_RL) // count
         assert messages * count == len(ids_RL), "every message is of every text"
@@ -85,10 +85,10 @@ class TextJudge(Judge):
                 guesses.append([each[kept[kept < len(each)]] for each in candidates])
         return guesses
 
-    def _places(self, own: Tensor | None, words: Tensor) -> Tensor:
-        """Where a text's words stand in what was sent, its special tokens left out."""
-        every = torch.arange(len(words)) if own is None else own.cpu().nonzero().flatten()
-        return every[: len(words)][~self._special(words)]
+    def _places(self, own: Tensor | None, tokens: Tensor) -> Tensor:
+        """Positions of a text's own tokens in what was sent, without special tokens."""
+        every = torch.arange(len(tokens)) if own is None else own.cpu().nonzero().flatten()
+        return every[: len(tokens)][~self._special(tokens)]
 
     def _judge(
         self,
@@ -97,12 +97,12 @@ class TextJudge(Judge):
         truth: Sequence[Tensor],
         found: Judgement,
     ) -> None:
-        private = [self.reader.decode(words.tolist()) for words in truth]
+        private = [self.reader.decode(tokens.tolist()) for tokens in truth]
         for text, candidates in enumerate(guesses):
-            made = [self.reader.decode(words.tolist()) for words in candidates]
+            made = [self.reader.decode(tokens.tolist()) for tokens in candidates]
             each = text_figures(made, [private[text]] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
-                figures["words"] = _share(guess, truth[text])
+                figures["token_accuracy"] = _token_accuracy(guess, truth[text])
             row: dict[str, object] = {"attack": name, "text": text}
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
@@ -111,8 +111,8 @@ class TextJudge(Judge):
             best = max(range(len(made)), key=lambda index: each[index]["rouge_l"])
             place = {"attack": name, "text": text, "message": best}
             near = {"rouge_l": round(each[best]["rouge_l"], 4)}
-            words = {"private": private[text], "recovered": made[best]}
-            found.texts.append({**place, **near, **words})
+            pair = {"private": private[text], "recovered": made[best]}
+            found.texts.append({**place, **near, **pair})
 
     def _floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         rng = rng_for(self.seed, "floor")
@@ -121,14 +121,14 @@ class TextJudge(Judge):
         often = int(self._real(known.inputs.flatten()).bincount().argmax())
         return {RANDOM: drawn, FREQUENT: [torch.full_like(t, often) for t in truth]}
 
-    def _real(self, words: Tensor) -> Tensor:
-        return words[~self._special(words)]
+    def _real(self, tokens: Tensor) -> Tensor:
+        return tokens[~self._special(tokens)]
 
-    def _special(self, words: Tensor) -> Tensor:
-        return torch.isin(words, torch.tensor(sorted(self.vocabulary.special)))
+    def _special(self, tokens: Tensor) -> Tensor:
+        return torch.isin(tokens, torch.tensor(sorted(self.vocabulary.special)))
 
 
-def _share(words: Tensor, truth: Tensor) -> float:
-    """How many words stand where they should."""
-    short = min(len(words), len(truth))
-    return float((words[:short] == truth[:short]).sum()) / max(1, len(truth))
+def _token_accuracy(tokens: Tensor, truth: Tensor) -> float:
+    """The share of the true tokens that are recovered at their position."""
+    short = min(len(tokens), len(truth))
+    return float((tokens[:short] == truth[:short]).sum()) / max(1, len(truth))

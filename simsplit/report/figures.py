@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HONEST, MALICIOUS = "0.6", "crimson"
-_NO_ATTACK = ("originals", "black", "mean_image", "random_words", "frequent_word")
-_READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "words": "words in their places"}
+_NO_ATTACK = ("originals", "black", "mean_image", "random_tokens", "frequent_token")
+_READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "token_accuracy": "token accuracy"}
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 

@@ -23,10 +23,10 @@ _TITLES = {
     "fg_lpips": "foreground LPIPS",
     "rouge_l": "ROUGE-L",
     "meteor": "METEOR",
-    "words": "words",
+    "token_accuracy": "token accuracy",
     "best_rouge_l": "best ROUGE-L",
     "best_meteor": "best METEOR",
-    "best_words": "best words",
+    "best_token_accuracy": "best token accuracy",
 }
 _OF_TEXTS = ("rouge_l", "meteor", "best_rouge_l")
 _COMPARED = ("mse", "ssim", "lpips", "fg_mse", "fg_ssim", *_OF_TEXTS)
@@ -36,10 +36,10 @@ _WIDTH = 100
 _BLIND = {
     "black": "(a black image)",
     "mean_image": "(the mean image)",
-    "random_words": "(random words)",
-    "frequent_word": "(the most frequent word)",
+    "random_tokens": "(random tokens)",
+    "frequent_token": "(the most frequent token)",
 }
-"""Guesses that need no attack, and what tables call them."""
+"""Baselines: guesses that need no attack, and their names in tables."""
 
 
 def recovered(run: Run) -> Table:
@@ -57,9 +57,9 @@ def recovered(run: Run) -> Table:
 
 
 def sentences(run: Run, most: int = 3) -> Table:
-    """Private texts, each above what attacks made of it; of several messages the nearest."""
+    """Each private text above what attacks recovered of it; of several messages the nearest."""
     if "text" not in run.recovered:
-        return Table("", ("text", "by", "words"), [])
+        return Table("", ("text", "by", "content"), [])
     texts = load_texts(run.path)
     rows: list[tuple[str, str, str]] = []
     for number, group in texts.groupby("text", sort=True):
@@ -69,7 +69,7 @@ def sentences(run: Run, most: int = 3) -> Table:
         attacks = group[~group["attack"].isin(_BLIND)]
         made = zip(attacks["attack"], attacks["recovered"], strict=True)
         rows += [("", str(attack), _line(text)) for attack, text in made]
-    return Table("what they read", ("text", "by", "words"), rows, "lll")
+    return Table("recovered texts", ("text", "by", "content"), rows, "lll")
 
 
 def recoveries_of(entries: Sequence[Entry]) -> list[Table]:

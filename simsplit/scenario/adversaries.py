@@ -8,7 +8,7 @@ from simsplit.errors import ScenarioError
 from simsplit.parties.config import ClientsConfig
 from simsplit.poisons.malicious import FIELD, MaliciousConfig
 
-TAKEN = ("black", "mean_image", "originals", "random_words", "frequent_word")
+TAKEN = ("black", "mean_image", "originals", "random_tokens", "frequent_token")
 """Names in the tables that no attack may have."""
 
 

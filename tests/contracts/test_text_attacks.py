@@ -57,15 +57,15 @@ def test_every_attack_on_texts_has_a_case():
 @pytest.mark.parametrize("kind", CASES)
 def test_what_leaks_is_recovered(kind, tmp_path):
     made = recovered(tmp_path, kind, [])
-    assert made.loc[kind, "words"] > 0.8
-    assert made.loc[kind, "words"] > 3 * made.loc["frequent_word", "words"]
-    assert made.loc[kind, "rouge_l"] > made.loc["random_words", "rouge_l"] + 0.3
+    assert made.loc[kind, "token_accuracy"] > 0.8
+    assert made.loc[kind, "token_accuracy"] > 3 * made.loc["frequent_token", "token_accuracy"]
+    assert made.loc[kind, "rouge_l"] > made.loc["random_tokens", "rouge_l"] + 0.3
 
 
 @pytest.mark.parametrize("kind", CASES)
 def test_noise_is_not(kind, tmp_path):
     made = recovered(tmp_path, kind, NOISE)
-    assert made.loc[kind, "words"] < 0.35
+    assert made.loc[kind, "token_accuracy"] < 0.35
     assert made.loc[kind, "rouge_l"] < 0.25
 
 
@@ -75,9 +75,9 @@ def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
     mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}]
     by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed)
     by_message = recovered(tmp_path / "sip", "sip", mixed)
-    assert by_ratio.loc["gradient_ratio", "words"] > 0.8
+    assert by_ratio.loc["gradient_ratio", "token_accuracy"] > 0.8
     # these texts have most of their words in common, and so have their mixtures
-    assert by_message.loc["sip", "words"] < 0.75 * by_ratio.loc["gradient_ratio", "words"]
+    assert by_message.loc["sip", "token_accuracy"] < 0.75 * by_ratio.loc["gradient_ratio", "token_accuracy"]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -85,7 +85,7 @@ def test_targets_in_batches_of_their_own(batch_size, tmp_path):
     """Each has secrets of its own; who reads what crosses plainly reads the same of any."""
     mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0}]
     by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed, batch_size=batch_size)
-    assert by_ratio.loc["gradient_ratio", "words"] > 0.8
+    assert by_ratio.loc["gradient_ratio", "token_accuracy"] > 0.8
     few, many = (recovered(tmp_path / str(n), "sip", [], batch_size=n) for n in (batch_size, None))
     pd.testing.assert_frame_equal(few, many)
 
@@ -96,7 +96,7 @@ def test_gradients_with_weights_of_their_own_give_away_less(tmp_path):
     for gradients in ("shared", "remixed"):
         mixed = {"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": gradients}
         made = recovered(tmp_path / gradients, "gradient_ratio", [mixed], count=24)
-        read[gradients] = made.loc["gradient_ratio", "words"]
+        read[gradients] = made.loc["gradient_ratio", "token_accuracy"]
     # not much less here: all these texts, and so their mixtures, have most words in common
     assert read["remixed"] < read["shared"] - 0.1
 
@@ -108,7 +108,7 @@ def test_online_unmixing_learns_from_what_calibration_shows(tmp_path):
         mixed = {"kind": "mixguard", "messages": 2, "inputs": 2, "blind": False, "tokens": 0}
         method = [{**mixed, "warm_up": warm_up, "refine_every": 0, "noise": "none"}]
         of = recovered(tmp_path / str(warm_up), "adaptive_online", method)
-        made[warm_up] = of.loc["adaptive_online", "words"]
+        made[warm_up] = of.loc["adaptive_online", "token_accuracy"]
     assert made[40] > 0.6
     assert made[0] < 0.35
 

@@ -38,21 +38,22 @@ def test_a_run_of_texts_leaves_a_picture(run):
 
 
 def test_bars_are_means_lines_are_bests_and_guesses_are_dashed(run):
-    ax = figures.read({"one": run, "other": run}, "words")
+    ax = figures.read({"one": run, "other": run}, "token_accuracy")
     last = run.attacks.groupby("attack").last()
     named = ["sip", "gradient_ratio", "tag"]
     assert [each.get_text() for each in ax.get_xticklabels()] == ["sip", "gradient\nratio", "tag"]
-    assert [bar.get_height() for bar in ax.patches[:3]] == last.loc[named, "words"].tolist()
+    means = last.loc[named, "token_accuracy"].tolist()
+    assert [bar.get_height() for bar in ax.patches[:3]] == means
     tops = [segment[1][1] for segment in ax.collections[0].get_segments()]
-    assert tops == last.loc[named, "best_words"].tolist()
-    guesses = last.loc[["random_words", "frequent_word"], "words"]
+    assert tops == last.loc[named, "best_token_accuracy"].tolist()
+    guesses = last.loc[["random_tokens", "frequent_token"], "token_accuracy"]
     assert ax.lines[0].get_ydata()[0] == guesses.max()
     plt.close("all")
 
 
 def test_texts_of_attacks_made_afterwards_stand_beside_the_runs_own(run):
     texts = load_texts(run.path)
-    assert set(texts["attack"]) >= {"sip", "gradient_ratio", "tag", "random_words"}
+    assert set(texts["attack"]) >= {"sip", "gradient_ratio", "tag", "random_tokens"}
     assert not texts.duplicated(["attack", "text"]).any()
     rows = sentences(run, most=2).rows
     assert [row[1] for row in rows] == ["(private)", "sip", "gradient_ratio", "tag"] * 2

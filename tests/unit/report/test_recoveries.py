@@ -50,16 +50,16 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
 
 
 def test_guesses_that_differ_between_cells_are_columns(attacked):
-    one = attacked("one", {"sip": [(0.5,)], "random_words": [(0.1,)]}, columns=("rouge_l",))
+    one = attacked("one", {"sip": [(0.5,)], "random_tokens": [(0.1,)]}, columns=("rouge_l",))
     other = attacked(
         "other",
-        {"sip": [(0.4,)], "random_words": [(0.2,)]},
+        {"sip": [(0.4,)], "random_tokens": [(0.2,)]},
         columns=("rouge_l",),
         method=[{"kind": "noise", "sigma": 0.5}],
     )
     (table,) = recoveries_of([one, other])
     assert table.title == "ROUGE-L of 1 recovered text"
-    assert table.columns[2:] == ("sip", "(random words)")
+    assert table.columns[2:] == ("sip", "(random tokens)")
     assert [row[2:] for row in table.rows] == [("0.500", "0.100"), ("0.400", "0.200")]
 
 
