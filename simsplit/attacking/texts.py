@@ -1,8 +1,8 @@
-"""Recovered texts, beside two guesses that need no attack: random tokens, and the most frequent one.
+"""Scores recovered texts, and two baselines: random tokens, and the most frequent token.
 
 Each message that a text was sent in gives a guess of its own. Tables have the mean over these
-guesses and the best one, which an attacker could not pick. Special and secret tokens are left out before texts are
-compared; an attacker is not asked where a text ends.
+guesses and the best one, which an attacker could not pick. Special and secret tokens are left out
+before texts are compared; an attacker is not asked where a text ends.
 """
 
 from collections.abc import Mapping, Sequence
