@@ -235,7 +235,7 @@ class Assembler:
         )
 
     def _batcher(self, samples: Samples, *, augment: bool) -> Batches:
-        if samples.words is not None:
+        if samples.texts is not None:
             return TextBatcher(samples, self.device)
         return Batcher(
             samples,

@@ -160,7 +160,7 @@ class Attacking:
         )
 
     def _batcher(self, samples: Samples) -> Batches:
-        if samples.words is not None:
+        if samples.texts is not None:
             return TextBatcher(samples, self.device)
         return Batcher(samples, mean=self.data.mean, std=self.data.std, device=self.device)
 
@@ -178,7 +178,7 @@ class Attacking:
             yield parts.exchange.exposed(client, expose, Leg.FEATURES_GRAD if answered else None)
 
     def _own(self, number: int) -> list[Tensor | None]:
-        """Which words of the targets' packets were their own, batch by batch: for the judge."""
+        """Masks of the targets' own tokens in their packets, batch by batch: for the judge."""
         client, pool = self.targets.client, self.parts.pool
         batches = range(pool.ask(client, CountExposures(TARGETS)))
         by_batch = self.targets.statistics == "batch"

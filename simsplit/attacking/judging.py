@@ -21,7 +21,7 @@ class Judgement:
     images: dict[str, Tensor] = field(default_factory=dict)
     """Pixels by attack, and the originals."""
     texts: list[dict[str, object]] = field(default_factory=list)
-    """What was recovered, in words, beside what it should have been."""
+    """Recovered texts beside the private ones."""
 
 
 class Judge(ABC):
@@ -36,7 +36,7 @@ class Judge(ABC):
     def score(
         self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
     ) -> Judgement:
-        """After a round; `own` says, batch by batch, which words were the targets' own."""
+        """After a round; `own` says, batch by batch, which tokens were the targets' own."""
 
     @abstractmethod
     def save(self, path: Path, number: int, judged: Judgement) -> None:

@@ -45,12 +45,12 @@ class TextJudge(Judge):
     ) -> Judgement:
         """A row for each attack and text."""
         samples, rows = self.targets.chosen(self.data)
-        assert samples.words is not None, "of texts"
+        assert samples.texts is not None, "of texts"
         chosen = samples.take(rows)
-        assert chosen.words is not None
+        assert chosen.texts is not None
         whole = [
-            ids[-int(length) :] if chosen.words.left else ids[: int(length)]
-            for ids, length in zip(chosen.inputs, chosen.words.lengths, strict=True)
+            ids[-int(length) :] if chosen.texts.left else ids[: int(length)]
+            for ids, length in zip(chosen.inputs, chosen.texts.lengths, strict=True)
         ]
         truth = [self._real(tokens) for tokens in whole]
         found = Judgement()
@@ -60,7 +60,7 @@ class TextJudge(Judge):
         for name, floor in self._floors(truth).items():
             self._judge(name, [[guess] for guess in floor], truth, found)
         for row in found.rows:
-            label = int(chosen.words.groups[int(str(row["text"]))])
+            label = int(chosen.texts.groups[int(str(row["text"]))])
             row |= {"round": number, "label": label}
         return found
 

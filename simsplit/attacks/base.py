@@ -169,8 +169,8 @@ class AttackConfig(Config, ABC):
     """Whether it needs auxiliary data."""
     gradients: ClassVar[bool] = False
     """Whether it needs the gradients that clients send for the targets' features."""
-    writes: ClassVar[bool] = False
-    """Whether it needs a model that writes words."""
+    causal: ClassVar[bool] = False
+    """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """What it can recover."""
 
@@ -186,7 +186,7 @@ class AttackConfig(Config, ABC):
         wanted += [Need(Given.PUBLIC)] if self.public else []
         wanted += [Need(Given.WATCHED)] if self.online else []
         wanted += [needs_leg(Leg.FEATURES_GRAD)] if self.gradients else []
-        wanted += [Need(Given.WRITES)] if self.writes else []
+        wanted += [Need(Given.CAUSAL)] if self.causal else []
         return tuple(wanted)
 
     @property

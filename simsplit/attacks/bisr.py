@@ -1,8 +1,8 @@
 """BiSR (Chen et al., CCS 2024): from both directions, three attacks in a row.
 
 What SIP reads off the smashed data are the soft labels that TAG starts from; after a few steps the
-words that they name are embedded, and the embeddings changed until the pretrained head makes of
-them what was sent, by its direction alone. Each is taken for the word whose embedding is nearest.
+tokens that they name are embedded, and the embeddings changed until the pretrained head makes of
+them what was sent, by its direction alone. Each is read as the token whose embedding is nearest.
 """
 
 from typing import ClassVar, Literal
@@ -34,7 +34,7 @@ class BisrConfig(InverterConfig):
     smashed_lr: float = Field(default=1e-3, gt=0)
     """Adam's."""
     gradients: ClassVar[bool] = True
-    writes: ClassVar[bool] = True
+    causal: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Bisr":
         """The attack."""
@@ -61,24 +61,24 @@ class Bisr(Inverting):
             return self._by_smashed(self._by_gradient(read, seen), smashed, seen)
 
     def _by_gradient(self, read_RLV: Tensor, seen: Seen) -> Tensor:
-        """Words, after labels that SIP begins are made to fit their gradient."""
+        """Tokens: SIP's soft labels, changed until their gradient fits."""
         soft = read_RLV / self.config.temperature
         labels = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1).requires_grad_()
         matching = Matching(self.tail, self.known, seen)
         matching.descend(labels, self.config.gradient_steps, self.config.gradient_lr)
-        words = moved_on(labels.detach().argmax(-1), self.vocabulary.pad)
-        words[:, 0] = read_RLV[:, 0].argmax(-1)
-        return words
+        tokens = moved_on(labels.detach().argmax(-1), self.vocabulary.pad)
+        tokens[:, 0] = read_RLV[:, 0].argmax(-1)
+        return tokens
 
-    def _by_smashed(self, words_RL: Tensor, smashed_RLD: Tensor, seen: Seen) -> Tensor:
-        """Words, after their embeddings are made to fit what was sent."""
+    def _by_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: Seen) -> Tensor:
+        """Tokens: embeddings changed until the head's output fits what was sent."""
         mask = next(iter(self.known.stack.context(seen.smashed.tensors)), None)
         head = self.head
         assert isinstance(head, Head), "what language models begin with"
         with torch.no_grad():
-            every_V = torch.arange(self.vocabulary.size, device=words_RL.device)
+            every_V = torch.arange(self.vocabulary.size, device=tokens_RL.device)
             known_VD = head.tokens(every_V)
-        embedded = known_VD[words_RL].requires_grad_()
+        embedded = known_VD[tokens_RL].requires_grad_()
         optimizer = Adam([embedded], lr=self.config.smashed_lr)
         for _ in range(self.config.smashed_steps):
             optimizer.zero_grad()

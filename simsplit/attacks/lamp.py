@@ -1,8 +1,8 @@
 """LAMP (Balunovic et al., NeurIPS 2022), for a cut model: TAG, whose guesses are put in order.
 
-Gradients tell which words there are better than where. Every so many steps permutations of each
-text are tried (two words swapped, a word or a span moved, the beginning rotated to the end), and
-the best by gradient and by how likely the pretrained model takes the text to be is gone on with.
+Gradients tell which tokens there are better than where. Every so many steps permutations of each
+text are tried (two tokens swapped, a token or a span moved, the beginning rotated to the end), and
+the best by gradient and by how likely the pretrained model takes the text to be is kept.
 """
 
 from typing import Literal
@@ -67,11 +67,11 @@ class Lamp(Tag):
         )
 
     def _surprise(self, soft_RLV: Tensor, *context: Tensor) -> Tensor:
-        """How unlikely the pretrained model takes each text to be, in nats a word."""
-        words_RL = soft_RLV.argmax(-1)
-        hidden_RLD = self.trunk(self.head(words_RL, *context), *context)
+        """How unlikely the pretrained model takes each text to be, in nats a token."""
+        tokens_RL = soft_RLV.argmax(-1)
+        hidden_RLD = self.trunk(self.head(tokens_RL, *context), *context)
         logits_RLV = self.tail(hidden_RLD, *context)
-        told = (logits_RLV[:, :-1].transpose(1, 2), words_RL[:, 1:])
+        told = (logits_RLV[:, :-1].transpose(1, 2), tokens_RL[:, 1:])
         return cross_entropy(*told, reduction="none").mean(1)
 
 
@@ -87,7 +87,7 @@ def _swapped(length: int, rng: np.random.Generator) -> np.ndarray:
     return order
 
 
-def _word_moved(length: int, rng: np.random.Generator) -> np.ndarray:
+def _token_moved(length: int, rng: np.random.Generator) -> np.ndarray:
     place, to = rng.integers(length, size=2)
     return np.insert(np.delete(np.arange(length), place), min(to, length - 1), place)
 
@@ -102,7 +102,7 @@ def _rotated(length: int, rng: np.random.Generator) -> np.ndarray:
     return np.roll(np.arange(length), -int(rng.integers(length)))
 
 
-_KINDS = (_swapped, _word_moved, _span_moved, _rotated)
+_KINDS = (_swapped, _token_moved, _span_moved, _rotated)
 
 
 def _ordered(x_RLV: Tensor, order_RL: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""SIP (Chen et al., CCS 2024): words are read off what crosses by an inverter of the public head.
+"""SIP (Chen et al., CCS 2024): tokens are read off smashed data by an inverter of the public head.
 
 It learns on what the pretrained head puts out for public texts. Of several messages for a text each
 is read as if it were one.
@@ -13,7 +13,7 @@ from simsplit.attacks.texts import InverterConfig, Inverting, Seen
 
 
 class SipConfig(InverterConfig):
-    """Reads words off smashed data by an inverter of the pretrained head."""
+    """Reads tokens off smashed data by an inverter of the pretrained head."""
 
     kind: Literal["sip"] = "sip"
 

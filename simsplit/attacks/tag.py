@@ -1,8 +1,8 @@
-"""TAG (Deng et al., EMNLP Findings 2021), for a cut model: which words would have that gradient?
+"""TAG (Deng et al., EMNLP Findings 2021), for a cut model: which tokens would have that gradient?
 
 A client answers features with their gradient. Through the pretrained tail soft labels are sought
 whose gradient at the same features is the same, by .85 times the squared and .15 times the absolute
-difference. A label is the word that comes next, so labels are the text, moved by one place; words
+difference. A label is the token that comes next, so labels are the text, moved by one place; tokens
 that nothing is learned of leave no trace but through attention. Ours: gradients are compared after
 each text's is scaled to a root mean square of 1, for neither the mean's divisor nor a defence's
 factor is known; and all texts are sought at once, since none depends on another.
@@ -32,7 +32,7 @@ class MatchingConfig(TextAttackConfig):
     lr: float = Field(default=0.09, gt=0)
     """AdamW's."""
     gradients: ClassVar[bool] = True
-    writes: ClassVar[bool] = True
+    causal: ClassVar[bool] = True
     public: ClassVar[bool] = False
 
 
@@ -109,18 +109,18 @@ class Tag(TextAttack):
                 self.config.lr,
                 lambda number: self.between(number, labels, matching),
             )
-        return self.words(labels)
+        return self.tokens(labels)
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
         """After a step."""
 
-    def words(self, labels_RLV: Tensor) -> Tensor:
-        """The text that labels are the next words of."""
+    def tokens(self, labels_RLV: Tensor) -> Tensor:
+        """The text that these labels are the next tokens of."""
         return moved_on(labels_RLV.detach().argmax(-1), self.vocabulary.pad)
 
 
 def moved_on(labels_RL: Tensor, first: int) -> Tensor:
-    """Texts of which these are the next words: nothing tells the first one."""
+    """Texts of which these are the next tokens; the first token, which is unknown, is `first`."""
     return torch.cat([torch.full_like(labels_RL[:, :1], first), labels_RL[:, :-1]], dim=1)
 
 

@@ -1,7 +1,7 @@
 """What attacks on texts share: the pretrained segments that everybody has, and an inverter.
 
 A language model's pretrained weights are public, so the server starts from the very head and tail
-that clients started from. An inverter (SIP's) learns to read words off what that head puts out,
+that clients started from. An inverter (SIP's) learns to read tokens off what that head puts out,
 scaled to a root mean square of 1 so that small models are learned from as fast as large ones.
 """
 
@@ -25,7 +25,7 @@ from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolated
 
 NOTHING = -1
-"""Behind the last word of a shorter text."""
+"""Label of padding: nothing is learned there."""
 
 
 class TextAttackConfig(AttackConfig):
@@ -48,7 +48,7 @@ class InverterConfig(TextAttackConfig):
 
 
 class Inverter(nn.Module):
-    """A recurrent layer, and a word at every position."""
+    """A recurrent layer, and logits over tokens at every position."""
 
     def __init__(self, width: int, vocabulary: int, config: InverterConfig) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class TextAttack(Attack):
 
     @abstractmethod
     def recover(self, seen: Seen) -> Tensor:
-        """Words for each row that a client sent, R x L."""
+        """The tokens of each row that a client sent, R x L."""
 
     @property
     def recovered(self) -> Tensor:
@@ -118,7 +118,7 @@ class TextAttack(Attack):
 
 
 class Inverting(TextAttack):
-    """An attack that ends in reading words off what a head puts out."""
+    """An attack that reads tokens off a head's output."""
 
     def __init__(self, config: InverterConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -157,17 +157,17 @@ class Inverting(TextAttack):
         batch = self.known.public(number)
         with torch.no_grad():
             hidden = self.head(batch.inputs, *batch.context)
-        words = batch.inputs.masked_fill(batch.inputs == self.vocabulary.pad, NOTHING)
+        tokens = batch.inputs.masked_fill(batch.inputs == self.vocabulary.pad, NOTHING)
         read = self.inverter(hidden / self.size)
-        loss = cross_entropy(read.flatten(0, 1), words.flatten(), ignore_index=NOTHING)
+        loss = cross_entropy(read.flatten(0, 1), tokens.flatten(), ignore_index=NOTHING)
         descend(self.learners["inverter"], loss)
 
     def read(self, hidden_BLD: Tensor) -> Tensor:
-        """The likeliest words."""
+        """The likeliest token at each position."""
         self.inverter.eval()
         with torch.no_grad():
-            words: Tensor = self.inverter(hidden_BLD / self.size).argmax(-1)
-        return words
+            tokens: Tensor = self.inverter(hidden_BLD / self.size).argmax(-1)
+        return tokens
 
 
 def by_batch(targets: Sequence[Packet]) -> list[Seen]:

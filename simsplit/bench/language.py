@@ -17,7 +17,7 @@ from torch import nn
 from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, feed_of, ratio_of, ratio_row
 from simsplit.data import DataInfo, Prepared, Samples
-from simsplit.data.samples import IGNORED, Choices, Vocabulary, Words
+from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
 from simsplit.errors import ProtocolError
 from simsplit.network.clock import Flops
 from simsplit.packets import ClientId
@@ -178,15 +178,15 @@ def _scenario(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
 
 
 def _random_texts(given: Scenario) -> Prepared:
-    """Words in any order, all texts as long."""
+    """Random texts, all of the same length."""
     reader = given.text_reader()
     count = 640
     ids = torch.randint(reader.size, (count, LENGTH), generator=rng_for(0, "bench", "texts"))
     labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORED
     whole = torch.full((count,), LENGTH)
-    words = Words(whole, torch.zeros_like(whole), torch.zeros_like(whole))
-    samples = Samples(ids, labels, words)
+    texts = TextInfo(whole, torch.zeros_like(whole), torch.zeros_like(whole))
+    samples = Samples(ids, labels, texts)
     parts = [np.arange(count)]
     vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
     info = DataInfo((LENGTH,), 1)

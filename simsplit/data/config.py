@@ -146,14 +146,14 @@ def _choices(source: Source, reader: Reader) -> Choices | None:
     names = reader.encode([f" {name}" for name in source.class_names])
     alike = [len(set(each)) == 1 for each in zip(*names, strict=False)]
     after = [*alike, False].index(False)
-    words = [tokens[after] if after < len(tokens) else reader.end for tokens in names]
-    if len(set(words)) < len(words):
+    tokens = [name[after] if after < len(name) else reader.end for name in names]
+    if len(set(tokens)) < len(tokens):
         raise ScenarioError(
             "data.source.task.names",
             f"got {', '.join(source.class_names)}; the model tells classes apart by the first "
             "token at which their names differ, and two are alike there: choose other names",
         )
-    return Choices(after, tuple(words))
+    return Choices(after, tuple(tokens))
 
 
 def _limited(samples: Samples, limit: Limit, split: str) -> Samples:
@@ -182,7 +182,7 @@ def _without(
 def _statistics(
     samples: Samples, normalise: Normalisation
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if samples.words is not None:
+    if samples.texts is not None:
         return (), ()
     channels = samples.inputs.shape[1]
     if normalise == "unit":

@@ -2,7 +2,7 @@
 
 All images stay uint8, as they were stored: a data set then takes a quarter of the memory of floats,
 moves to an accelerator once, and is normalised a batch at a time (see `batches`). Texts are tokens,
-padded to the same length; their labels say at each position which word (or class) is to come out.
+padded to the same length; the label at a position is the token (or class) to predict there.
 """
 
 from dataclasses import dataclass
@@ -38,41 +38,41 @@ class DataInfo:
 
 
 @dataclass(frozen=True)
-class Words:
-    """What samples that are texts have besides."""
+class TextInfo:
+    """What samples have besides tokens and labels if they are texts."""
 
     lengths: Tensor
-    """int64, N: how many tokens are no padding."""
+    """int64, N: number of tokens, padding not counted."""
     prompts: Tensor
-    """int64, N: how many of them are shown before what is to be learned begins."""
+    """int64, N: how many of them are the prompt."""
     groups: Tensor
-    """int64, N: class or topic, by which texts are dealt out."""
+    """int64, N: class or topic, by which texts are dealt to clients."""
     left: bool = False
-    """Whether padding comes first."""
+    """Whether padding is on the left."""
 
-    def take(self, rows: Tensor) -> "Words":
-        """The same of some rows."""
-        return Words(self.lengths[rows], self.prompts[rows], self.groups[rows], self.left)
+    def take(self, rows: Tensor) -> "TextInfo":
+        """The information on the texts `rows`."""
+        return TextInfo(self.lengths[rows], self.prompts[rows], self.groups[rows], self.left)
 
 
 class Choices(NamedTuple):
-    """By which word a text's classes are told apart: of their names, the first that differs."""
+    """The token that tells a text's classes apart: the first in which their names differ."""
 
     after: int
-    """So many words that all names begin with."""
-    words: tuple[int, ...]
-    """That word of each class; none where there are no classes."""
+    """How many tokens all names begin with."""
+    tokens: tuple[int, ...]
+    """That token of each class; none where there are no classes."""
 
 
 class Vocabulary(NamedTuple):
-    """What a run must know of the words of the model that reads its texts."""
+    """What a run must know of the tokenizer of its model."""
 
     size: int
     pad: int
     special: frozenset[int]
-    """Words that stand for no text."""
+    """Tokens that stand for no text, such as padding."""
     choices: Choices | None
-    """Where the model writes words."""
+    """Only of causal models."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Samples:
     """uint8, N x C x H x W; of texts int64, N x L."""
     labels: Tensor
     """int64, N; of texts N x L."""
-    words: Words | None = None
+    texts: TextInfo | None = None
     """Only of texts."""
 
     def __post_init__(self) -> None:
         assert self.labels.dtype == torch.int64
-        if self.words is None:
+        if self.texts is None:
             assert self.inputs.dtype == torch.uint8
             assert self.inputs.ndim == 4
             assert self.labels.shape == self.inputs.shape[:1]
@@ -107,21 +107,21 @@ class Samples:
     @property
     def groups(self) -> np.ndarray:
         """By which samples are dealt out and held out: their classes, or what texts are about."""
-        groups: np.ndarray = (self.labels if self.words is None else self.words.groups).numpy()
+        groups: np.ndarray = (self.labels if self.texts is None else self.texts.groups).numpy()
         return groups
 
     def answering(self, after: int) -> Tensor:
-        """Where texts put out their answer's first word, or a later one: N x L."""
-        assert self.words is not None, "asked of texts alone"
+        """The positions that predict token `after` of each answer, as a mask: N x L."""
+        assert self.texts is not None, "asked of texts alone"
         places = torch.arange(self.inputs.shape[1])
-        starts = self.inputs.shape[1] - self.words.lengths if self.words.left else 0
-        return places == (starts + self.words.prompts - 1 + after)[:, None]
+        starts = self.inputs.shape[1] - self.texts.lengths if self.texts.left else 0
+        return places == (starts + self.texts.prompts - 1 + after)[:, None]
 
     def take(self, indices: np.ndarray | Tensor) -> "Samples":
         """The rows named by `indices`, in that order, as a copy."""
         rows = torch.as_tensor(indices)
-        words = None if self.words is None else self.words.take(rows)
-        return Samples(self.inputs[rows], self.labels[rows], words)
+        texts = None if self.texts is None else self.texts.take(rows)
+        return Samples(self.inputs[rows], self.labels[rows], texts)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class _Prompted(Config):
 
 
 class Classification(_Prompted):
-    """Texts with a label: a class for a classifier, a word for a causal model."""
+    """Texts with a label: a class for a classifier, a token for a causal model."""
 
     kind: Literal["classification"] = "classification"
     label: str = "label"
@@ -90,7 +90,7 @@ class Generation(_Prompted):
 
 
 class Language(Config):
-    """Texts to be continued: every word is learned."""
+    """Language modelling: every token is learned."""
 
     kind: Literal["language"] = "language"
     text: str = "text"

@@ -1,7 +1,7 @@
 """Texts as data: where their rows lie, and how they become tokens, targets and batches.
 
-The label at a position is what the model is to put out there: the next word, or (for a classifier)
-the class, at the last word; everywhere else nothing is learned. So one loss serves all tasks.
+The label at a position is what the model should predict there: the next token, or (for a classifier
+at the last token) the class. Elsewhere nothing is learned. So one loss serves all tasks.
 """
 
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
-from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, Vocabulary, Words
+from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
 from simsplit.data.splits import Limit, held_out
 from simsplit.data.stored import hub_table, parquet_files, parquet_table
 from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Task, task_of
@@ -46,7 +46,7 @@ class TextTable(Config):
     rows: int | None = Field(default=None, ge=1)
     """Read at most so many rows of each split, the first."""
     padding: Literal["right", "left"] = "right"
-    """Where shorter texts are filled up; on the left a mask must cross the cut as well."""
+    """On which side shorter texts are padded; on the left a mask must cross the cut as well."""
 
     @field_validator("task", mode="before")
     @classmethod
@@ -218,7 +218,7 @@ def encoded(
         )
     begin = [] if reader.begin is None else [reader.begin]
     if reader.classifies and not isinstance(task, Classification):
-        # all of it is there to be read: a classifier has no answers that could be words
+        # all of it is there to be read: a classifier has no answers that could be tokens
         pieces = [Piece(piece.prompt + piece.answer, "") for piece in pieces]
     prompts = reader.encode([piece.prompt for piece in pieces])
     shown, learned = _cut(prompts, pieces, reader, length - len(begin))
@@ -235,13 +235,13 @@ def encoded(
         if not (reader.classifies and public):
             targets = _targets(tokens, len(begin) + len(prompt), pieces[row], source.learns, reader)
             labels[row, start : start + len(tokens)] = targets
-    words = Words(
+    info = TextInfo(
         torch.tensor(lengths),
         torch.tensor([len(begin) + len(prompt) for prompt in shown]),
         torch.from_numpy(groups),
         left,
     )
-    return Samples(inputs, labels, words)
+    return Samples(inputs, labels, info)
 
 
 def _cut(
@@ -276,33 +276,33 @@ class TextBatcher:
     augments = False
 
     def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
-        assert samples.words is not None, "made for no images"
+        assert samples.texts is not None, "made for no images"
         self.device = torch.device(device)
         self._inputs = samples.inputs.to(self.device)
         self._labels = samples.labels.to(self.device)
-        self._words = samples.words
+        self._texts = samples.texts
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
         """The rows `indices`; texts are never augmented."""
         del rng
-        lengths = self._words.lengths[indices.cpu()]
+        lengths = self._texts.lengths[indices.cpu()]
         longest = int(lengths.max())
         rows = indices.to(self.device, non_blocking=True)
-        kept = slice(-longest, None) if self._words.left else slice(longest)
+        kept = slice(-longest, None) if self._texts.left else slice(longest)
         inputs = self._inputs.index_select(0, rows)[:, kept]
         labels = self._labels.index_select(0, rows)[:, kept]
         mask = None
-        if self._words.left:
+        if self._texts.left:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)
         return Batch(inputs.contiguous(), labels.contiguous(), indices, mask)
 
 
 class TextStock:
-    """What clients may add to their texts: public ones, and words."""
+    """What clients may add to their texts: public texts, and tokens."""
 
-    def __init__(self, batcher: TextBatcher, size: int, words: Vocabulary) -> None:
+    def __init__(self, batcher: TextBatcher, size: int, vocabulary: Vocabulary) -> None:
         self._batcher, self._size = batcher, size
-        self.vocabulary, self.pad = words.size, words.pad
+        self.vocabulary, self.pad = vocabulary.size, vocabulary.pad
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
         """So many batches of so many public texts, drawn alike."""

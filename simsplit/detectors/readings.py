@@ -188,5 +188,5 @@ class Sensor:
 
 
 def _by_sample(values: Tensor) -> Tensor:
-    """A row per sample. A text's is the mean over its words, since texts differ in length."""
+    """A row per sample. A text's is the mean over its tokens, since texts differ in length."""
     return values.mean(1) if values.ndim == 3 else values.flatten(1)

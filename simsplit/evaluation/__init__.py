@@ -1,4 +1,4 @@
-"""How a run is scored: by figures over held-out data, and by what its model writes."""
+"""How a run is scored: by metrics over held-out data, and over texts that its model generates."""
 
 from simsplit.evaluation.evaluator import (
     ATTACK_SUCCESS,

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.samples import IGNORED, Choices, Samples
-from simsplit.evaluation.writing import WRITTEN_METRICS, Writer
+from simsplit.evaluation.generation import GENERATION_METRICS, Generator
 from simsplit.metrics.classification import ClassMetric, accuracy, score
-from simsplit.metrics.words import WordMetric, WordScore
+from simsplit.metrics.tokens import TokenMetric, TokenScore
 from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Probe
@@ -92,12 +92,12 @@ class Evaluator:
         self.config, self.metrics, self.choices = config, metrics, choices
         self.own = own
         self.exchange = exchange
-        self.writer = None
+        self.generator = None
         if reader is not None:
-            sizes = {"texts": config.generated_texts, "words": config.max_new_tokens}
-            self.writer = Writer(exchange, reader, **sizes)
-            for metric in set(metrics) & WRITTEN_METRICS.keys():
-                WRITTEN_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now
+            sizes = {"texts": config.generated_texts, "tokens": config.max_new_tokens}
+            self.generator = Generator(exchange, reader, **sizes)
+            for metric in set(metrics) & GENERATION_METRICS.keys():
+                GENERATION_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now
         self.splits = splits
         self.wanted = wanted
         self.clients = None if clients is None else choose(clients, config.clients, seed)
@@ -140,12 +140,12 @@ class Evaluator:
         self, client: ClientId, split: str, round_number: int, samples: Samples
     ) -> dict[str, float]:
         if self.choices is not None:
-            return self._words(client, split, round_number, samples, self.choices)
+            return self._token_figures(client, split, round_number, samples, self.choices)
         outputs = self._outputs(client, split, round_number, len(samples))
         labels = samples.labels[samples.labels != IGNORED]
         return score(outputs, labels, self.metrics, self.own)
 
-    def _words(
+    def _token_figures(
         self,
         client: ClientId,
         split: str,
@@ -153,21 +153,21 @@ class Evaluator:
         samples: Samples,
         choices: Choices,
     ) -> dict[str, float]:
-        """Of a model that writes words, batch by batch."""
-        found = WordScore()
+        """Figures of a causal model, summed batch by batch."""
+        found = TokenScore()
         answering = samples.answering(choices.after)
         for number, labels in enumerate(samples.labels.split(self.config.batch_size)):
             logits = self.exchange.outputs(client, Probe(split, round_number, number)).cpu()
             learned = labels != IGNORED
             found.add(logits, labels[learned])
-            if choices.words:
+            if choices.tokens:
                 start = number * self.config.batch_size
                 at = learned & answering[start : start + len(labels)]
-                found.choose(logits[at[learned]], labels[at], choices.words)
-        read = [name for name in self.metrics if name not in WRITTEN_METRICS]
-        figures = found.figures(cast("Sequence[WordMetric]", read))
-        if self.writer is not None:
-            figures |= self.writer.figures(client, samples, round_number, self.metrics)
+                found.choose(logits[at[learned]], labels[at], choices.tokens)
+        read = [name for name in self.metrics if name not in GENERATION_METRICS]
+        figures = found.figures(cast("Sequence[TokenMetric]", read))
+        if self.generator is not None:
+            figures |= self.generator.figures(client, samples, round_number, self.metrics)
         return figures
 
     def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:

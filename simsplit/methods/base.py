@@ -82,7 +82,7 @@ class Site:
 
 
 class Stock(Protocol):
-    """What a client may add to its texts: public ones, and words."""
+    """What a client may add to its texts: public texts, and tokens."""
 
     vocabulary: int
     pad: int
@@ -199,7 +199,7 @@ class Method:
         return None
 
     def own(self, step: Step) -> Tensor | None:
-        """Client, for whoever judges an attack: which words of what was sent are the texts' own."""
+        """Client, only for scoring attacks: which sent tokens are the texts' own; None: all."""
         return None
 
 

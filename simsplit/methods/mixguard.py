@@ -137,7 +137,7 @@ class _Mixed:
     public: bool
     """Whether the plain output crosses as well, to calibrate by."""
     own: Tensor
-    """Which words of the private texts are no secret tokens."""
+    """Mask of the private texts' own tokens: all but secret ones."""
     error: Tensor | None = None
     scale: Tensor | None = None
     """Of each row's gradient, where it is not sent as it is."""
@@ -267,7 +267,7 @@ class Mixguard(Method):
         return None if mixed is None else mixed.error
 
     def own(self, step: Step) -> Tensor | None:
-        """Which of the words that a step sent are no secret tokens."""
+        """Client: mask of the sent tokens that are no secret tokens."""
         mixed: _Mixed | None = step.memo.get(self)
         return None if mixed is None else mixed.own
 

@@ -147,7 +147,7 @@ class Stack:
         return next(filter(None, (method.aside() for method in self.smashed)), None)
 
     def own(self, step: Step) -> Tensor | None:
-        """Which words of what was sent are the texts' own; None: all."""
+        """Client: which sent tokens are the texts' own; None: all."""
         return next((own for method in self.smashed if (own := method.own(step)) is not None), None)
 
     def _chain(self, leg: Leg) -> tuple[Method, ...]:

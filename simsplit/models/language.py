@@ -1,8 +1,8 @@
 """Language models cut in three: any that is made like Llama, Qwen3 or GPT-2.
 
 Weights come from a folder or the hub, from the small models that simsplit pretrains itself
-(`simsplit/demo`), or from draws (`sizes`). What a whole model ties (the words that it reads and
-those that it writes) comes apart, for head and tail learn each by themselves.
+(`simsplit/demo`), or from draws (`sizes`). Tied input and output embeddings are untied, for
+head and tail learn separately.
 """
 
 from functools import lru_cache
@@ -165,8 +165,8 @@ class LanguageConfig(SplitConfig):
         self, model: "PreTrainedModel", classes: int, seed: int, scope: tuple[Scope, ...]
     ) -> nn.Module:
         if self.word == "causal_lm":
-            words: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-            return words
+            output: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+            return output
         with isolated(seed, "model", "reader", *scope):
             layer = nn.Linear(model.config.hidden_size, classes, bias=False)
             nn.init.normal_(layer.weight, std=0.02)
@@ -194,13 +194,13 @@ class LanguageConfig(SplitConfig):
 
 
 class CausalLM(LanguageConfig):
-    """A language model that writes words; its head reads them, its tail puts out the next."""
+    """A causal language model: the head embeds tokens, the tail predicts the next one."""
 
     kind: Literal["causal_lm"] = "causal_lm"
 
 
 class SequenceClassifier(LanguageConfig):
-    """A language model that puts out a class at a text's last word."""
+    """A language model that predicts a class at a text's last token."""
 
     kind: Literal["sequence_classifier"] = "sequence_classifier"
 

@@ -12,7 +12,7 @@ from simsplit.models.transformer import blocks_of
 def adapted(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = ()) -> None:
     """Put low-rank adapters into a segment's layers, in place; they alone learn, and what is kept.
 
-    Words and norms have none, nor has what reads words off the last layer.
+    Embeddings, norms and the output layer have none.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model

@@ -28,7 +28,7 @@ class Reader:
         self._tokenizer = tokenizer
         self.size = size
         self.classifies = classifies
-        """Whether the model puts out classes rather than words."""
+        """Whether the model predicts classes rather than tokens."""
         self.begin: int | None = _BEGIN
         self.end, self.pad = _END, _PAD
         if tokenizer is not None:
@@ -59,10 +59,11 @@ class Reader:
     def decode(self, tokens: Iterable[int]) -> str:
         """The text that tokens stand for; special ones are left out."""
         special = self.special
-        words = [int(token) for token in tokens if int(token) not in special]
+        kept = [int(token) for token in tokens if int(token) not in special]
         if self._tokenizer is None:
-            return bytes(word - _END - 1 for word in words if word < BYTES).decode(errors="replace")
-        return str(self._tokenizer.decode(words))
+            text = bytes(token - _END - 1 for token in kept if token < BYTES)
+            return text.decode(errors="replace")
+        return str(self._tokenizer.decode(kept))
 
 
 @lru_cache(maxsize=4)

@@ -123,7 +123,7 @@ class Head(nn.Module):
 
 
 class Tail(nn.Module):
-    """The last layers, the norm, and what reads words or classes off every position."""
+    """The last layers, the norm, and the output layer (tokens or classes) at every position."""
 
     def __init__(self, blocks: Blocks, norm: nn.Module, reader: nn.Module) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ class Tally:
     def add(self, loss: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Count one step: nothing is summed or awaited now, scalars are cheap to keep.
 
-        A mean goes by samples; of texts by the words that were to be learned.
+        Means are over samples; of texts, over the tokens that are learned.
         """
         self._sizes.append(len(labels))
         self._learned.append(len(labels) if labels.ndim == 1 else (labels != IGNORED).sum())
@@ -66,7 +66,7 @@ def _hits(outputs: Tensor, labels: Tensor) -> Tensor:
     """Where the label is what the model takes for likeliest."""
     if labels.ndim == 1:
         return outputs.argmax(-1) == labels
-    # over 2,048 words a maximum takes a tenth of the time of where it is
+    # over 2,048 tokens a maximum takes a tenth of the time of where it is
     learned = labels != IGNORED
     said = outputs.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     return learned & (said == outputs.amax(-1))

@@ -29,13 +29,13 @@ from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
-from simsplit.evaluation.writing import WRITTEN_METRICS
+from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.order import refuse_disorder
 from simsplit.methods.stack import sent_shapes
 from simsplit.metrics import falls
 from simsplit.metrics.classification import METRICS
-from simsplit.metrics.words import WORD_METRICS
+from simsplit.metrics.tokens import TOKEN_METRICS
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.fresh import Shape
 from simsplit.models.language import CausalLM, LanguageConfig
@@ -192,9 +192,9 @@ class Scenario(Config):
 
     def _refuse_unknown_metrics(self) -> None:
         """Figures that nobody computes of such a model."""
-        writes = isinstance(self.model, CausalLM)
+        causal = isinstance(self.model, CausalLM)
         of_classes = [*METRICS, *self.plugins.of("METRICS")]
-        known = [*WORD_METRICS, *WRITTEN_METRICS] if writes else of_classes
+        known = [*TOKEN_METRICS, *GENERATION_METRICS] if causal else of_classes
         for index, name in enumerate(self.metrics):
             if name not in known:
                 raise ScenarioError(

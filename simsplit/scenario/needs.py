@@ -58,9 +58,7 @@ _LACKS: dict[Given, _Lack] = {
     Given.IMAGES: _Lack("is for images, got texts", kinds=True),
     Given.TEXTS: _Lack("is for texts, got images", kinds=True),
     Given.PADDED_RIGHT: _Lack("needs texts padded on the right", "data.source.padding: right"),
-    Given.WRITES: _Lack(
-        "needs a model that writes words, and a {model} writes none", "a causal_lm"
-    ),
+    Given.CAUSAL: _Lack("needs a model that predicts tokens, got {model}", "causal_lm"),
     Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
     Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
     Given.PAIRS: _Lack(
@@ -120,7 +118,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.IMAGES: not texts,
         Given.TEXTS: texts,
         Given.PADDED_RIGHT: padding == "right",
-        Given.WRITES: scenario.model.kind == "causal_lm",
+        Given.CAUSAL: scenario.model.kind == "causal_lm",
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,
         Given.PAIRS: any(need.what is Given.PUBLIC for each in methods for need in each.needs),

@@ -17,7 +17,7 @@ from simsplit.results import Run
 from simsplit.scenario import parse
 
 VANILLA = {"topology": "vanilla"}
-WRITES = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+CAUSAL = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
 PUBLIC = {"data": {"auxiliary": 0.3}}
 OWN = {"heads": "per_client"}
 AT_ONCE = {"schedule": "parallel", "aggregation": "fused"}
@@ -106,11 +106,11 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     ({"attacks": [{"kind": "sdar"}]}, "attacks.0.kind: sdar is for images, got texts; allowed: "),
     (
         {"attacks": [{"kind": "tag"}]},
-        "attacks.0.kind: tag needs a model that writes words, and a sequence_classifier writes "
-        "none; use a causal_lm",
+        "attacks.0.kind: tag needs a model that predicts tokens, got sequence_classifier; "
+        "use causal_lm",
     ),
     (
-        {**PUBLIC, "model": WRITES, "attacks": [{"kind": "adaptive_online"}]},
+        {**PUBLIC, "model": CAUSAL, "attacks": [{"kind": "adaptive_online"}]},
         "attacks.0.kind: adaptive_online learns from public texts that cross both plain and "
         "disguised, and here none do; use mixguard or snd, with a warm-up",
     ),
@@ -148,7 +148,7 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
         "allowed: false, or topology: u_shaped",
     ),
     (
-        {**VANILLA, "model": WRITES, "attacks": [{"kind": "tag"}]},
+        {**VANILLA, "model": CAUSAL, "attacks": [{"kind": "tag"}]},
         "attacks.0.kind: tag needs gradients of features, which do not cross a vanilla cut; use",
     ),
     (
@@ -222,7 +222,7 @@ def test_a_tail_at_the_server_reads_padded_texts_as_one_at_the_client_does(
     for topology in ("u_shaped", "vanilla"):
         data = {"source": {"padding": padding, "length": 64}}  # which is more than texts have
         one = {"schedule": {"rounds": 1, "local_steps": 1}, "clients": {"count": 1}}
-        given = text_scenario(tmp_path, model=WRITES, topology=topology, data=data, **one)
+        given = text_scenario(tmp_path, model=CAUSAL, topology=topology, data=data, **one)
         made[topology] = Run.load(finished(given, tmp_path / topology).path).rounds
     for column in ("train_loss", "test_loss", "test_accuracy"):
         assert made["u_shaped"][column].tolist() == made["vanilla"][column].tolist(), column

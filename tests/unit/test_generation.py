@@ -1,4 +1,4 @@
-"""What a split model writes behind prompts is what the whole model would, word by word."""
+"""A split model generates from prompts what the whole model would, token by token."""
 
 import pytest
 import torch
@@ -6,60 +6,60 @@ from builders import experiment, finished
 from pace import quick
 from texts import text_scenario
 
-from simsplit.evaluation.writing import Writer
+from simsplit.evaluation.generation import Generator
 from simsplit.results import Run
 
-WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+MODEL = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
 GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
-WRITTEN = ["loss", "exact_answers", "rouge_l", "meteor", "bleu"]
+GENERATION = ["loss", "exact_answers", "rouge_l", "meteor", "bleu"]
 
 
 def given(path, **changes):
     source = {"task": GENERATES, "length": 48, **changes.pop("source", {})}
-    return text_scenario(path, model=WORDS, data={"auxiliary": 0.3, "source": source}, **changes)
+    return text_scenario(path, model=MODEL, data={"auxiliary": 0.3, "source": source}, **changes)
 
 
-def by_hand(made, prompt, words, end):
+def by_hand(made, prompt, tokens, end):
     """One text, alone and unpadded, through the three segments."""
     client, text = made.parts.pool.crew.clients[0].training.end, prompt.clone()
-    for _ in range(words):
+    for _ in range(tokens):
         with torch.no_grad():
             logits = client.tail(made.parts.server.end.trunk(client.head(text[None])))
-        word = logits[0, -1].argmax()
-        if word == end:
+        token = logits[0, -1].argmax()
+        if token == end:
             break
-        text = torch.cat([text, word[None]])
+        text = torch.cat([text, token[None]])
     return text[len(prompt) :]
 
 
 @pytest.mark.parametrize("padding", quick(["right", "left"], "left"))
-def test_words_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
+def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
     made = experiment(
         given(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run"
     )
     made.run(resume=False)
     evaluator = made.parts.evaluator
-    writer = evaluator.writer
-    assert isinstance(writer, Writer)
-    prompts, meant = writer._apart(evaluator.splits["test"].take(torch.arange(6)))
+    generator = evaluator.generator
+    assert isinstance(generator, Generator)
+    prompts, meant = generator._prompts_and_answers(evaluator.splits["test"].take(torch.arange(6)))
     assert len({len(prompt) for prompt in prompts}) > 1
     assert all(answer.startswith("about a ") for answer in meant)
     (client,) = evaluator.scored
-    said = writer.go_on(client, prompts, 2)
-    reader = writer.reader
+    said = generator.generate(client, prompts, 2)
+    reader = generator.reader
     for prompt, text in zip(prompts, said, strict=True):
-        words = by_hand(made, prompt, writer.words, reader.end)
-        assert text == reader.decode(words.tolist()).strip()
+        tokens = by_hand(made, prompt, generator.tokens, reader.end)
+        assert text == reader.decode(tokens.tolist()).strip()
 
 
-def test_metrics_of_written_texts_are_in_the_tables_and_see_a_model_learn(tmp_path):
+def test_metrics_of_generated_texts_are_in_the_tables_and_see_a_model_learn(tmp_path):
     training = {"client": {"kind": "adam", "lr": 0.01}, "server": {"kind": "adam", "lr": 0.01}}
     scenario = given(
         tmp_path,
         schedule={"kind": "round_robin", "rounds": 25},
         clients={"count": 1},
         train=training,
-        evaluate={"metrics": WRITTEN, "max_new_tokens": 24, "every": 25},
+        evaluate={"metrics": GENERATION, "max_new_tokens": 24, "every": 25},
     )
     rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
     last = rounds.iloc[-1]
@@ -77,8 +77,8 @@ def test_metrics_of_written_texts_are_in_the_tables_and_see_a_model_learn(tmp_pa
     ],
     ids=lambda method: method["kind"],
 )
-def test_every_method_writes_through_the_cut(method, tmp_path):
-    """A pass for each word that is written, beside the batches that are scored."""
+def test_every_method_generates_through_the_cut(method, tmp_path):
+    """A pass for each token that is generated, beside the batches that are scored."""
     packets = {}
     for metrics in (["loss"], ["loss", "rouge_l"]):
         scored = {"metrics": metrics, "max_new_tokens": 3, "generated_texts": 4, "every": 2}

@@ -1,0 +1,49 @@
+"""Metrics of next-token predictions, summed up batch by batch: all logits would not fit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from simsplit.metrics.text import perplexity
+
+TokenMetric = Literal["loss", "perplexity", "accuracy", "answers"]
+
+
+@dataclass
+class TokenScore:
+    """Sums over predicted tokens, and over texts whose class is predicted."""
+
+    tokens: int = 0
+    loss: float = 0.0
+    hits: int = 0
+    texts: int = 0
+    right: int = 0
+
+    def add(self, logits_NV: Tensor, tokens_N: Tensor) -> None:
+        """Add a batch of N predicted tokens."""
+        self.tokens += len(tokens_N)
+        self.loss += cross_entropy(logits_NV, tokens_N, reduction="sum").item()
+        self.hits += int((logits_NV.argmax(-1) == tokens_N).sum())
+
+    def choose(self, logits_BV: Tensor, answers_B: Tensor, choices: Sequence[int]) -> None:
+        """Add a batch of texts, classified by which class's token is the likeliest."""
+        allowed = torch.tensor(choices)
+        chosen = allowed[logits_BV[:, allowed].argmax(-1)]
+        self.texts += len(answers_B)
+        self.right += int((chosen == answers_B).sum())
+
+    def figures(self, metrics: Sequence[TokenMetric]) -> dict[str, float]:
+        """The named metrics over everything added so far."""
+        return {name: TOKEN_METRICS[name](self) for name in metrics}
+
+
+TOKEN_METRICS: dict[TokenMetric, Callable[[TokenScore], float]] = {
+    "loss": lambda score: score.loss / max(1, score.tokens),
+    "perplexity": lambda score: perplexity(score.loss / max(1, score.tokens)),
+    "accuracy": lambda score: score.hits / max(1, score.tokens),
+    "answers": lambda score: score.right / max(1, score.texts),
+}
