@@ -111,13 +111,13 @@ class SilentSweep:
     """A sweep's observer that shows nothing."""
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """Say nothing."""
+        """No output when the sweep begins."""
 
     def starts(self, cell: str) -> None:
-        """Say nothing."""
+        """No output when a cell starts."""
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """Say nothing."""
+        """No output when a cell ends."""
 
     def warn(self, message: str) -> None:
-        """Say nothing."""
+        """No output of warnings."""

@@ -49,7 +49,7 @@ class ImageJudge(Judge):
         return found
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """The pixels."""
+        """Save recovered images beside the originals."""
         save_images(path, number, judged.images)
 
     def _mean(self) -> Tensor:

@@ -48,7 +48,6 @@ class AdaptiveOnlineConfig(_AdaptiveConfig):
         return (*super().needs, Need(Given.PAIRS))
 
     def build(self, known: Knowledge) -> "AdaptiveOnline":
-        """The attack."""
         return AdaptiveOnline(self, known)
 
 
@@ -62,12 +61,11 @@ class AdaptiveOfflineConfig(_AdaptiveConfig):
     """Steps of learning to unmix, a batch of public texts each."""
 
     def build(self, known: Knowledge) -> "AdaptiveOffline":
-        """The attack."""
         return AdaptiveOffline(self, known)
 
 
 class Unmixer(nn.Module):
-    """Psi."""
+    """The attack's psi: recurrent layers that undo the mixing."""
 
     def __init__(self, messages: int, width: int, config: _AdaptiveConfig) -> None:
         super().__init__()
@@ -142,7 +140,7 @@ class AdaptiveOnline(_Adaptive):
 
 
 class AdaptiveOffline(_Adaptive):
-    """Makes its pairs."""
+    """Trains on pairs that it makes itself: public texts, mixed with its own secrets."""
 
     def __init__(self, config: AdaptiveOfflineConfig, known: Knowledge) -> None:
         super().__init__(config, known)

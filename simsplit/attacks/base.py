@@ -196,7 +196,7 @@ class AttackConfig(Config, ABC):
 
     @abstractmethod
     def build(self, known: Knowledge) -> "Attack":
-        """The attack."""
+        """The attack, told what the server knows; it has seen no packet yet."""
 
 
 class Attack(ABC):
@@ -246,7 +246,7 @@ class Attack(ABC):
 
 
 def payloads(targets: Sequence[Packet]) -> list[Packet]:
-    """The SMASHED ones."""
+    """Only the packets of smashed data."""
     return [packet for packet in targets if packet.leg is Leg.SMASHED]
 
 
@@ -276,10 +276,10 @@ class Following(Attack):
 
     @abstractmethod
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Pixels."""
+        """Reconstruct inputs from smashed data: pixels, N x C x H x W."""
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """One pass."""
+        """Reconstruct all targets in one pass."""
         labels = [packet for packet in targets if packet.leg is Leg.LABELS]
         told = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
         smashed = torch.cat([self.known.smashed(packet) for packet in payloads(targets)])

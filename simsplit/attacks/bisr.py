@@ -37,7 +37,6 @@ class BisrConfig(InverterConfig):
     causal: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Bisr":
-        """The attack."""
         return Bisr(self, known)
 
 
@@ -53,7 +52,7 @@ class Bisr(Inverting):
             segment.requires_grad_(requires_grad=False)
 
     def recover(self, seen: Seen) -> Tensor:
-        """All three."""
+        """SIP, then gradient matching, then matching of the smashed data."""
         smashed = self.known.smashed(seen.smashed)
         with torch.no_grad():
             read = self.inverter.eval()(smashed / self.size)

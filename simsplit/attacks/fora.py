@@ -44,7 +44,6 @@ class ForaConfig(AttackConfig):
     online: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Fora":
-        """The attack."""
         return Fora(self, known)
 
 
@@ -69,7 +68,7 @@ class Fora(Following):
             self.learners[name] = Learner({name: module}, AdamConfig(lr=lr))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Critic, substitute, decoder."""
+        """Train critic, substitute and decoder for a step each."""
         del labels
         known, config = self.known, self.config
         for learner in self.learners.values():

@@ -38,12 +38,11 @@ class FshaConfig(AttackConfig):
     active: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Fsha":
-        """The attack."""
         return Fsha(self, known)
 
 
 class Fsha(Following):
-    """Pilot, decoder, critic."""
+    """Trains pilot, decoder and critic, and forges the gradients that clients get."""
 
     def __init__(self, config: FshaConfig, known: Knowledge) -> None:
         super().__init__(known)

@@ -33,7 +33,6 @@ class GradientRatioConfig(InverterConfig):
     gradients: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "GradientRatio":
-        """The attack."""
         return GradientRatio(self, known)
 
 

@@ -30,7 +30,6 @@ class LampConfig(MatchingConfig):
     """Weight of the language model's loss beside the gradient's."""
 
     def build(self, known: Knowledge) -> "Lamp":
-        """The attack."""
         return Lamp(self, known)
 
 

@@ -74,7 +74,7 @@ def feature_discriminator(channels: int, cut: Shape) -> nn.Module:
 
 
 def image_discriminator(channels: int, image: InputShape) -> nn.Module:
-    """SDAR's, of images."""
+    """SDAR's discriminator of real and decoded images."""
     return _discriminator(channels, [(64, 1), (128, 2), (128, 2), (256, 2)], image[1:])
 
 

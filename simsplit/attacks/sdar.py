@@ -52,7 +52,6 @@ class SdarConfig(_SimulatorConfig):
     """Adam's, for the discriminator of images."""
 
     def build(self, known: Knowledge) -> "Sdar":
-        """The attack."""
         return Sdar(self, known)
 
 
@@ -68,7 +67,7 @@ class PcatConfig(_SimulatorConfig):
 
 
 class Sdar(Following):
-    """Simulator, decoder, discriminators."""
+    """Trains simulator, decoder and discriminators, a step for each packet of a client."""
 
     def __init__(self, config: SdarConfig, known: Knowledge) -> None:
         super().__init__(known)

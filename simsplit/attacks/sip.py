@@ -18,7 +18,6 @@ class SipConfig(InverterConfig):
     kind: Literal["sip"] = "sip"
 
     def build(self, known: Knowledge) -> "Sip":
-        """The attack."""
         return Sip(self, known)
 
 
@@ -26,5 +25,4 @@ class Sip(Inverting):
     """The inverter, applied as it is."""
 
     def recover(self, seen: Seen) -> Tensor:
-        """Row by row."""
         return self.read(self.known.smashed(seen.smashed))

@@ -42,7 +42,6 @@ class TagConfig(MatchingConfig):
     kind: Literal["tag"] = "tag"
 
     def build(self, known: Knowledge) -> "Tag":
-        """The attack."""
         return Tag(self, known)
 
 
@@ -112,7 +111,7 @@ class Tag(TextAttack):
         return self.tokens(labels)
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
-        """After a step."""
+        """A hook after each step of descent."""
 
     def tokens(self, labels_RLV: Tensor) -> Tensor:
         """The text that these labels are the next tokens of."""

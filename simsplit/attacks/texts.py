@@ -58,7 +58,6 @@ class Inverter(nn.Module):
         self.words = nn.Linear(config.hidden * (1 + config.bidirectional), vocabulary)
 
     def forward(self, z_BLD: Tensor) -> Tensor:
-        """Logits."""
         out: Tensor = self.words(self.recurrent(z_BLD)[0])
         return out
 
@@ -100,7 +99,7 @@ class TextAttack(Attack):
         return 0
 
     def learn(self, number: int) -> None:
-        """One of them."""
+        """Take learning step `number`."""
 
     @abstractmethod
     def recover(self, seen: Seen) -> Tensor:
@@ -148,7 +147,7 @@ class Inverting(TextAttack):
 
     @property
     def steps(self) -> int:
-        """The inverter's."""
+        """How many learning steps the inverter takes."""
         return self.config.iterations
 
     def learn(self, number: int) -> None:

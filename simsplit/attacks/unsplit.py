@@ -64,7 +64,6 @@ class UnsplitConfig(AttackConfig):
         return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
 
     def build(self, known: Knowledge) -> "Unsplit":
-        """The attack."""
         return Unsplit(self, known)
 
 
@@ -124,7 +123,7 @@ class Unsplit(Attack):
         self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Turn by turn."""
+        """Fit images and clones by turns; yields after each turn."""
         rows = self._targets(targets)
         groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
         self._prepare(len(groups[0]))

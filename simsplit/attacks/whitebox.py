@@ -39,11 +39,10 @@ class WhiteboxConfig(AttackConfig):
 
     @property
     def queries(self) -> int:
-        """One a pair."""
+        """Auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "Whitebox":
-        """The attack."""
         return Whitebox(self, known)
 
 
@@ -55,7 +54,6 @@ class _FromMinusOne(nn.Module):
         self.layers = layers
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pixels."""
         out: Tensor = (self.layers(x) + 1) / 2
         return out
 
@@ -80,7 +78,7 @@ class Whitebox(Attack):
         self._recovered = torch.empty(0)
 
     def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
-        """Keep the pairs."""
+        """Keep what the client sent beside the images, as pairs to train on."""
         smashed = torch.cat([self.known.smashed(packet) for packet, _ in queries])
         pixels = torch.cat([pixels for _, pixels in queries])
         self._pairs = smashed[: self.config.pairs], pixels[: self.config.pairs]

@@ -38,7 +38,7 @@ class FolderSource(SourceConfig):
         return DataInfo((self.channels, self.size, self.size), len(_classes(folder)))
 
     def load(self) -> DataSet:
-        """Decode every image."""
+        """Decode and resize every image of both splits."""
         train_folder = self._train_folder()
         names = _classes(train_folder)
         train = self._read(train_folder, names)

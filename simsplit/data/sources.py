@@ -32,7 +32,6 @@ class DigitsSource(SourceConfig):
     """Height and width that the 8x8 images are scaled up to, bilinearly."""
 
     def describe(self) -> DataInfo:
-        """Known beforehand."""
         return DataInfo((1, self.size, self.size), 10)
 
     def load(self) -> DataSet:

@@ -82,7 +82,7 @@ class Generation(_Prompted):
         return {*columns_in(self.prompt), *columns_in(self.answer)}
 
     def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Prompt and answer."""
+        """Each record as a prompt and the answer to generate."""
         del where
         return [
             Piece(_filled(self.prompt, record), _filled(self.answer, record)) for record in records

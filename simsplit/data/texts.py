@@ -54,7 +54,7 @@ class TextTable(Config):
         return task_of(value) if isinstance(value, str) else value
 
     def describe(self) -> DataInfo | None:
-        """Known beforehand."""
+        """Shape and classes, known before anything is loaded."""
         return DataInfo((self.length,), len(self.class_names))
 
     @property
@@ -148,7 +148,7 @@ class PythonDocs(TextTable):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The topics."""
+        """The topics; of other tasks than classification one name alone."""
         return self.topics if isinstance(self.task, Classification) else ("text",)
 
     def _learned(self) -> AnyTask:

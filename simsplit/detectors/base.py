@@ -132,7 +132,7 @@ class SignalDetectorConfig(DetectorConfig, ABC):
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """The one."""
+        """The signal that the scenario names."""
         return (self.signal,)
 
 

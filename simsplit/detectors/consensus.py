@@ -34,19 +34,17 @@ class CosineMadConfig(SignalDetectorConfig):
         return self.name or f"cosine_{self.signal}"
 
     def build(self) -> "CosineMad":
-        """The detector."""
         return CosineMad(self)
 
 
 class CosineMad(SignalDetector):
-    """Scores are cosines."""
+    """Scores clients by the cosine of their mean to the consensus."""
 
     def __init__(self, config: CosineMadConfig) -> None:
         super().__init__(config)
         self.consensus = config.consensus
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """To the consensus."""
         return cosine_similarity(means, self._consensus(means), dim=1)
 
     def _consensus(self, means: Tensor) -> Tensor:
@@ -67,11 +65,10 @@ class RootCosineConfig(SignalDetectorConfig):
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The root."""
+        """The clients of `root`."""
         return self.root
 
     def build(self) -> "RootCosine":
-        """The detector."""
         return RootCosine(self)
 
 
@@ -105,7 +102,6 @@ class KrumConfig(SignalDetectorConfig):
         return 3
 
     def build(self) -> "Krum":
-        """The detector."""
         return Krum(self)
 
 

@@ -71,7 +71,7 @@ class Sampled:
 
 @dataclass
 class Readings:
-    """A round's."""
+    """What was read off a round's packets, by client: sums, and sketches of single samples."""
 
     sums: dict[tuple[Signal, ClientId], Sums] = field(default_factory=dict)
     samples: dict[ClientId, Sampled] = field(default_factory=dict)

@@ -53,7 +53,6 @@ class SafeSplitConfig(DetectorConfig):
         return (Need(Given.TURNS), Need(Given.CLIENTS, least=3))
 
     def build(self) -> "SafeSplit":
-        """The detector."""
         return SafeSplit(self)
 
 

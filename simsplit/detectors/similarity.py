@@ -39,7 +39,6 @@ class FoolsGoldConfig(UpdatesConfig):
     """FoolsGold's kappa, the steepness of its logit."""
 
     def build(self) -> "FoolsGold":
-        """The detector."""
         return FoolsGold(self)
 
 
@@ -81,7 +80,6 @@ class ContraConfig(UpdatesConfig):
         return 3
 
     def build(self) -> "Contra":
-        """The detector."""
         return Contra(self)
 
 
@@ -105,7 +103,7 @@ class Contra(SignalDetector):
         return torch.tensor([1 - self._reputation[client] for client in clients])
 
     def state(self) -> dict[str, Tensor]:
-        """Reputations as well."""
+        """Accumulated updates, and every client's reputation."""
         held = super().state()
         for client, reputation in self._reputation.items():
             held[f"reputation.{client}"] = torch.tensor(reputation, dtype=torch.float64)

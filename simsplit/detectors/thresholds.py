@@ -118,6 +118,6 @@ def null_quantile(clients: int, side: Side, share: float) -> float:
 
 
 def suspicion(z: np.ndarray, side: Side) -> np.ndarray:
-    """Larger is worse."""
+    """Values as suspicion: the larger, the worse, whichever side is suspicious."""
     ways: dict[Side, np.ndarray] = {"both": np.abs(z), "high": z, "low": -z}
     return ways[side]

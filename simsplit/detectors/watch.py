@@ -55,7 +55,7 @@ class Watch:
         return (*norms, *each)
 
     def close(self, number: int, readings: Readings, turns: Sequence[Turn] = ()) -> Findings:
-        """Judge a round."""
+        """Let every detector judge a round by its readings."""
         view = View(number, readings, self.num_classes, turns)
         found = Findings()
         for signal in signals_of(self.configs):

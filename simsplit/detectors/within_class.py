@@ -70,7 +70,6 @@ class WithinClassConfig(DetectorConfig):
         return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
 
     def build(self) -> "WithinClass":
-        """The detector."""
         return WithinClass(self)
 
 

@@ -51,7 +51,7 @@ def _layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
 
 
 class Bottlenet(Method):
-    """One side's layers."""
+    """The codec's layers on one side: the client's encode, the server's decode."""
 
     def __init__(self, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
         self.encoder, self.decoder = encoder, decoder

@@ -63,7 +63,7 @@ class C3sl(Method):
         return (torch.tensor(self.drawn_from),)
 
     def hear(self, tensors: tuple[Tensor, ...]) -> None:
-        """Draw the keys."""
+        """Draw the keys from the announced seed."""
         self.keys_RF = self._draw(int(tensors[0]))
 
     def encode(self, z: Tensor, step: Step) -> Tensor:

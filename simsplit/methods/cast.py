@@ -44,7 +44,6 @@ class Cast(Method):
         return (x.to(self.dtype),)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Widen to fp32."""
         return tensors[0].float()
 
 
@@ -63,7 +62,6 @@ class Int8(Method):
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Values times scales."""
         values, scale_B = tensors
         return values.float() * scale_B.view(-1, *([1] * (values.dim() - 1)))
 

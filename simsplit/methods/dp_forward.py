@@ -60,7 +60,7 @@ class DpForward(Method):
             self.scale = 2 * gaussian_sigma(config.epsilon, config.delta)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Clipped, then noised."""
+        """Clip, then add Gaussian noise."""
         config = self.config
         if not (step.training or config.inference):
             return z

@@ -52,7 +52,7 @@ class DpSgd(Method):
         self.config = config
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """One gradient, noised."""
+        """The gradient, clipped and noised, as one message."""
         config = self.config
         count = step.memo[self] = step.memo.get(self, 0) + 1
         rng = step.rng("dp_sgd", count)

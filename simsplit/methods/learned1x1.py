@@ -41,7 +41,7 @@ def _layer(inputs: int, outputs: int, site: Site) -> nn.Module:
 
 
 class Learned1x1(Method):
-    """One side's layer."""
+    """The 1x1 convolution of one side: the sender's shrinks, the receiver's restores."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.module: nn.Module = layer

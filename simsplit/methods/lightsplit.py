@@ -62,7 +62,7 @@ class LightSplitConfig(CodecConfig):
         return self.k if self.k is not None else int(d / (self.ratio or _RATIO))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """(k,)."""
+        """(k,): a sample is sent as a vector of k values."""
         d = int(torch.Size(shape).numel())
         k = self.size(d)
         if not 1 <= k <= d:

@@ -119,7 +119,7 @@ class MixguardConfig(MethodConfig):
         return self
 
     def secrets(self, rng: np.random.Generator) -> Secrets:
-        """Of one batch."""
+        """Draw the secrets of one batch."""
         sizes = (self.messages, self.inputs)
         return draw(*sizes, self.sampler, rng, blind=self.blind, condition=self.condition)
 
@@ -155,13 +155,12 @@ class Calibration(nn.Module):
         nn.init.zeros_(self.up.bias)
 
     def forward(self, z: Tensor, *, learning: bool = False) -> Tensor:
-        """Corrected."""
         change = self.up(nn.functional.gelu(self.down(z)))
         return z + nn.functional.dropout(change, self.dropout.p, training=learning)
 
 
 class Mixguard(Method):
-    """The client's half."""
+    """The client's part of MixGuard, which is all of it."""
 
     def __init__(self, config: MixguardConfig, site: Site) -> None:
         self.config = config
@@ -173,13 +172,13 @@ class Mixguard(Method):
                 self.module = Calibration(width, middle, config.dropout)
 
     def plan(self, rounds: int) -> list[Phase]:
-        """Stage I."""
+        """Stage I: rounds in which calibration learns from public data."""
         if not (self.config.calibrate and self.config.warm_up):
             return []
         return [on_public_data(CALIBRATE, self.config.warm_up)]
 
     def aside(self) -> Aside | None:
-        """Refinement."""
+        """Refinement: steps of calibration between private steps."""
         if not (self.config.calibrate and self.config.refine_every):
             return None
         return Aside(on_public_data(REFINE, 0), self.config.refine_every)
@@ -219,7 +218,7 @@ class Mixguard(Method):
         return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Unmixed, and corrected."""
+        """Unmix the features, then correct them by the calibration model."""
         mixed: _Mixed | None = step.memo.get(self)
         if mixed is None:
             return u

@@ -36,7 +36,7 @@ class Secrets:
     """w, M: from what became of the messages to what became of the target, nearly."""
 
     def mixed(self, x_KBLD: Tensor) -> Tensor:
-        """The messages."""
+        """The m mixtures, as messages to send."""
         sent_MBLD: Tensor = torch.tensordot(torch.as_tensor(self.encode).to(x_KBLD), x_KBLD, 1)
         return sent_MBLD
 

@@ -65,7 +65,7 @@ class NaiveMix(Method):
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Mixed."""
+        """Mix each text with another one of the batch."""
         if self not in step.memo:
             return z
         partners, share = step.memo[self]

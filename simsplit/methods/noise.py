@@ -31,13 +31,12 @@ class NoiseConfig(MethodConfig):
 
 
 class Noise(Method):
-    """Adds."""
+    """Adds noise to what the client sends."""
 
     def __init__(self, config: NoiseConfig) -> None:
         self.sigma, self.config = config.sigma, config
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """z and noise."""
         drawn = self._drawn(z, step.rng("noise")).to(z)
         spread = z.detach().std(correction=0) if self.config.unit == "batch_std" else 1.0
         return z + self.sigma * spread * drawn

@@ -51,7 +51,7 @@ class Nopeek(Method):
         return z
 
     def loss(self, step: Step) -> Tensor | None:
-        """The correlation, weighted."""
+        """Distance correlation of inputs and smashed data, times its weight."""
         if self not in step.memo:
             return None
         inputs, sent = step.memo.pop(self)

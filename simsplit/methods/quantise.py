@@ -36,7 +36,7 @@ class QuantiseConfig(CodecConfig):
 
 
 class Quantise(Method):
-    """Codes, ranges, shape."""
+    """Sends codes, and the range that they are levels of."""
 
     num_side = 2
 

@@ -38,7 +38,7 @@ class ShredderConfig(MethodConfig):
 
 
 class Bank(nn.Module):
-    """The noise tensors."""
+    """The noise tensors that are learned."""
 
     def __init__(self, tensors: int, shape: Shape, scale: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Bank(nn.Module):
 
 
 class Shredder(Method):
-    """The client's."""
+    """Adds a tensor of the bank, drawn for each sample."""
 
     def __init__(self, config: ShredderConfig, site: Site) -> None:
         self.config = config

@@ -105,7 +105,6 @@ class Denoiser(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, noisy_BLD: Tensor, clean_BLD: Tensor, noise_BLD: Tensor) -> Tensor:
-        """Denoised."""
         hidden = self.into(torch.cat([noisy_BLD, clean_BLD, noise_BLD], dim=-1))
         ahead = nn.Transformer.generate_square_subsequent_mask(
             hidden.shape[1], device=hidden.device, dtype=hidden.dtype
@@ -126,7 +125,7 @@ class _Noised:
 
 
 class Snd(Method):
-    """The client's half."""
+    """The client's part: noises what is sent, denoises what returns."""
 
     def __init__(self, config: SndConfig, site: Site) -> None:
         self.config = config
@@ -136,7 +135,7 @@ class Snd(Method):
                 self.module = Denoiser(site.shape[-1], config.layers, config.heads)
 
     def plan(self, rounds: int) -> list[Phase]:
-        """The denoiser's rounds."""
+        """Rounds in which the denoiser learns from public data."""
         if not (self.config.denoise and self.config.warm_up):
             return []
         return [on_public_data(DENOISE, self.config.warm_up)]
@@ -156,7 +155,6 @@ class Snd(Method):
         return torch.cat([sent, z]) if public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Denoised."""
         noised: _Noised | None = step.memo.get(self)
         model = self.module
         if noised is None or model is None:

@@ -58,7 +58,7 @@ class Kept(nn.Module):
 
 
 class Splitguard(Method):
-    """Fakes, compares, tells."""
+    """Sends fake batches, and compares the gradients of fake and real ones."""
 
     def __init__(self, config: SplitguardConfig, site: Site) -> None:
         self.config, self.seed = config, site.seed

@@ -44,7 +44,7 @@ class Wcc(Method):
         return z
 
     def loss(self, step: Step) -> Tensor | None:
-        """Eq. 10, weighted."""
+        """The within-class scatter (Eq. 10), times its weight."""
         if self not in step.memo or step.labels is None:
             return None
         return self.weight * within_class_scatter(step.memo.pop(self), step.labels, self.normalise)

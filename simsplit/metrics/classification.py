@@ -39,7 +39,7 @@ def top5(outputs: Tensor, labels: Tensor) -> float:
 
 
 def loss(outputs: Tensor, labels: Tensor) -> float:
-    """Mean cross-entropy."""
+    """Mean cross-entropy of the outputs."""
     return torch.nn.functional.cross_entropy(outputs, labels).item()
 
 

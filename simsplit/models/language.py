@@ -148,7 +148,7 @@ class LanguageConfig(SplitConfig):
         return made
 
     def reader(self) -> Reader:
-        """How it reads."""
+        """The tokenizer, and what the model predicts."""
         classifies = self.word == "sequence_classifier"
         if self.sizes is not None:
             return Reader(None, self.sizes.vocabulary, classifies=classifies)
@@ -173,7 +173,7 @@ class LanguageConfig(SplitConfig):
         return layer
 
     def _measures(self) -> tuple[int, int, int]:
-        """Width, layers, positions."""
+        """Width, number of layers, and number of positions."""
         if self.sizes is not None:
             return self.sizes.width, self.sizes.layers, self.sizes.context
         if self.origin.startswith(OWN):

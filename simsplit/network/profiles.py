@@ -40,7 +40,7 @@ from simsplit.seeds import numpy_rng_for
 
 
 class DeviceConfig(Config):
-    """A client's device."""
+    """Speed of a client's device."""
 
     gflops: float = Field(gt=0)
     """Training throughput that it sustains, in 1e9 floating-point operations a second."""

@@ -20,7 +20,6 @@ class JsonlConfig(ObserverConfig):
     """A plain file name that ends with .jsonl."""
 
     def build(self, path: Path) -> Observer:
-        """The observer."""
         return Jsonl(path / self.file)
 
 

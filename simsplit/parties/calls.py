@@ -261,7 +261,6 @@ class Hear(Call[None]):
     announced: Sequence[tuple[Tensor, ...]]
 
     def leg(self, client: Client) -> Leg:
-        """How it travels."""
         del client
         return Leg.BROADCAST
 
@@ -277,7 +276,6 @@ class HandOver(Call[Packet]):
     round: int
 
     def leg(self, client: Client) -> Leg:
-        """How it travels."""
         del client
         return Leg.HANDOVER
 
@@ -293,7 +291,6 @@ class Receive(Call[None]):
     packet: Packet
 
     def leg(self, client: Client) -> Leg:
-        """How it travels."""
         del client
         return Leg.HANDOVER
 

@@ -14,7 +14,7 @@ Change = Callable[[Batch], Batch]
 
 
 def unchanged(batch: Batch) -> Batch:
-    """An honest client's."""
+    """An honest client's batch: as it is."""
     return batch
 
 

@@ -77,7 +77,7 @@ class Learner:
                 group["lr"] = self.base_lr * factor
 
     def clear(self) -> None:
-        """Forget gradients."""
+        """Set the parameters' gradients to None."""
         for parameter in self.parameters:
             parameter.grad = None
 

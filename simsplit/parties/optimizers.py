@@ -39,7 +39,7 @@ class OptimizerConfig(Config, ABC):
 
 
 class SgdConfig(OptimizerConfig):
-    """Stochastic gradient descent."""
+    """SGD, with momentum, weight decay and Nesterov's variant as options."""
 
     kind: Literal["sgd"] = "sgd"
     lr: float = Field(default=0.01, gt=0)
@@ -52,12 +52,11 @@ class SgdConfig(OptimizerConfig):
     """Nesterov's momentum; needs momentum and no dampening."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.SGD."""
         return torch.optim.SGD(parameters, **self.model_dump(exclude={"kind"}))
 
     @property
     def slots(self) -> int:
-        """The momentum buffer."""
+        """One tensor per weight with momentum, else none."""
         return int(self.momentum > 0)
 
 
@@ -80,12 +79,11 @@ class MomentsConfig(OptimizerConfig):
 
 
 class AdamConfig(MomentsConfig):
-    """Adam."""
+    """Adam; its weight decay is an L2 term on the gradient."""
 
     kind: Literal["adam"] = "adam"
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.Adam."""
         return torch.optim.Adam(parameters, **self.model_dump(exclude={"kind"}))
 
 
@@ -97,7 +95,6 @@ class AdamWConfig(MomentsConfig):
     """Decoupled weight decay."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.AdamW."""
         return torch.optim.AdamW(parameters, **self.model_dump(exclude={"kind"}))
 
 
@@ -127,12 +124,11 @@ class LrScheduleConfig(Config, ABC):
 
 
 class ConstantLr(LrScheduleConfig):
-    """No change."""
+    """The learning rates as they are set."""
 
     kind: Literal["constant"] = "constant"
 
     def decay(self, done: int, rounds: int) -> float:
-        """1."""
         return 1.0
 
 
@@ -165,7 +161,6 @@ class CosineLr(LrScheduleConfig):
     """The factor that the last round approaches."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """Cosine annealing."""
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * done / rounds)) / 2
 
 
@@ -177,7 +172,6 @@ class LinearLr(LrScheduleConfig):
     """The factor that the last round approaches."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """Linear decay."""
         return 1 + (self.final - 1) * done / rounds
 
 

@@ -71,7 +71,7 @@ class Flight:
 
     @property
     def features(self) -> list[Tensor]:
-        """Every member's."""
+        """The features of every member, in order."""
         return [member.features for member in self.members]
 
 

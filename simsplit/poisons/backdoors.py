@@ -50,7 +50,6 @@ class Backdoor(BatchPoison):
         self.refuse_unknown("target", config.target)
 
     def relabelled(self, labels: Tensor) -> Tensor:
-        """The target."""
         return torch.full_like(labels, self.target)
 
 
@@ -65,7 +64,7 @@ class BadNetsConfig(PatchConfig):
 
 
 class BadNets(Backdoor):
-    """Stamps a patch."""
+    """Stamps a patch on images, and gives them the target's label."""
 
     def __init__(self, config: PatchConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -82,7 +81,7 @@ class BadNets(Backdoor):
         self.value = config.value
 
     def shown(self, inputs: Tensor) -> Tensor:
-        """With the patch."""
+        """The images with the patch."""
         stamped = inputs.clone()
         stamped[..., self.rows, self.columns] = self.scene.scaled(self.value, inputs)
         return stamped
@@ -110,7 +109,7 @@ class Blended(Backdoor):
         self.pattern = torch.rand(shape, generator=rng_for(scene.seed, "poison", "pattern"))
 
     def shown(self, inputs: Tensor) -> Tensor:
-        """With the pattern."""
+        """The images with the pattern blended in."""
         black, white = self.scene.bounds(inputs)
         pattern = black + (white - black) * self.pattern.to(inputs)
         return inputs.lerp(pattern, self.strength)

@@ -29,7 +29,7 @@ class LabelFlipConfig(BatchPoisonConfig):
 
 
 class LabelFlip(BatchPoison):
-    """Relabels."""
+    """Changes labels, and leaves the images alone."""
 
     def __init__(self, config: LabelFlipConfig, scene: Scene) -> None:
         super().__init__(config, scene)

@@ -20,7 +20,7 @@ class Notes(Observer):
         self.live, self.path, self.writer = live, path, writer
 
     def begin(self, plan: Plan) -> None:
-        """It runs."""
+        """Note in the summary that the run is running."""
         del plan
         self._note("running")
 
@@ -56,7 +56,7 @@ class Pictures(Observer):
         self.path = path
 
     def end(self, status: Status) -> None:
-        """Draw it."""
+        """Draw what attacks recovered, if the run finished."""
         if status == "finished":
             from simsplit.report.figures import attacked, saved
 

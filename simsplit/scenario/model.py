@@ -291,7 +291,7 @@ class Scenario(Config):
 
     @property
     def malicious(self) -> list[int]:
-        """The malicious clients."""
+        """Numbers of the malicious clients, as drawn by the seed."""
         if self.clients.malicious is None:
             return []
         trusted = {client for detector in self.detectors for client in detector.trusted}

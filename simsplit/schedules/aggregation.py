@@ -62,7 +62,7 @@ class SplitFedV2(AveragingConfig):
 
     @property
     def needs(self) -> Needs:
-        """Something to average."""
+        """It needs weights that clients share, to average."""
         return (*super().needs, Need(Given.SHARED))
 
 

@@ -78,7 +78,7 @@ class Lineup:
 
     @property
     def clients(self) -> list[ClientId]:
-        """Who takes part."""
+        """The clients that take part in the round."""
         return list(self.steps)
 
 

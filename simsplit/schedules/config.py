@@ -69,7 +69,7 @@ class LapsConfig(ScheduleConfig, ABC):
             yield [client for client, count in steps.items() if lap < count]
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Lap after lap."""
+        """Laps of one batch per client."""
         for lap in self.laps(steps):
             yield from lap
 
@@ -86,7 +86,7 @@ class PerClientConfig(ScheduleConfig):
     kind: Literal["per_client"] = "per_client"
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Client by client."""
+        """All batches of a client, then those of the next."""
         for client, count in steps.items():
             for _ in range(count):
                 yield client

@@ -59,13 +59,11 @@ class AdaptiveConfig(StrategyConfig, ABC):
     steps: ClassVar[bool] = True
 
     def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
-        """Both moments."""
         strategy.current_arrays = {name: array.numpy() for name, array in current.items()}
         for slot, tensors in memory.items():
             setattr(strategy, slot, {name: tensor.numpy() for name, tensor in tensors.items()})
 
     def recall(self, strategy: Any, names: Sequence[str]) -> Memory:  # noqa: ANN401
-        """Both moments."""
         return {
             slot: {name: torch.from_numpy(moments[name]) for name in names}
             for slot, moments in (("m_t", strategy.m_t), ("v_t", strategy.v_t))

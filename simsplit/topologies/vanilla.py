@@ -13,7 +13,7 @@ from simsplit.topologies.base import Topology
 
 
 class VanillaClient(ClientEnd):
-    """The head."""
+    """The client of a vanilla cut, which holds the head."""
 
     makes: ClassVar[client_end.Makes] = {
         Leg.SMASHED: ClientEnd.smash,
@@ -30,7 +30,7 @@ class VanillaClient(ClientEnd):
 
 
 class VanillaServer(ServerEnd):
-    """Trunk and tail."""
+    """The server of a vanilla cut, which holds trunk and tail."""
 
     makes: ClassVar[server_end.Makes] = {
         Leg.FEATURES: ServerEnd.tell_outputs,
