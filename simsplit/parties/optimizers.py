@@ -17,12 +17,12 @@ from simsplit.config import Config
 
 
 class OptimizerConfig(Config, ABC):
-    """What every optimizer has."""
+    """Options that all optimizers have."""
 
     weight_decay: float = Field(default=0.0, ge=0)
     """L2 penalty (decoupled in adamw)."""
     maximize: bool = False
-    """Climb instead of descend."""
+    """Maximise the loss instead of minimising it."""
     foreach: bool | None = None
     """torch's choice of a batched update; null leaves it to torch."""
     fused: bool | None = None
@@ -61,7 +61,7 @@ class SgdConfig(OptimizerConfig):
 
 
 class MomentsConfig(OptimizerConfig):
-    """What Adam and AdamW have in common."""
+    """Options that Adam and AdamW have in common."""
 
     lr: float = Field(default=1e-3, gt=0)
     """Learning rate."""
@@ -107,7 +107,7 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
 
 
 class LrScheduleConfig(Config, ABC):
-    """A factor on every learning rate; a function of the round alone, so that it has no state."""
+    """A factor on every learning rate, by round; without state."""
 
     warmup: int = Field(default=0, ge=0)
     """Rounds over which the factor first rises linearly to 1."""
@@ -139,12 +139,12 @@ class StepLr(LrScheduleConfig):
     every: int = Field(default=30, ge=1)
     """Rounds between drops, counted from the end of the warm-up."""
     milestones: tuple[int, ...] = ()
-    """Rounds done (the warm-up aside) before each drop; in place of `every`."""
+    """Rounds done, the warm-up not counted, before each drop; in place of `every`."""
     gamma: float = Field(default=0.1, gt=0)
     """Factor of one drop."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """gamma to the number of drops so far."""
+        """gamma to the power of the number of drops so far."""
         drops = (
             sum(done >= milestone for milestone in self.milestones)
             if self.milestones
@@ -154,7 +154,7 @@ class StepLr(LrScheduleConfig):
 
 
 class CosineLr(LrScheduleConfig):
-    """Half a cosine from 1 to `final`."""
+    """Cosine annealing of the factor from 1 to `final`."""
 
     kind: Literal["cosine"] = "cosine"
     final: float = Field(default=0.0, ge=0)
@@ -165,7 +165,7 @@ class CosineLr(LrScheduleConfig):
 
 
 class LinearLr(LrScheduleConfig):
-    """A straight line from 1 to `final`."""
+    """Linear decay of the factor from 1 to `final`."""
 
     kind: Literal["linear"] = "linear"
     final: float = Field(default=0.0, ge=0)

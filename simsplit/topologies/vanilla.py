@@ -24,7 +24,7 @@ class VanillaClient(ClientEnd):
     }
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """As they are: in evaluation the server's tail has worked already."""
+        """The features as they are: the server's tail has been applied already."""
         del pending
         return lifted
 
