@@ -20,19 +20,19 @@ from simsplit.models.transformer import Head, eager
 
 
 class BisrConfig(InverterConfig):
-    """SIP, then TAG, then embeddings that would have been sent so."""
+    """SIP, then gradient matching, then matching of the smashed data."""
 
     kind: Literal["bisr"] = "bisr"
     temperature: float = Field(default=1.2, gt=0)
-    """Of what SIP reads, where gradients are matched from."""
+    """Temperature of SIP's logits, from which gradient matching starts."""
     gradient_steps: int = Field(default=18, ge=0)
-    """Of gradient matching."""
+    """Steps of gradient matching."""
     gradient_lr: float = Field(default=0.09, gt=0)
-    """AdamW's."""
+    """AdamW's learning rate in gradient matching."""
     smashed_steps: int = Field(default=600, ge=0)
-    """Of matching what was sent."""
+    """Steps of matching the smashed data."""
     smashed_lr: float = Field(default=1e-3, gt=0)
-    """Adam's."""
+    """Adam's learning rate in matching the smashed data."""
     gradients: ClassVar[bool] = True
     causal: ClassVar[bool] = True
 
@@ -41,7 +41,7 @@ class BisrConfig(InverterConfig):
 
 
 class Bisr(Inverting):
-    """One batch after another."""
+    """Runs its three stages batch by batch."""
 
     config: BisrConfig
 

@@ -22,7 +22,7 @@ class SipConfig(InverterConfig):
 
 
 class Sip(Inverting):
-    """The inverter, applied as it is."""
+    """Applies the inverter to smashed data as they are."""
 
     def recover(self, seen: Seen) -> Tensor:
         return self.read(self.known.smashed(seen.smashed))

@@ -26,7 +26,7 @@ class BottlenetConfig(MethodConfig):
     once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Fewer channels, the same positions."""
+        """Fewer channels, the same height and width."""
         if len(shape) != 3:
             raise ScenarioError(
                 where, f"bottlenet convolves, so it needs channels x height x width, got {shape}"
@@ -58,7 +58,7 @@ class Bottlenet(Method):
         self.module = encoder or decoder
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """C channels to fewer, between 0 and 1."""
+        """From C channels to fewer, with values between 0 and 1."""
         assert self.encoder is not None, "the server has none"
         out: Tensor = self.encoder(z)
         return out

@@ -165,7 +165,7 @@ class Scenario(Config):
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When the state is saved that a run resumes from."""
     output: OutputConfig = OutputConfig()
-    """Where run directories are made."""
+    """The folder for results."""
 
     @field_validator("engine", "aggregation", "schedule", mode="before")
     @classmethod
