@@ -1,6 +1,11 @@
-"""Which cases of a test are run at every turn: the others only with all of the suite."""
+"""Which cases of a test are run at every turn, the others only with all of the suite; and many
+small ones in one test.
+"""
 
-from collections.abc import Iterable
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -17,3 +22,40 @@ few_cells_or_all = pytest.mark.parametrize(
     "cells", quick([slice(2), slice(None)], slice(2)), ids=["the first two", "all"]
 )
 """Of a sweep that is shipped: all its cells say much the same twice."""
+
+Check = Callable[..., None]
+SHOWN = 5
+
+
+def together(*axes: Iterable[Any]) -> Callable[[Check], Check]:
+    """One test of all combinations, which are a test's first arguments; the rest are fixtures.
+
+    For thousands of cases of a millisecond, each of which would be longer in pytest than in itself.
+    None hides another: all that fail are named, and the first few shown. A fixture is not made anew
+    for each.
+    """
+    every = list(itertools.product(*(list(axis) for axis in axes)))
+    assert every, "no case at all"
+
+    def over(check: Check) -> Check:
+        @functools.wraps(check)
+        def test(**fixtures: Any) -> None:
+            failed: dict[str, BaseException] = {}
+            for case in every:
+                try:
+                    check(*case, **fixtures)
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001
+                    named = ", ".join(map(str, case))
+                    error.add_note(f"the case: {named}")
+                    failed[named] = error
+            if failed:
+                said = f"{len(failed)} of {len(every)} cases: {'; '.join(failed)}"
+                raise BaseExceptionGroup(said, list(failed.values())[:SHOWN])
+
+        given = inspect.signature(check)
+        rest = list(given.parameters.values())[len(axes) :]
+        keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in rest]
+        vars(test)["__signature__"] = given.replace(parameters=keyword)
+        return test
+
+    return over

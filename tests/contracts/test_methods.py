@@ -2,7 +2,6 @@
 
 import random
 
-import pytest
 import torch
 from contracts.method_cases import BATCH, CASES, COMPOSITIONS, CUT, EVERY_CASE, FEATURES
 from contracts.method_exchange import (
@@ -15,6 +14,7 @@ from contracts.method_exchange import (
     pair,
 )
 from contracts.method_probes import PROBES
+from pace import together
 from torch import Tensor, nn
 
 from simsplit.methods import METHODS, Method, Step
@@ -22,7 +22,7 @@ from simsplit.methods.base import IMAGES
 from simsplit.methods.stack import sent_shapes
 from simsplit.packets import Leg
 
-every_case = pytest.mark.parametrize("case", EVERY_CASE, ids=str)
+every_case = together(EVERY_CASE)
 FORWARD = (Leg.SMASHED, Leg.FEATURES)
 BACK = (Leg.SMASHED_GRAD, Leg.FEATURES_GRAD)
 
@@ -78,8 +78,7 @@ def test_shapes_on_every_leg(case):
     assert all(reply.shape == seen.sent.shape for reply in seen.replies)
 
 
-@every_case
-@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "sliced"])
+@together(EVERY_CASE, ["contiguous", "channels_last", "sliced"])
 def test_bytes_are_the_values_own(case, layout):
     """As many as worked out by hand, and no storage behind them that holds more."""
     seen = exchange(pair(case.configs), laid_out(activation(BATCH), layout))
@@ -109,8 +108,7 @@ def laid_out(z: Tensor, layout: str) -> Tensor:
     return torch.stack([z, z + 1], dim=-1)[..., 0] if layout == "sliced" else z
 
 
-@every_case
-@pytest.mark.parametrize("layout", ["channels_last", "sliced"])
+@together(EVERY_CASE, ["channels_last", "sliced"])
 def test_memory_format_changes_no_value(case, layout):
     z = activation(BATCH)
     plain, other = (exchange(pair(case.configs), each) for each in (z, laid_out(z, layout)))
@@ -121,21 +119,18 @@ def test_memory_format_changes_no_value(case, layout):
             )
 
 
-@every_case
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(
-    "z",
-    [
-        torch.full((BATCH, *CUT), 3.0),
-        torch.zeros(BATCH, *CUT),
-        activation(1),
-        torch.zeros(1, *CUT),
-        torch.full((BATCH, *CUT), 1e-30),
-    ],
-    ids=["equal", "zero", "single", "single_zero", "tiny"],
-)
-def test_degenerate_batches(case, training, z):
-    sides, z = pair(case.configs), z.clone().requires_grad_(training)
+DEGENERATE = {
+    "equal": torch.full((BATCH, *CUT), 3.0),
+    "zero": torch.zeros(BATCH, *CUT),
+    "single": activation(1),
+    "single_zero": torch.zeros(1, *CUT),
+    "tiny": torch.full((BATCH, *CUT), 1e-30),
+}
+
+
+@together(EVERY_CASE, [True, False], DEGENERATE)
+def test_degenerate_batches(case, training, batch):
+    sides, z = pair(case.configs), DEGENERATE[batch].clone().requires_grad_(training)
     sides.train(training)
     seen = exchange(sides, z, training=training)
     everything = [seen.decoded, *(t for each in seen.packed.values() for t in each)]

@@ -2,6 +2,7 @@ import re
 from typing import Literal
 
 import pytest
+from pace import together
 from rich.console import Console
 
 from simsplit.catalogue import _type, catalogue, groups
@@ -41,7 +42,7 @@ def test_without_a_name_every_group_is_listed():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("what", [*groups(), "metrics"])
+@together([*groups(), "metrics"])
 def test_every_field_has_a_type_a_default_and_a_meaning(what):
     tables = catalogue(what)
     assert tables
@@ -51,7 +52,7 @@ def test_every_field_has_a_type_a_default_and_a_meaning(what):
         assert empty == [], f"{table.title}: no meaning, type or default"
 
 
-@pytest.mark.parametrize("what", groups())
+@together(groups())
 def test_no_python_shows_in_types_and_defaults(what):
     python = re.compile(r"Undefined|<|None|True|False|typing|Path|Config|'|\(\)|\.0\b\.")
     for table in catalogue(what):
@@ -115,8 +116,7 @@ def test_an_unknown_group_says_what_is_near():
     assert str(e.value).endswith("metrics")
 
 
-@pytest.mark.parametrize("width", [80, 140])
-@pytest.mark.parametrize("what", [None, *groups(), "profiles", "metrics"])
+@together([None, *groups(), "profiles", "metrics"], [80, 140])
 def test_tables_fit_and_keep_the_names_of_fields_whole(what, width):
     for table in catalogue(what):
         console = Console(width=width)

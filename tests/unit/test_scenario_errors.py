@@ -2,9 +2,11 @@
 
 import functools
 import re
-from typing import Literal, get_args, get_origin
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args, get_origin
 
 import pytest
+from pace import together
 from pydantic import BaseModel
 
 from simsplit.attacks import ATTACKS, AttackConfig
@@ -310,6 +312,17 @@ def test_a_plugins_fields_are_named_like_any_other():
     assert "halve" not in refused({"method": [{"kind": "halv"}]})
 
 
+class Found(NamedTuple):
+    """A config that a scenario may hold, where, and how to come by a scenario from its values."""
+
+    config: type[BaseModel]
+    path: tuple[str, ...]
+    around: Callable
+
+    def __str__(self):
+        return ".".join((*self.path, self.config.__name__))
+
+
 def options(annotation):
     """Every config that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -322,8 +335,8 @@ def is_list(annotation):
 
 
 def reachable(config, path=(), around=lambda values: values):
-    """(config, path, function from the config's values to a scenario's) for all of them."""
-    yield config, path, around
+    """All of them."""
+    yield Found(config, path, around)
     for name, field in config.model_fields.items():
         listed = is_list(field.annotation)
         for below in options(field.annotation):
@@ -425,12 +438,9 @@ def complaints(values):
     return []
 
 
-@pytest.mark.parametrize(
-    ("config", "path", "around"),
-    EVERYTHING,
-    ids=[".".join((*path, config.__name__)) for config, path, _ in EVERYTHING],
-)
-def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(config, path, around):
+@together(EVERYTHING)
+def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(found):
+    config, path, around = found
     for name in config.model_fields:
         place = ".".join(("scenario", *path, name))
         misspelt = refused(matched(around({f"{name}x": 1})))

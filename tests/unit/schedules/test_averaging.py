@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pace import quick
+from pace import quick, together
 from pydantic import TypeAdapter, ValidationError
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "multikrum": {"num_malicious_nodes": 1, "num_nodes_to_select": 3},
     "bulyan": {"num_malicious_nodes": 1},
 }
+every_kind = together(STRATEGIES)
 BUFFERS = frozenset({"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"})
 
 
@@ -78,7 +79,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@every_kind
 def test_what_all_have_alike_may_be_left_out(kind: str) -> None:
     """Frozen weights do not travel: the average of the others is what it is beside them."""
     rng = rng_for(0, "base")
@@ -111,13 +112,13 @@ def test_options_and_defaults_are_flowers() -> None:
         assert {name: getattr(made, name) for name in OPTIONS[kind]} == OPTIONS[kind]
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_a_scenario_names_it_by_its_kind(kind: str) -> None:
     given = {"kind": kind, **OPTIONS[kind]}
     assert type(TypeAdapter(Strategy).validate_python(given)) is STRATEGIES[kind]
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_equal_clients_are_their_own_average(kind: str) -> None:
     """Where the server takes steps, they have stopped: from the equal weights, it stays there."""
     equal = module(7)
@@ -128,7 +129,7 @@ def test_equal_clients_are_their_own_average(kind: str) -> None:
         torch.testing.assert_close(tensor, equal[name])
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_names_shapes_and_types_stay_and_nothing_is_shared_or_changed(kind: str) -> None:
     start, given = module(0), updates(8)
     made = averager(kind, start, **OPTIONS[kind])
@@ -151,7 +152,7 @@ def test_names_shapes_and_types_stay_and_nothing_is_shared_or_changed(kind: str)
     assert same(made.weights, reached)
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_the_order_of_clients_does_not_matter(kind: str) -> None:
     given = updates(9)
     forth, back = (averager(kind, module(0), **OPTIONS[kind]) for _ in range(2))
@@ -161,7 +162,7 @@ def test_the_order_of_clients_does_not_matter(kind: str) -> None:
     assert same(forth.weights, back.weights)
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_a_state_that_was_written_and_read_goes_on_alike(kind: str) -> None:
     through, restored = (averager(kind, module(0), **OPTIONS[kind]) for _ in range(2))
     for number in (1, 2):
@@ -176,7 +177,7 @@ def test_a_state_that_was_written_and_read_goes_on_alike(kind: str) -> None:
     assert same(restored.state(), through.state())
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_a_state_is_a_copy(kind: str) -> None:
     made = averager(kind, module(0), **OPTIONS[kind])
     made.average(1, updates(8))
@@ -190,7 +191,7 @@ def test_a_state_is_a_copy(kind: str) -> None:
     assert same(fresh.state(), kept)
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_a_state_from_before_the_first_round_forgets(kind: str) -> None:
     made = averager(kind, module(0), **OPTIONS[kind])
     first = made.state()
@@ -202,9 +203,9 @@ def test_a_state_from_before_the_first_round_forgets(kind: str) -> None:
     assert same(made.state(), after)
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
-@pytest.mark.parametrize("nobody", [{}, {0: (module(1, 0), 0), 1: (module(1, 1), 0)}])
-def test_with_no_samples_nothing_changes(kind: str, nobody: dict[int, Update]) -> None:
+@together(STRATEGIES, [0, 2])
+def test_with_no_samples_nothing_changes(kind: str, clients: int) -> None:
+    nobody: dict[int, Update] = {client: (module(1, client), 0) for client in range(clients)}
     made = averager(kind, module(0), **OPTIONS[kind])
     made.average(1, nobody)
     assert same(made.state(), averager(kind, module(0)).state())
@@ -214,7 +215,7 @@ def test_with_no_samples_nothing_changes(kind: str, nobody: dict[int, Update]) -
     assert same(made.state(), before)
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_a_client_of_no_samples_has_no_say(kind: str) -> None:
     with_it, without = (averager(kind, module(0), **OPTIONS[kind]) for _ in range(2))
     with_it.average(1, {**updates(8), 8: (module(99), 0)})
@@ -251,7 +252,7 @@ def test_the_clients_weights_do_not_pile_up(kind: str) -> None:
     assert gc.get_freeze_count() == 0
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_weights_without_floats_and_without_any_names(kind: str) -> None:
     made = averager(kind, {"steps": torch.tensor([0])}, **OPTIONS[kind])
     made.average(1, {client: ({"steps": torch.tensor([client])}, 1) for client in range(7)})
@@ -261,7 +262,7 @@ def test_weights_without_floats_and_without_any_names(kind: str) -> None:
     assert empty.state() == {}
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_diverged_weights_make_no_noise(kind: str) -> None:
     given = updates(8)
     given[3][0]["conv.weight"][0] = math.inf
@@ -320,7 +321,7 @@ def test_fedavg_takes_buffers_along() -> None:
     assert made.weights["norm.running_var"].tolist() == [2.0]
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@every_kind
 def test_integers_take_the_weighted_mean_rounded(kind: str) -> None:
     def counted(count: int) -> dict[str, Tensor]:
         return {"norm.num_batches_tracked": torch.tensor(count), **one(count)}
