@@ -16,7 +16,7 @@ from simsplit.methods.base import Method, MethodConfig, Site, Step, Trait
 
 
 class WccConfig(MethodConfig):
-    """Within-class compaction: adds the within-class scatter of smashed data to the client's loss."""
+    """Within-class compaction: a loss term on the within-class scatter of smashed data."""
 
     kind: Literal["wcc"] = "wcc"
     weight: float = Field(default=0.01, ge=0)
