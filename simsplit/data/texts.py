@@ -119,7 +119,7 @@ class PythonDocs(TextTable):
 
     kind: Literal["python_docs"] = "python_docs"
     topics: tuple[str, ...] = ("asyncio", "email", "importlib", "logging", "unittest", "xml")
-    """Modules or packages, each a class."""
+    """Modules or packages; each is a class."""
     task: Task = Field(default=LAYOUTS["python_docs"])
     """What is learned; a bare word such as `language` names the kind of task."""
 
@@ -165,7 +165,8 @@ class TextParquet(TextTable):
 
     kind: Literal["text_parquet"] = "text_parquet"
     path: Path
-    """Holds train.parquet and test.parquet or validation.parquet, or shards (train-*.parquet)."""
+    """Folder with train.parquet and test.parquet or validation.parquet, or shards
+    (train-*.parquet)."""
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Read from its files."""
@@ -181,11 +182,11 @@ class TextHub(TextTable):
 
     kind: Literal["text_hub"] = "text_hub"
     name: str
-    """Such as `stanfordnlp/sst2`."""
+    """Name on the hub, such as `stanfordnlp/sst2`."""
     config: str | None = None
-    """Which of the data set's configurations, if it has several (`sst2` of `nyu-mll/glue`)."""
+    """The data set's configuration, if it has several (`sst2` of `nyu-mll/glue`)."""
     revision: str | None = None
-    """A branch, tag or commit; name one to be sure of the same data another day."""
+    """Branch, tag or commit; set one for reproducible data."""
     train_split: str = "train"
     """The split to train on."""
     test_split: str = "test"

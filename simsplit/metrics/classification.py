@@ -15,7 +15,7 @@ def accuracy(outputs: Tensor, labels: Tensor) -> float:
 
 
 def balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
-    """Mean over classes of the share recovered: what accuracy hides under skewed data."""
+    """Mean recall over classes, which accuracy hides under skewed data."""
     from sklearn.metrics import recall_score
 
     predicted = outputs.argmax(-1)

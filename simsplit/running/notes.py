@@ -25,7 +25,7 @@ class Notes(Observer):
         self._note("running")
 
     def end(self, status: Status) -> None:
-        """What a finished run came to, or why it did not finish."""
+        """Enter the results of a finished run, or why it did not finish."""
         error = sys.exception()
         if status == "finished":
             scenario = self.live.scenario
@@ -50,7 +50,7 @@ class Notes(Observer):
 
 
 class Pictures(Observer):
-    """Draws what attacks recovered, when all is over."""
+    """Draws what attacks recovered when the run has finished."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
