@@ -16,5 +16,5 @@ class Config(BaseModel):
 
     @property
     def word(self) -> str:
-        """The part's `kind`."""
+        """The part's `kind`, as scenarios name it."""
         return str(getattr(self, "kind"))  # noqa: B009 - parts without a kind are not asked

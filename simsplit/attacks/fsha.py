@@ -98,7 +98,7 @@ class Fsha(Following):
         descend(self.learners["critic"], loss)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's output."""
+        """The decoder's images, as pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

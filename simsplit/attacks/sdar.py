@@ -168,7 +168,7 @@ class Sdar(Following):
         return torch.where(drawn.to(labels.device), others.to(labels.device), labels)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's output."""
+        """The decoder's images, as pixels between 0 and 1."""
         self.decoder.eval()
         return self._judge(self.decoder, smashed, labels)
 

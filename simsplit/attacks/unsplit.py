@@ -136,7 +136,7 @@ class Unsplit(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """The finished images."""
+        """The images that are finished so far."""
         return self._found
 
     def state(self) -> dict[str, Tensor]:

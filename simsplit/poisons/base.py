@@ -77,7 +77,7 @@ class BatchPoisonConfig(PoisonConfig):
 
     @property
     def needs(self) -> Needs:
-        """Images."""
+        """It poisons images only."""
         return (Need(Given.IMAGES),)
 
 
