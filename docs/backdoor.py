@@ -1,6 +1,7 @@
-"""Draws README's figure from the cells of `simsplit sweep scenarios/backdoor.yaml`.
+"""Draws README's figure from seed 0 of its sweep.
 
-python docs/backdoor.py runs/backdoor docs/backdoor.png
+simsplit sweep scenarios/backdoor.yaml --jobs 2 --set 'sweep.seed=[0, 1, 2]' --out runs/seeds
+python docs/backdoor.py runs/seeds docs/backdoor.png
 """
 
 import sys
@@ -13,8 +14,8 @@ from simsplit.report import figures
 
 folder, picture = map(Path, sys.argv[1:])
 cells = {
-    "Raw": "method=raw,fraction={}",
-    "LightSplit, ratio 16": "method=lightsplit-16-fixed,fraction={}",
+    "Raw": "method=raw,fraction={},seed=0",
+    "LightSplit, ratio 16": "method=lightsplit-16-fixed,fraction={},seed=0",
 }
 clean = {name: Run.load(folder / cell.format(0)) for name, cell in cells.items()}
 attacked = Run.load(folder / cells["LightSplit, ratio 16"].format(0.1))

@@ -45,7 +45,7 @@ def _refuse_two_aims(malicious: MaliciousConfig | None) -> None:
 
 def _refuse_stranger(field: str, client: int, count: int) -> None:
     if not 0 <= client < count:
-        raise ScenarioError(field, f"must be clients between 0 and {count - 1}, got {client}")
+        raise ScenarioError(field, f"must be a client between 0 and {count - 1}, got {client}")
 
 
 def _refuse_twins(where: str, titles: Sequence[str], taken: Sequence[str] = ()) -> None:

@@ -205,7 +205,8 @@ _HOOKS: dict[str, Need] = {
 def _implied(method: Method) -> Needs:
     own = {name for kind in type(method).__mro__ if kind is not Method for name in vars(kind)}
     needs = [need for hook, need in _HOOKS.items() if hook in own]
-    for phase in method.plan(1):
+    aside = method.aside()
+    for phase in (*method.plan(1), *([aside.phase] if aside else [])):
         needs += [Need(Given.PUBLIC)] if phase.source == "public" else []
         needs += [] if phase.gradients else [needs_leg(Leg.FEATURES)]
     return tuple(needs)

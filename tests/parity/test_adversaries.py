@@ -146,19 +146,19 @@ def test_downweight_counts_a_tenth(topology: str, aggregation: str, tmp_path: Pa
         topology=topology,
         aggregation=aggregation,
         schedule=schedule,
-        count=1 if aggregation == "none" else 2,
+        count=3,
         clients={"heads": "per_client", "malicious": None},
         train={"server": {"kind": "sgd", "lr": 0.1, "momentum": 0.0}, "batch_size": 128},
     )
     moved = []
     for trust in (1.0, DOWNWEIGHT):
         made = experiment(given, tmp_path / str(trust))
-        made.live.detection.guard.trust.update(dict.fromkeys(range(2), trust))
+        made.live.detection.guard.trust.update(dict.fromkeys(range(3), trust))
         before = {n: t.detach().clone() for n, t in made.parts.server.learner.weights().items()}
         if aggregation == "none":
             made.parts.exchange.step(0)
         else:
-            made.parts.exchange.together([0, 1])
+            made.parts.exchange.together([0, 1, 2])
         after = made.parts.server.learner.weights()
         moved.append({n: after[n].detach() - before[n] for n in before if after[n].requires_grad})
     full, tenth = moved
@@ -293,12 +293,12 @@ def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
         ("clients.malicious.fraction", {"clients": {"malicious": {"fraction": 0.99}}}),
         ("clients.malicious.ids", {"clients": {"malicious": {"ids": [9]}}}),
         ("clients.malicious.ids", {"clients": {"malicious": {"ids": [0, 1, 2, 3, 4]}}}),
-        ("clients.malicious.poison.0", {"poisons": [{"kind": "replace"}], "own": True}),
+        ("clients.malicious.poison.0.kind", {"poisons": [{"kind": "replace"}], "own": True}),
         ("clients.malicious.poison.1", {"poisons": [BADNETS, {"kind": "label_flip"}]}),
         ("clients.malicious.ids", {"detectors": [{"kind": "root_cosine", "root": [2]}]}),
         ("detectors.0.root", {"detectors": [{"kind": "root_cosine", "root": [7]}]}),
         ("detectors.1.name", {"detectors": [COSINE, COSINE]}),
-        ("detectors.0", {"detectors": [SAFE]}),
+        ("detectors.0.kind", {"detectors": [SAFE]}),
         (
             "detectors.0.signal",
             {"topology": "vanilla", "detectors": [{**COSINE, "signal": "features"}]},

@@ -85,7 +85,12 @@ def test_going_on_with_what_is_finished_or_another(run_dir):
         ("pcat", {}, RunError, "follows training packet by packet"),
         ("unsplitt", {}, ScenarioError, "did you mean 'unsplit'"),
         ("unsplit", {"outr": "1"}, ScenarioError, "attacks.0.outr: unknown field, did you mean"),
-        ("unsplit", {"targets.client": "9"}, ScenarioError, "targets.client: must be one of 3"),
+        (
+            "unsplit",
+            {"targets.client": "9"},
+            ScenarioError,
+            "targets.client: must be a client",
+        ),
     ],
 )
 def test_what_cannot_be(run_dir, kind, changes, wrong, said):

@@ -1,12 +1,12 @@
 """Topology, heads, schedule, aggregation: each combination trains, or is refused with ways out."""
 
 import functools
-import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from contracts.walk import AGGREGATIONS, HEADS, PRODUCT, SCHEDULES
 from jsonschema import Draft202012Validator
 from pace import quick
 from plain_loops import trained
@@ -16,14 +16,6 @@ from simsplit.results import Run
 from simsplit.scenario import file_schema, load_scenario, parse
 from simsplit.scenario.files import assign
 
-TOPOLOGIES = ("u_shaped", "vanilla")
-HEADS: dict[str, dict[str, str]] = {
-    "shared": {"heads": "shared"},
-    "own": {"heads": "per_client"},
-    "own, one tail": {"heads": "per_client", "tail": "shared"},
-}
-SCHEDULES = ("round_robin", "per_client", "parallel", "asynchronous")
-AGGREGATIONS = ("none", "splitfed_v1", "splitfed_v2", "fused")
 NETWORK = {"device": "phone", "link": "lte"}
 
 
@@ -49,7 +41,6 @@ def goes(topology: str, heads: str, schedule: str, aggregation: str) -> bool:
     }[aggregation]
 
 
-PRODUCT = list(itertools.product(TOPOLOGIES, HEADS, SCHEDULES, AGGREGATIONS))
 POSSIBLE = [axes for axes in PRODUCT if goes(*axes)]
 IMPOSSIBLE = [axes for axes in PRODUCT if not goes(*axes)]
 

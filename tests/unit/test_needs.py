@@ -12,7 +12,7 @@ from texts import text_scenario
 
 from simsplit.errors import ScenarioError
 from simsplit.methods import Method, MethodConfig, Phase, Share, Site, Step
-from simsplit.packets import Leg
+from simsplit.methods.base import CUT_LEGS
 from simsplit.results import Run
 from simsplit.scenario import parse
 
@@ -203,7 +203,9 @@ class ShownConfig(MethodConfig):
 @pytest.mark.parametrize("what", ["plan", "outgoing", "nothing"])
 def test_a_plugin_that_lists_no_needs_is_judged_by_its_hooks(what: str, tmp_path: Path) -> None:
     base = scenario(**VANILLA).model_dump(mode="json")
-    given = parse({**base, "method": [{"kind": "shown", "what": what}]}, {"shown": ShownConfig})
+    given = parse(
+        {**base, "method": [{"kind": "shown", "what": what}]}, {"METHODS": {"shown": ShownConfig}}
+    )
     if what == "nothing":
         experiment(given, tmp_path / "run")
         return
@@ -242,7 +244,9 @@ def test_sparse_gradients_go_back_to_each_client_of_a_lap(legs: list[str], tmp_p
         made, tap = experiment(given, tmp_path / aggregation), Recorder()
         made.parts.wire.taps.append(tap)
         made.run(resume=False)
-        sent.append([tensor for leg in Leg for p in tap.on(leg) for tensor in p.tensors])
+        sent.append(
+            [tensor for leg in sorted(CUT_LEGS) for p in tap.on(leg) for tensor in p.tensors]
+        )
     assert len(sent[0]) == len(sent[1]) > 10
     assert all(torch.equal(one, other) for one, other in zip(*sent, strict=True))
 

@@ -53,7 +53,7 @@ def warmed(**changes: Any) -> Scenario:
         "data": {"auxiliary": 0.2},
         "model": {"cut": "l2h"},  # whose BatchNorm must not count the phase's batches
     }
-    return parse(merge(merge(TINY, own), changes), {"warmup": WarmupConfig})
+    return parse(merge(merge(TINY, own), changes), {"METHODS": {"warmup": WarmupConfig}})
 
 
 def weights(made: Experiment) -> dict[str, Tensor]:

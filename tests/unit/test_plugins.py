@@ -112,7 +112,7 @@ def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
 
 
 def test_every_registry_can_be_added_to():
-    assert {*PLACES, "METRICS"} == set(EXPORTS)
+    assert {*PLACES, "METRICS", "TOPOLOGIES"} == set(EXPORTS)
 
 
 def test_a_metric_is_known_by_its_name():
