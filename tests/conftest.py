@@ -1,5 +1,6 @@
-"""What every test shares: a flag to rewrite golden files, and one torch thread."""
+"""What every test shares: a flag to rewrite golden files, one torch thread, no wait for disks."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_wait_for_disks() -> Iterator[None]:
+    """What a power cut would leave behind, no test looks at; a thousand runs would wait for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield

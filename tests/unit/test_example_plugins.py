@@ -8,6 +8,7 @@ import yaml
 from builders import TINY
 from comparing import assert_equal
 from jsonschema import Draft202012Validator
+from pace import quick
 
 from simsplit import load_scenario, load_sweep, run, run_sweep
 from simsplit.results import Run
@@ -70,7 +71,7 @@ def test_there_is_one_of_each_kind_and_each_is_short():
     assert all(f"`{path.name}`" in told for path in files)
 
 
-@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("name", quick(USES, "sign", "quantity"))
 def test_an_example_works_in_every_command(simsplit, file, name):
     what, changes = USES[name]
     kind, flags = KINDS.get(name, name), ("--plugin", EXAMPLES / f"{name}.py")

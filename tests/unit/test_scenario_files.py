@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import shipped
-from pace import few_cells_or_all
+from jsonschema import Draft202012Validator
+from pace import first_cells_or_all, together
 
 from simsplit.errors import ScenarioError
-from simsplit.scenario import load_scenario, parse
+from simsplit.scenario import file_schema, load_scenario, parse
 from simsplit.scenario.files import assign, dump, merge, read
 
 SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
@@ -232,14 +233,22 @@ def test_overrides_are_yaml(tmp_path):
     assert said.startswith("scenario.method.0: '[', line 1, column 2 is not valid YAML")
 
 
-@few_cells_or_all
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_every_shipped_scenario_replays_from_what_is_saved(tmp_path, path, cells):
-    for scenario in shipped(path)[cells]:
-        assert parse(yaml.safe_load(scenario.yaml())) == scenario
-        again = load_scenario(written(tmp_path, text=scenario.yaml()))
-        assert again == scenario
-        assert again.yaml() == scenario.yaml()
+@first_cells_or_all
+def test_every_shipped_scenario_replays_from_what_is_saved_and_is_of_the_schema(tmp_path, cells):
+    schema = Draft202012Validator(file_schema())
+
+    @together(SHIPPED)
+    def replays(path):
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert [error.message for error in schema.iter_errors(values)] == []
+        for scenario in shipped(path)[cells]:
+            text = scenario.yaml()
+            values = yaml.safe_load(text)
+            assert parse(values) == scenario
+            assert read(written(tmp_path, text=text), {}) == values
+            assert [error.message for error in schema.iter_errors(values)] == []
+
+    replays()
 
 
 @pytest.mark.parametrize("text", ["seed: &x [*x]", "seed: &x {a: *x}", "method: &x [*x]"])
