@@ -246,7 +246,7 @@ def compare(
     ] = None,
     plugin: Unneeded = None,
 ) -> None:
-    """Compare runs in tables; runs that differ only by seed become mean and spread."""
+    """Compare runs in tables; seeds become mean and spread."""
     from simsplit.terminal.printing import print_comparison
 
     _plugins(plugin)

@@ -132,7 +132,7 @@ def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
     """Each client must have a score."""
     seen = walker.seen(axes, part.changes, texts=part.texts)
     title = seen.made.scenario.detectors[0].title
-    found, _ = seen.made.vigilance.look(1)
+    found, _ = seen.made.live.detection.look(1)
     scored = [client for client, row in found.clients.items() if row.get(title) is not None]
     return None if len(scored) == CLIENTS else f"scores {scored} alone"
 
@@ -151,14 +151,14 @@ def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:
 def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
     """It must recover something, and have learned from training if that is what it does."""
     seen = walker.seen(axes, part.changes, texts=part.texts)
-    config, recovery = seen.made.scenario.attacks[0], seen.made.recovery
-    attack = recovery.attacks[config.title]
+    config, attacking = seen.made.scenario.attacks[0], seen.made.live.attacking
+    attack = attacking.attacks[config.title]
     if config.online:
         fresh, after = config.build(attack.known).state(), attack.state()
         moved = {n for n in fresh if n in after and not torch.equal(fresh[n], after[n])}
         if not moved - {"iteration"}:
             return "followed training and learned nothing"
-    judged = recovery.judge(1, lambda done, total: None)
+    judged = attacking.judge(1, lambda done, total: None)
     mine = [row for row in judged.rows if row["attack"] == config.title]
     return None if mine else "recovered nothing"
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
-from builders import TINY
+from builders import TINY, entered
 from texts import TINY as TINY_TEXTS
 from texts import reviews
 
@@ -29,7 +29,6 @@ from simsplit.methods.base import IMAGES, TEXTS
 from simsplit.methods.stack import Stack
 from simsplit.packets import Leg
 from simsplit.poisons import POISONS
-from simsplit.progress import Silent
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -184,7 +183,7 @@ class _Tap:
         self.packets: dict[tuple[int, Leg], list[bytes]] = {}
 
     def observe(self, packet: Any) -> None:
-        if self.made.parts.wire.phase != "train" or not packet.round:
+        if self.made.parts.wire.moment.counted_as != "train" or not packet.round:
             return
         raw = b"".join(
             t.detach().contiguous().view(torch.uint8).numpy().tobytes() for t in _flat(packet)
@@ -218,12 +217,12 @@ class Walker:
         idle: set[str] = set()
         folder = self.folder / str(next(self._count))
         with watched_hooks(idle):
-            made = Experiment(given, folder, Silent(), self._data(given))
+            made = Experiment(given, folder, (), self._data(given))
             tap = _Tap(made)
             made.parts.wire.taps.append(tap)
             made.parts.exchange.announce(made.clients, counted=True)
-            for number in range(1, made.rounds + 1):
-                done = made.parts.course.run(made._enter(number), lambda done, total: None)
+            for number in range(1, made.live.program.rounds + 1):
+                done = made.parts.course.run(entered(made, number), lambda done, total: None)
         state = state_of(made.parts).items()
         weights = {n: t.clone() for n, t in state if {"head", "trunk", "tail"} & set(n.split("."))}
         learned = {n: t for n, t in weights.items() if "optimizer" not in n}

@@ -111,8 +111,8 @@ TEXTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # dropouts are drawn by the round's number, which a warm-up would shift
     "mixguard, of words": ({**MIXGUARD, "warm_up": 0}, {"model": WORDS, **DROPS}),
     "naive_mix": ({"kind": "naive_mix"}, {}),
-    "naive_mix, padded on the left": (
-        {"kind": "naive_mix"},
+    "dp_forward, padded on the left": (
+        {"kind": "dp_forward"},
         {"data": {"source": {"padding": "left"}}, **DROPS},
     ),
     "dp_forward": ({"kind": "dp_forward"}, {"train": {"drop_last": True}}),
@@ -127,7 +127,7 @@ TEXTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", quick(TEXTS, "mixguard", "naive_mix, padded on the left"))
+@pytest.mark.parametrize("case", quick(TEXTS, "mixguard", "dp_forward, padded on the left"))
 def test_of_texts(case: str, tmp_path: Path) -> None:
     method, changes = TEXTS[case]
     small = {"data": {"auxiliary": 0.3, "train_samples": 38, "test_samples": 4}}

@@ -250,7 +250,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_up(case: str, tmp_path: Pat
     assert sum(tensor.numel() for tensor in more.values()) > 10_000
     again = experiment(given, tmp_path / "again")
     with torch.no_grad():  # it is the checkpoint that counts, not what a model is built with now
-        for weight in again.parts.server.trunk.parameters():
+        for weight in again.parts.server.end.trunk.parameters():
             if not weight.requires_grad:
                 weight.zero_()
     again.run(resume=True)
@@ -291,6 +291,6 @@ def test_what_learns_in_some_phase_is_kept_in_the_others(tmp_path: Path) -> None
     made = experiment(given, tmp_path / "run")
     before = state_of(made.parts).keys()
     entered(made, 1)
-    assert made.program.lineup(1).phase.name == "denoise"
+    assert made.live.program.lineup(1).phase.name == "denoise"
     assert state_of(made.parts).keys() == before
     assert any("lora" in name for name in before if name.startswith("holder/"))
