@@ -206,7 +206,7 @@ def list_(
     format_: Format = "table",
     plugin: Plugin = None,
 ) -> None:
-    """List what a scenario can name: parts, fields, defaults, meanings."""
+    """List the parts that a scenario can name, and their fields."""
     from simsplit.catalogue import catalogue
     from simsplit.terminal.printing import print_table
 

@@ -118,10 +118,12 @@ def cut(
     """A client and a server; `methods` are the client's, the server's do nothing."""
     parts = parts or segments()
     stack = Stack(methods, (), "client")
-    modules = {"head": parts.head, "tail": parts.tail, "method": stack.modules}
+    tail = {"tail": parts.tail}
+    own, served = (tail, {}) if topology.tail_with_client else ({}, tail)
+    modules = {"head": parts.head, **own, "method": stack.modules}
     sets = [{name: modules[name]} for name in modules] if split_learner else [modules]
     learners = tuple(Learner(each, optimizer, clip_norm) for each in sets)
-    owned = ClientParts(parts.head, parts.tail, stack, learners)
+    owned = ClientParts(parts.head, own.get("tail"), stack, learners)
     loss = nn.functional.cross_entropy
     exam = Exam(Batcher(samples(8), mean=(0.5,), std=(0.25,)), torch.arange(8), 8)
     client = Client.of(
@@ -133,9 +135,9 @@ def cut(
     )
     end = topology.server(
         parts.trunk,
-        None,
+        served.get("tail"),
         Stack([Method() for _ in methods], (), "server"),
-        Learner({"trunk": parts.trunk}, optimizer, clip_norm),
+        Learner({"trunk": parts.trunk, **served}, optimizer, clip_norm),
         loss,
         seed=2,
         device=CPU,

@@ -25,7 +25,7 @@ from simsplit.parties.learner import Learner
 from simsplit.parties.precision import Autocast
 from simsplit.parties.tally import Tally
 from simsplit.parties.versions import Version
-from simsplit.seeds import isolated
+from simsplit.seeds import Scope, isolated
 
 Tensors = tuple[Tensor, ...]
 
@@ -169,7 +169,7 @@ class ServerEnd:
     def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
         """Loss from the server's tail, and its backward pass through the trunk."""
         targets = [packet.tensors[0] for packet in packets]
-        with self.autocast():
+        with self.autocast(), self._noise(flight.members[0].step, "tail"):
             outputs = self._through_tail(flight)
             losses = [self.loss(*pair) for pair in zip(outputs, targets, strict=True)]
         told = zip(flight.members, losses, outputs, targets, strict=True)
@@ -206,10 +206,10 @@ class ServerEnd:
             assert grad is not None, "the trunk's output does not depend on its input"
             member.grads.append(grad if member.share == 1.0 else grad / member.share)
 
-    def _noise(self, step: Step) -> AbstractContextManager[object]:
+    def _noise(self, step: Step, *segment: str) -> AbstractContextManager[object]:
         if not (self.learner.random and step.training):
             return nullcontext()
-        scope = ("dropout", step.client, step.round, step.number)
+        scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
         return isolated(self.seed, *scope, device=self.device)
 
 

@@ -91,6 +91,17 @@ def test_dropout_repeats_itself_and_resumes_whatever_the_global_stream_does() ->
     assert changed(cut(segments()).train(4).state(), whole.state()), "nothing was dropped"
 
 
+def test_the_servers_tail_drops_out_by_a_stream_of_its_own_too() -> None:
+    one, other = cut(segments(dropout=0.5), topology=VANILLA), cut(segments(0.5), topology=VANILLA)
+    one.train(3)
+    torch.rand(3)  # somebody else draws
+    before = torch.get_rng_state()
+    assert same(one.state(), other.train(3).state())
+    assert torch.equal(torch.get_rng_state(), before)
+    kept = cut(segments(dropout=0.0), topology=VANILLA).train(3)
+    assert changed(kept.state(), one.state()), "nothing was dropped"
+
+
 def test_dropout_draws_anew_at_each_step_and_not_in_evaluation() -> None:
     made = cut(segments(dropout=0.5)).train(2)
     first, second = (packet.tensors[0] == 0 for packet in made.tap.on(Leg.SMASHED))
