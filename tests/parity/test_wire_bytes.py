@@ -25,6 +25,8 @@ def wire_of(images: Path, path: Path, **changes: Any) -> pd.DataFrame:
         "model": {"kind": "resnet18"},
         "clients": {"count": 5},
         "schedule": {"rounds": 1},
+        "checkpoint": {"every": 0},
+        "evaluate": {"every": 0, "metrics": ["loss"]},
     }
     given = scenario(**merge(common, changes))
     finished(given, path)
@@ -77,7 +79,10 @@ def test_int8_counts_its_scales(images: Path, tmp_path: Path) -> None:
     assert legs["features"] == SAMPLES * FEATURES * 4
 
 
-@pytest.mark.parametrize(("broadcast", "nbytes"), [("seed", 8), ("matrix", 4096 * 512 * 4)])
+@pytest.mark.parametrize(
+    ("broadcast", "nbytes"),
+    [pytest.param("seed", 8, marks=pytest.mark.slow), ("matrix", 4096 * 512 * 4)],
+)
 def test_broadcast_is_counted_once_per_client(
     broadcast: str, nbytes: int, images: Path, tmp_path: Path
 ) -> None:
@@ -88,7 +93,10 @@ def test_broadcast_is_counted_once_per_client(
 
 @pytest.mark.parametrize(
     ("handover", "copies"),
-    [("weights", 1), ("state", 2)],  # momentum doubles the parameters
+    [
+        pytest.param("weights", 1, marks=pytest.mark.slow),
+        ("state", 2),  # momentum doubles the parameters
+    ],
 )
 def test_hand_overs_carry_head_and_tail(
     handover: str, copies: int, images: Path, tmp_path: Path
