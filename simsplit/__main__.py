@@ -44,7 +44,9 @@ Plugin = Annotated[
 Unneeded = Annotated[
     list[str] | None,
     typer.Option(
-        "--plugin", metavar="MODULE|FILE", help="Not needed to read what a plugin's run has left."
+        "--plugin",
+        metavar="MODULE|FILE",
+        help="Has no effect here: a run of a plugin is read without it.",
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
@@ -61,7 +63,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
     set_: Set = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on after the last checkpoint.")
+        bool, typer.Option("--resume", help="Continue from the last checkpoint.")
     ] = False,
     device: Device = None,
     plugin: Plugin = None,
@@ -111,7 +113,7 @@ def sweep(
     ] = None,
     set_: Set = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep finished cells, go on with the others.")
+        bool, typer.Option("--resume", help="Keep finished cells, continue the others.")
     ] = False,
     device: Device = None,
     plugin: Plugin = None,
@@ -204,7 +206,7 @@ def list_(
     format_: Format = "table",
     plugin: Plugin = None,
 ) -> None:
-    """List what a scenario can name: fields, defaults, meanings."""
+    """List what a scenario can name: parts, fields, defaults, meanings."""
     from simsplit.catalogue import catalogue
     from simsplit.terminal.printing import print_table
 
@@ -234,17 +236,17 @@ def compare(
     format_: Format = "table",
     figure: Annotated[
         Literal["last", "best_on_validation", "best_on_test"],
-        typer.Option(help="Which round of a run to quote."),
+        typer.Option(help="The round whose figures are shown."),
     ] = "best_on_validation",
     baseline: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD=VALUE,...", help="Cells of a sweep to hold the others against."
+            metavar="FIELD=VALUE,...", help="Baseline cells, which the others are compared with."
         ),
     ] = None,
     plugin: Unneeded = None,
 ) -> None:
-    """Put runs beside each other; seeds become a mean and a spread."""
+    """Compare runs in tables; runs that differ only by seed become mean and spread."""
     from simsplit.terminal.printing import print_comparison
 
     _plugins(plugin)
@@ -263,13 +265,13 @@ def attack(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where it was interrupted.")
+        bool, typer.Option("--resume", help="Continue an interrupted attack.")
     ] = False,
     plugin: Plugin = None,
     quiet: Quiet = False,
     format_: Format = "table",
 ) -> None:
-    """Attack a finished run by what its clients send."""
+    """Attack a finished run through what its clients send."""
     from rich.console import Console
 
     from simsplit.attacking.finished import attack as attack_finished
@@ -307,7 +309,7 @@ def pretrain(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The model's folder, to be made.")],
     *,
     tier: Annotated[
-        Literal["ci", "demo", "gpu"], typer.Option(help="What fields start from.")
+        Literal["ci", "demo", "gpu"], typer.Option(help="Preset of all fields.")
     ] = "demo",
     text: Annotated[
         Path | None,
@@ -318,16 +320,18 @@ def pretrain(
     ] = None,
     width: Annotated[int | None, typer.Option(help="Values per token between layers.")] = None,
     layers: Annotated[int | None, typer.Option(help="Blocks of attention and MLP.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads of a layer.")] = None,
-    vocabulary: Annotated[int | None, typer.Option(help="Tokens of the tokenizer.")] = None,
-    context: Annotated[int | None, typer.Option(help="Positions at most.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads per layer.")] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Number of tokens of the tokenizer.")
+    ] = None,
+    context: Annotated[int | None, typer.Option(help="Maximum number of positions.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Windows of text in a step.")] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Windows of text per step.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per window.")] = None,
     lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights and batches.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and batches.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; default: all.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="torch threads; default: all.")] = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:

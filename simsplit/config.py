@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """A frozen piece of a scenario; an unknown field is an error, a field's docstring its help."""
+    """Base of all fields of a scenario: frozen, strict, with field docstrings as help."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=True
@@ -16,5 +16,5 @@ class Config(BaseModel):
 
     @property
     def word(self) -> str:
-        """What a scenario calls this part by: its `kind`."""
+        """The part's `kind`, as scenarios name it."""
         return str(getattr(self, "kind"))  # noqa: B009 - parts without a kind are not asked

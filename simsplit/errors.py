@@ -13,7 +13,7 @@ from difflib import get_close_matches
 
 
 class SimsplitError(Exception):
-    """Root of the tree: whatever a caller may want to catch from simsplit."""
+    """Base of all errors that simsplit raises on purpose."""
 
 
 class ScenarioError(SimsplitError):
@@ -43,7 +43,7 @@ class ScenarioError(SimsplitError):
 
 
 class DataError(SimsplitError):
-    """Data could not be found, read or dealt out to the clients."""
+    """Data cannot be found, read or divided among the clients."""
 
 
 class RunError(SimsplitError):
@@ -51,7 +51,7 @@ class RunError(SimsplitError):
 
 
 class RunFailedError(RunError):
-    """A run that had started cannot go on: a full disk, a loss that is no number."""
+    """A run cannot continue: a full disk, a loss that is not finite."""
 
 
 class ProtocolError(SimsplitError):

@@ -74,7 +74,7 @@ def run(
 
 
 def run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
-    """Where a run goes; RunError rather than writing over another."""
+    """The directory of a run; RunError if it holds another run."""
     if out is None:
         return numbered(scenario.output.root / scenario.name, resume=resume, foreign=SWEEP)
     path = Path(out)
@@ -96,7 +96,7 @@ def numbered(base: Path, *, resume: bool, foreign: str) -> Path:
 
 
 class Experiment:
-    """One run in progress."""
+    """A run in progress."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Experiment:
         data: Prepared | None = None,
         hosts: "Hosts | None" = None,
     ) -> None:
-        """`hosts` are where clients live; without any they live here, whatever was asked for."""
+        """`hosts` are where clients run; without any they run in this process."""
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
         self.data = data or scenario.prepared()
@@ -123,7 +123,7 @@ class Experiment:
 
     @property
     def parts(self) -> Assembly:
-        """The live parts, as they are now."""
+        """The current live parts."""
         return self.live.parts
 
     def run(self, *, resume: bool) -> None:
@@ -147,7 +147,7 @@ class Experiment:
         self.observers.end("finished")
 
     def round(self, number: int) -> None:
-        """Take one round, enter it in the tables, and tell of it."""
+        """Train one round, enter it in the tables, and notify observers."""
         live, progress, parts = self.live, self.live.progress, self.live.parts
         started = time.perf_counter()
         lineup = live.detection.guard.admit(live.program.lineup(number))
@@ -187,7 +187,7 @@ class Experiment:
         self.observers.round(RoundTold(number, row, clients, figures, progress.elapsed_s, main))
 
     def _take_up(self) -> bool:
-        """Go on from the newest checkpoint; False where there is none."""
+        """Resume from the newest checkpoint; False if there is none."""
         complaints = self.checkpoints.take_up()
         if complaints is None:
             return False
@@ -224,7 +224,7 @@ class Experiment:
             return evaluator.evaluate(number)
 
     def _attacked(self, number: int) -> Sequence[Mapping[str, object]]:
-        """What attacks recover, where they are to be judged now."""
+        """What attacks recover, if they are scored in this round."""
         scenario, attacking = self.scenario, self.live.attacking
         if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
             return ()
@@ -235,14 +235,14 @@ class Experiment:
 
     @contextmanager
     def _untrained(self, clients: Sequence[ClientId]) -> Iterator[None]:
-        """A block in which what crosses is no training; these clients hold what is shared."""
+        """A context without training, in which these clients hold what is shared."""
         parts = self.parts
         with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.explained():
             (parts.federation or parts.exchange).settle(clients)
             yield
 
     def _refuse_nonsense(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
-        """Stop at a loss that is no number, before it spoils tables and checkpoints."""
+        """Stop at a loss that is not finite, before it spoils tables and checkpoints."""
         for client, report in reports.items():
             losses = report.get("train_loss", 0.0) + report.get("method_loss", 0.0)
             if not math.isfinite(losses):

@@ -11,7 +11,7 @@ from simsplit.packets import Leg
 
 
 class Given(StrEnum):
-    """What a scenario may give its parts."""
+    """What a scenario can offer to its parts."""
 
     CROSSES = "crosses"
     """Packets cross on a leg."""
@@ -43,26 +43,26 @@ class Given(StrEnum):
     LAPS = "laps"
     """All clients take a step at the same time, and wait for each other."""
     BARRIER = "barrier"
-    """The trunk waits for all clients at the end of a round alone, or at each step."""
+    """The trunk waits for all clients only at the end of a round, or at each step."""
     SHARED = "shared"
     """Clients have weights in common."""
     HANDED_ROUND = "handed_round"
     """What clients share can go from one to the next (or they share nothing)."""
     CLIENTS = "clients"
-    """So many clients."""
+    """At least so many clients."""
     ASKED = "asked"
-    """So many clients in a round."""
+    """At least so many clients per round."""
     BATCH = "batch"
-    """So many samples in a batch."""
+    """At least so many samples per batch."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a part needs, of a leg or as many as it says."""
+    """One requirement of a part, possibly of a leg or a number."""
 
     what: Given
     field: str = "kind"
-    """Which of the part's fields asks for it."""
+    """The part's field that asks for it."""
     leg: Leg | None = None
     least: int = 1
 
@@ -71,5 +71,5 @@ Needs = tuple[Need, ...]
 
 
 def needs_leg(leg: Leg, field: str = "kind") -> Need:
-    """That packets cross on a leg."""
+    """The need for packets on a leg."""
     return Need(Given.CROSSES, field, leg)

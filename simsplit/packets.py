@@ -11,14 +11,14 @@ ClientId = int
 
 
 class Leg(str):
-    """The direction and meaning of a crossing: a word that is one object wherever it is used.
+    """Direction and meaning of a crossing, as an interned string.
 
     The legs below are those of the shipped topologies. A topology of another shape declares its
     own: `Leg("echo", up=False)`.
     """
 
     up: bool
-    """Whether a packet travels from a client towards the server (or the next client)."""
+    """Whether packets travel from a client towards the server, or to the next client."""
 
     SMASHED: ClassVar["Leg"]
     FEATURES: ClassVar["Leg"]
@@ -40,7 +40,7 @@ class Leg(str):
         return known
 
     def __reduce__(self) -> tuple[object, ...]:
-        """The same object in another process."""
+        """Pickled by name, so that it is the same object in another process."""
         return _declared, (str(self), self.up)
 
 
@@ -59,7 +59,7 @@ Leg.BROADCAST = Leg("broadcast", up=False)
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Tensors on their way across the cut; detached, so no graph spans the two sides."""
+    """Tensors that cross the cut; detached, so no autograd graph spans the two sides."""
 
     client: ClientId
     leg: Leg
@@ -67,11 +67,11 @@ class Packet:
     step: int
     tensors: tuple[Tensor, ...]
     names: tuple[str, ...] = ()
-    """What each tensor is, on the legs that carry weights (HANDOVER, BROADCAST); not counted."""
+    """The name of each tensor on legs that carry weights (HANDOVER, BROADCAST); not counted."""
     session: int | None = None
-    """Which session of several passes it belongs to, if to any."""
+    """The session that it belongs to, if a session takes several passes."""
     position: int = 0
-    """Tokens that the session's earlier passes have taken in."""
+    """How many tokens earlier passes of the session have processed."""
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> "Packet":
         """The same packet with other contents."""
@@ -83,9 +83,9 @@ class Packet:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors themselves, counted."""
+        """Bytes of all tensors together."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
 Packets = tuple[Packet, ...]
-"""What one side sends before it waits for the other."""
+"""What one side sends in one turn."""

@@ -13,7 +13,7 @@ from simsplit.packets import ClientId
 
 Segment = Literal["head", "trunk", "tail", "method"]
 EVALUATE = "evaluate"
-"""What the `wire` table calls whatever is no training."""
+"""The phase that the `wire` table names for everything but training."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Phase:
     learns: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
     gradients: bool = True
     task: bool = True
-    """Whether the task is learned, or the methods' own terms alone."""
+    """Whether the task is learned, or only the methods' own loss terms."""
     aside: "Aside | None" = None
-    """Steps of another phase in between."""
+    """Steps of another phase between its steps."""
 
 
 def on_public_data(name: str, rounds: int) -> Phase:
@@ -39,7 +39,7 @@ def on_public_data(name: str, rounds: int) -> Phase:
 
 @dataclass(frozen=True)
 class Aside:
-    """A step of a phase that follows every so many steps of another one."""
+    """Another phase, one step of which follows every `every` steps."""
 
     phase: Phase
     every: int = 1
@@ -47,7 +47,7 @@ class Aside:
 
 @dataclass
 class Moment:
-    """The round, its phase, who takes part, and under which name packets are counted."""
+    """The current round, phase and clients, and the phase that packets are counted under."""
 
     round: int = 0
     phase: Phase = field(default_factory=lambda: Phase("train", rounds=0))
@@ -57,14 +57,14 @@ class Moment:
 
     @property
     def training(self) -> bool:
-        """Whether what crosses belongs to training."""
+        """Whether packets now belong to training."""
         return self.counted_as != EVALUATE
 
     @contextmanager
     def of_round(
         self, number: int, phase: Phase, clients: Sequence[ClientId] = ()
     ) -> Iterator[None]:
-        """A block that is a round, or a client's part of one."""
+        """A context for a round, or for a client's part of one."""
         before = self.round, self.phase, self.clients, self.counted_as
         self.round, self.phase, self.clients, self.counted_as = number, phase, clients, phase.name
         try:
@@ -74,7 +74,7 @@ class Moment:
 
     @contextmanager
     def counting_as(self, name: str) -> Iterator[None]:
-        """A block whose packets are counted under another name."""
+        """A context whose packets are counted under another phase."""
         before, self.counted_as = self.counted_as, name
         try:
             yield

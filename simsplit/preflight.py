@@ -31,7 +31,7 @@ class Estimate:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Bytes of all parts together."""
         return sum(self.parts.values())
 
     def __str__(self) -> str:

@@ -25,99 +25,94 @@ class Plan:
 
 @dataclass(frozen=True)
 class RoundTold:
-    """What a round came to, as its tables have it."""
+    """The results of one round."""
 
     number: int
     row: Row
-    """Its line in the `rounds` table."""
+    """Its row of the `rounds` table."""
     clients: Sequence[Row]
-    """Its lines in the `clients` table."""
+    """Its rows of the `clients` table."""
     figures: Mapping[str, float]
-    """Of the splits that were evaluated; empty where none was due."""
+    """Metrics of the evaluated splits; empty if no evaluation was due."""
     elapsed_s: float
-    """Since the run began, what came before a resumption included."""
+    """Seconds since the run began, time before a resume included."""
     main: bool = True
-    """Whether it is a round of training proper, not of a phase before it."""
+    """Whether it is a round of training, rather than of a phase before it."""
 
 
 class Observer:
-    """Whoever follows a run. Each hook does nothing unless it is overridden."""
+    """Base class of what watches a run; every hook does nothing by default."""
 
     def begin(self, plan: Plan) -> None:
-        """Training is about to start, or to go on."""
+        """Training is about to start or to resume."""
 
     def warn(self, message: str) -> None:
-        """Something that the user should know."""
+        """A message for the user."""
 
     def step(self, done: int, total: int) -> None:
-        """So many of a round's steps are done. Called after every one: be quick."""
+        """`done` of the round's `total` steps are done. Called after every step: be quick."""
 
     def round(self, told: RoundTold) -> None:
-        """A round is done, and in the tables."""
+        """A round is done, and its rows are in the tables."""
 
     def end(self, status: Status) -> None:
-        """The run is over, for now or for good."""
+        """The run has ended with this status."""
 
 
 class Observers(Observer):
-    """Several observers as one: each is told in turn, in their order."""
+    """Several observers as one; they are called in order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
 
     def begin(self, plan: Plan) -> None:
-        """Tell all of them."""
         for observer in self.observers:
             observer.begin(plan)
 
     def warn(self, message: str) -> None:
-        """Tell all of them."""
         for observer in self.observers:
             observer.warn(message)
 
     def step(self, done: int, total: int) -> None:
-        """Tell all of them."""
         for observer in self.observers:
             observer.step(done, total)
 
     def round(self, told: RoundTold) -> None:
-        """Tell all of them."""
         for observer in self.observers:
             observer.round(told)
 
     def end(self, status: Status) -> None:
-        """Tell all of them."""
         for observer in self.observers:
             observer.end(status)
 
 
 class SweepObserver(Protocol):
-    """Whoever shows how a sweep is going; the cells' run directories say how far each has come."""
+    """What shows the progress of a sweep; run directories show that of each cell."""
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """The cells are about to run, so many at a time."""
+        """The cells are about to run, `jobs` at a time."""
 
     def starts(self, cell: str) -> None:
-        """A cell's training starts, or goes on."""
+        """A cell starts or resumes training."""
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """A cell is finished, has failed for a reason, or was kept as it lay there."""
+        """A cell has finished, has failed for a reason, or was finished before."""
 
     def warn(self, message: str) -> None:
-        """Something that the user should know."""
+        """A message for the user."""
 
 
 class SilentSweep:
     """A sweep's observer that shows nothing."""
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """Say nothing."""
+        """No output when the sweep begins."""
 
     def starts(self, cell: str) -> None:
-        """Say nothing."""
+        """No output when a cell starts."""
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """Say nothing."""
+        """No output when a cell ends."""
 
     def warn(self, message: str) -> None:
-        """Say nothing."""
+        """No output of warnings."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from simsplit.packets import Leg
 
 Work = Mapping[str, int]
-"""Forward passes that computing takes, by segment; a backward pass counts as two."""
+"""Forward passes by segment that computing something takes; a backward pass counts as two."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Crossing:
 
     leg: Leg
     gradient: Leg | None = None
-    """The later crossing that brings back the gradient of what is a leaf here; None: nothing is."""
+    """The later leg that returns the gradient of this one's tensors; None if there is none."""
     work: Work = field(default_factory=dict)
-    """What the sender computes to make it."""
+    """What the sender computes to make the packet."""
 
     def leaves(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Those of its tensors, as the receiver reads them, that a gradient returns to."""
+        """Those of the received tensors that a gradient returns to."""
         if self.gradient is None:
             return ()
         return tuple(tensor for tensor in tensors if tensor.is_floating_point())
@@ -36,27 +36,27 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Turn:
-    """What one side does without waiting for the other: take what has arrived, then send."""
+    """What one side does without waiting: take what has arrived, then send."""
 
     by_client: bool
     takes: tuple[Leg, ...]
     sends: tuple[Leg, ...]
-    """Nothing in a client's last turn: nobody waits for it."""
+    """Empty in a client's last turn."""
     work: Work
     first: bool
-    """Of its side."""
+    """Whether it is its side's first turn of the step."""
     last: bool
-    """Of its side."""
+    """Whether it is its side's last turn of the step."""
 
     @property
     def leg(self) -> Leg:
-        """What names the turn in messages: the leg that it sends first, or else takes last."""
+        """The leg that names the turn in messages: the first it sends, else the last it takes."""
         return (*self.sends[:1], *self.takes[-1:])[0]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """One step of one client."""
+    """The crossings of one client's step, in order."""
 
     crossings: tuple[Crossing, ...]
     closing: Work = field(default_factory=dict)
@@ -73,23 +73,23 @@ class Protocol:
 
     @property
     def legs(self) -> tuple[Leg, ...]:
-        """All of its legs, in order."""
+        """All legs, in order."""
         return tuple(crossing.leg for crossing in self.crossings)
 
     @property
     def turns_before_dropout(self) -> tuple[Turn, ...]:
-        """What happens if a client is gone after its first packet: an answer, if that was all."""
+        """The turns that still happen if a client drops out after its first packet."""
         return self.turns[: 2 if len(self.turns[0].sends) == 1 else 1]
 
     @property
     def legs_before_dropout(self) -> tuple[Leg, ...]:
-        """The legs that are then crossed."""
+        """The legs that are still crossed if a client drops out after its first packet."""
         first, *answer = self.turns_before_dropout
         return (*first.sends[:1], *(leg for turn in answer for leg in turn.sends))
 
     @cached_property
     def gradients(self) -> frozenset[Leg]:
-        """The legs that carry gradients; a phase may do without them."""
+        """The legs that carry gradients; a phase may leave them out."""
         return frozenset(c.gradient for c in self.crossings if c.gradient is not None)
 
     @cached_property
@@ -113,7 +113,7 @@ class Protocol:
 
 
 def _summed(run: Sequence[Crossing]) -> Work:
-    """What several crossings take together."""
+    """The work of several crossings together."""
     total: dict[str, int] = {}
     for crossing in run:
         for segment, passes in crossing.work.items():

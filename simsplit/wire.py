@@ -17,27 +17,27 @@ Counts = dict[WireKey, list[int]]
 
 
 class Tap(Protocol):
-    """Whoever watches the wire."""
+    """Something that observes the wire."""
 
     def observe(self, packet: Packet) -> None:
-        """Look at a packet on its way."""
+        """See a packet on its way."""
 
 
 class Forger(Protocol):
-    """A server that changes what it answers."""
+    """An active server, which changes what it sends."""
 
     def answer(self, packet: Packet) -> Packet:
-        """What is sent in its place."""
+        """The packet to send instead."""
 
 
 class Wire:
-    """Carries packets, counts them, shows them to taps."""
+    """Carries packets, counts their bytes, and shows them to taps."""
 
     def __init__(self, taps: Sequence[Tap] = ()) -> None:
         self.taps = list(taps)
         self.forger: Forger | None = None
         self.moment = Moment()
-        """What is going on: what packets are counted under."""
+        """Round and phase that packets are counted under."""
         self._counts: Counts = {}
         self.up = 0
         """Bytes sent towards the server (or the next client) so far."""

@@ -110,7 +110,7 @@ class Ownership:
         return {**segments, "method": self.server_stack.modules}
 
     def server_learner(self) -> Learner:
-        """The server's learner."""
+        """The optimizer of all that the server owns, its methods' parts included."""
         train = self.scenario.train
         return Learner(self.server_modules(), train.server, train.clip_norm)
 

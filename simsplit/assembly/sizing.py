@@ -102,7 +102,7 @@ class _Blank:
         self._owners = owners
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
-        """So many batches."""
+        """Batches without content, as many as asked for."""
         del rows, rng
         return [_batch(self._owners) for _ in range(count)]
 

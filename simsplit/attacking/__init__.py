@@ -1,4 +1,4 @@
-"""Attacks in a run: what they are fed, when they are judged, and against what."""
+"""Attacks in a run: what they are given, when they are scored, and against what."""
 
 from simsplit.attacking.attacking import Attacking, Progress
 from simsplit.attacking.judging import Judgement

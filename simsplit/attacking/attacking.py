@@ -1,4 +1,4 @@
-"""A run's attacks: what they are fed, and when they are judged.
+"""A run's attacks: what they are given, and when they are scored.
 
 Attacks see packets of training as they pass the driver's wire. To be judged they are given the
 packets of target samples, which a client encodes for the purpose; only then is what they recover
@@ -61,20 +61,20 @@ class Attacking:
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Of the `recovered` table; none without attacks."""
+        """Columns of the `recovered` table; none without attacks."""
         if not scenario.attacks:
             return ()
         return (TextJudge if scenario.reads_texts else ImageJudge).columns(scenario)
 
     def observe(self, packet: Packet) -> None:
-        """Show a packet of training to the attacks, of the clients that they are after."""
+        """Show attacks a packet of training, if it is of a client that they target."""
         if self._concerns(packet):
             with torch.enable_grad():
                 for attack in self._online:
                     attack.observe(packet)
 
     def answer(self, packet: Packet) -> Packet:
-        """What the server sends in place of a packet, if an attack forges."""
+        """The packet that is sent instead, if an active attack forges it."""
         return self._forging.answer(packet) if self._concerns(packet) else packet
 
     def _concerns(self, packet: Packet) -> bool:
@@ -102,13 +102,13 @@ class Attacking:
         return self.score(number)
 
     def score(self, number: int) -> Judgement:
-        """Hold what is recovered against the truth."""
+        """Compare what is recovered with the truth."""
         assert self._judge is not None, "there are attacks"
         recovered = {name: attack.recovered.cpu() for name, attack in self.attacks.items()}
         return self._judge.score(number, recovered, self._own(number))
 
     def state(self) -> dict[str, Tensor]:
-        """What the attacks that follow training have learned."""
+        """The state of attacks that follow training."""
         return {
             f"{config.title}/{name}": tensor
             for config in self.configs
@@ -117,7 +117,7 @@ class Attacking:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         for config in self.configs:
             if config.online:
                 self.attacks[config.title].load(below(state, f"{config.title}/"))
@@ -165,7 +165,7 @@ class Attacking:
         return Batcher(samples, mean=self.data.mean, std=self.data.std, device=self.device)
 
     def _exposed(self, split: str, number: int) -> list[Packet]:
-        """What the client sends for images that it is made to encode."""
+        """The packets of images that a client is made to encode."""
         return [packet for packets in self._crossing(split, number) for packet in packets]
 
     def _crossing(self, split: str, number: int, most: int | None = None) -> Iterator[list[Packet]]:
@@ -186,7 +186,7 @@ class Attacking:
         return [pool.ask(client, each) for each in asked]
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Keep what was recovered in a run directory."""
+        """Save what was recovered in a run directory."""
         assert self._judge is not None, "there are attacks"
         self._judge.save(path, number, judged)
 

@@ -19,7 +19,7 @@ BLACK, MEAN, ORIGINALS = "black", "mean_image", "originals"
 
 
 class ImageJudge(Judge):
-    """By pixels and structure."""
+    """Scores images by MSE, PSNR, SSIM and LPIPS."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         self.targets, self.data = scenario.targets, data
@@ -28,13 +28,13 @@ class ImageJudge(Judge):
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """With LPIPS where its weights are."""
+        """The columns of figures; LPIPS only if its weights are given."""
         return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
     ) -> Judgement:
-        """A row an attack and image."""
+        """A row for each attack and image."""
         del own
         samples, rows = self.targets.chosen(self.data)
         truth = samples.inputs[rows].float() / 255
@@ -49,7 +49,7 @@ class ImageJudge(Judge):
         return found
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """The pixels."""
+        """Save recovered images beside the originals."""
         save_images(path, number, judged.images)
 
     def _mean(self) -> Tensor:

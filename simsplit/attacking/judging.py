@@ -14,10 +14,10 @@ Row = dict[str, object]
 
 @dataclass
 class Judgement:
-    """What attacks came to after a round."""
+    """The scores of all attacks after a round."""
 
     rows: list[Row] = field(default_factory=list)
-    """One an attack and target."""
+    """One row for each attack and target."""
     images: dict[str, Tensor] = field(default_factory=dict)
     """Pixels by attack, and the originals."""
     texts: list[dict[str, object]] = field(default_factory=list)
@@ -30,14 +30,14 @@ class Judge(ABC):
     @staticmethod
     @abstractmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Of the `recovered` table."""
+        """Columns of the `recovered` table."""
 
     @abstractmethod
     def score(
         self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
     ) -> Judgement:
-        """After a round; `own` says, batch by batch, which tokens were the targets' own."""
+        """Score a round; `own` masks, batch by batch, the targets' own tokens."""
 
     @abstractmethod
     def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Keep what was recovered in a run directory."""
+        """Save what was recovered in a run directory."""

@@ -31,43 +31,41 @@ from simsplit.states import below
 
 class _AdaptiveConfig(InverterConfig):
     reading: Literal["joint", "cancel"] = "joint"
-    """Whether a text's messages are taken side by side, or summed."""
+    """Whether a text's messages are concatenated, or summed."""
     unmixer: int = Field(default=256, ge=1)
-    """Values of psi's recurrent layer, in each direction."""
+    """Width of psi's recurrent layer, in each direction."""
 
 
 class AdaptiveOnlineConfig(_AdaptiveConfig):
-    """Learns to unmix from the public pairs that calibration shows the server."""
+    """Learns to unmix from public pairs that the server sees during calibration."""
 
     kind: Literal["adaptive_online"] = "adaptive_online"
     online: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
-        """Pairs to learn from."""
+        """Public texts that are sent both plain and mixed."""
         return (*super().needs, Need(Given.PAIRS))
 
     def build(self, known: Knowledge) -> "AdaptiveOnline":
-        """The attack."""
         return AdaptiveOnline(self, known)
 
 
 class AdaptiveOfflineConfig(_AdaptiveConfig):
-    """Learns to unmix from public texts, mixed with secrets of the attacker's own."""
+    """Learns to unmix from public texts that it mixes with secrets of its own."""
 
     kind: Literal["adaptive_offline"] = "adaptive_offline"
     tokens: bool = True
-    """Whether it puts secret tokens in them, as many as the method does."""
+    """Whether it inserts secret tokens into them, as many as the method does."""
     unmixing: int = Field(default=800, ge=1)
-    """Steps of learning to unmix, a batch of public texts each."""
+    """Training steps of the unmixer, a batch of public texts each."""
 
     def build(self, known: Knowledge) -> "AdaptiveOffline":
-        """The attack."""
         return AdaptiveOffline(self, known)
 
 
 class Unmixer(nn.Module):
-    """Psi."""
+    """The attack's psi: recurrent layers that undo the mixing."""
 
     def __init__(self, messages: int, width: int, config: _AdaptiveConfig) -> None:
         super().__init__()
@@ -78,7 +76,7 @@ class Unmixer(nn.Module):
         self.out = nn.Linear(2 * middle, width)
 
     def forward(self, x_MBLD: Tensor) -> Tensor:
-        """From messages to what the head put out."""
+        """From messages to the head's output."""
         taken = torch.cat(tuple(x_MBLD), dim=-1) if self.joint else x_MBLD.sum(0)
         hidden = self.into(taken)
         out: Tensor = self.out(hidden + self.recurrent(hidden)[0])
@@ -86,7 +84,7 @@ class Unmixer(nn.Module):
 
 
 class _Adaptive(Inverting):
-    """What both have in common."""
+    """An inverter behind an unmixer that is trained first."""
 
     def __init__(self, config: _AdaptiveConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -98,13 +96,13 @@ class _Adaptive(Inverting):
         self.learners["unmixer"] = Learner({"unmixer": self.unmixer}, adam)
 
     def unmix(self, x_MBLD: Tensor, wanted_BLD: Tensor) -> None:
-        """One step of learning."""
+        """One training step of the unmixer."""
         self.learners["unmixer"].train(True)
         made_BLD = self.unmixer(x_MBLD / self.size)
         descend(self.learners["unmixer"], mse_loss(made_BLD, wanted_BLD / self.size))
 
     def recover(self, seen: Seen) -> Tensor:
-        """One guess a text."""
+        """One guess per text, from its unmixed messages."""
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         with torch.no_grad():
             made_BLD = self.unmixer.eval()(sent_MBLD / self.size)
@@ -112,14 +110,14 @@ class _Adaptive(Inverting):
 
 
 class AdaptiveOnline(_Adaptive):
-    """Follows training for its pairs."""
+    """Collects its training pairs from packets of training."""
 
     def __init__(self, config: AdaptiveOnlineConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self._unanswered: dict[ClientId, Tensor] = {}
 
     def observe(self, packet: Packet) -> None:
-        """A batch whose features no gradient answers has its plain output behind its mixtures."""
+        """A batch whose features get no gradient is public: its plain rows follow its mixtures."""
         if packet.leg is Leg.FEATURES_GRAD:
             self._unanswered.pop(packet.client, None)
         elif packet.leg is Leg.SMASHED:
@@ -130,19 +128,18 @@ class AdaptiveOnline(_Adaptive):
                 self.unmix(rows[:-1], rows[-1])
 
     def state(self) -> dict[str, Tensor]:
-        """With what may yet turn out to be a pair."""
+        """The networks, and batches that may still turn out to be public."""
         waiting = {f"unanswered/{client}": rows for client, rows in self._unanswered.items()}
         return {**super().state(), **waiting}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         super().load(state)
         waiting = below(state, "unanswered/")
         self._unanswered = {int(client): rows for client, rows in waiting.items()}
 
 
 class AdaptiveOffline(_Adaptive):
-    """Makes its pairs."""
+    """Trains on pairs that it makes itself: public texts, mixed with its own secrets."""
 
     def __init__(self, config: AdaptiveOfflineConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -153,18 +150,18 @@ class AdaptiveOffline(_Adaptive):
 
     @property
     def steps(self) -> int:
-        """The inverter's, then psi's."""
+        """Training steps of the inverter, then of the unmixer."""
         return super().steps + self.unmixing
 
     def learn(self, number: int) -> None:
-        """First to read, then to unmix."""
+        """A step of the inverter, or afterwards of the unmixer."""
         if number < super().steps:
             super().learn(number)
         else:
             self.unmix(*self._pair(number))
 
     def _pair(self, number: int) -> tuple[Tensor, Tensor]:
-        """A public batch as a client would mix it, and what the head makes of it."""
+        """A public batch, mixed as a client would mix it, and the head's output for it."""
         known, mixing = self.known, self.mixing
         inputs = 1 if mixing is None else mixing.inputs
         rng = rng_for(known.seed, "tokens", number)

@@ -30,12 +30,12 @@ from simsplit.seeds import seed_for
 from simsplit.states import below
 
 Done = tuple[int, int]
-"""So many of so many pieces of work."""
+"""(pieces of work done, pieces in all)."""
 
 
 @dataclass
 class Surrogate:
-    """A client of the server's own making: the real one's layers, other weights."""
+    """A client that the server builds itself: the real one's layers, other weights."""
 
     head: nn.Module
     tail: nn.Module
@@ -43,18 +43,18 @@ class Surrogate:
 
     @property
     def modules(self) -> dict[str, nn.Module]:
-        """All that can learn on the way to what is sent."""
+        """Everything that learns on the way to what is sent."""
         return {"head": self.head, "method": self.stack.modules}
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the server knows."""
+    """What the server knows: its segments, its half of the methods, public data."""
 
     trunk: nn.Module
-    """Live: what it is when it is looked at."""
+    """The live trunk, as trained so far."""
     tail: nn.Module | None
-    """Under a vanilla cut."""
+    """Only under a vanilla cut."""
     stack: Stack
     """The server's half of the methods."""
     model: SplitConfig
@@ -63,39 +63,39 @@ class Knowledge:
     image: InputShape
     classes: int
     auxiliary: Feed | None
-    """Public images with labels, in batches as large as the clients'."""
+    """Public samples with labels, in batches as large as the clients'."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     seed: int
     device: torch.device
     vocabulary: Vocabulary | None = None
-    """Of texts."""
+    """Only of texts."""
     learned: dict[Hashable, Mapping[str, Tensor]] = field(default_factory=dict)
-    """What attacks of this run have learned that others would learn alike."""
+    """Networks that attacks of this run have trained and others can reuse."""
     start: int = 0
-    """The seed of the weights that training started from, which are public where pretrained."""
+    """The seed of the initial weights; these are public where they are pretrained."""
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
-        """A segment as it was before training."""
+        """A segment with the weights it had before training."""
         made = self.model.segment(owner, self.image, self.classes, self.start)
         return made.to(self.device)
 
     def step(self, packet: Packet) -> Step:
-        """The server's view of the step that a packet belongs to; not to be trained on."""
+        """The server's view of a packet's step, outside of training."""
         return Step(packet.client, packet.round, packet.step, self.seed, training=False)
 
     def sent(self, packet: Packet, step: Step) -> Tensor:
-        """What a SMASHED packet holds."""
+        """The payload of a packet of smashed data."""
         return self.stack.unpack(Leg.SMASHED, packet.tensors, step)
 
     def smashed(self, packet: Packet) -> Tensor:
-        """What a SMASHED packet is to the trunk, in the cut's shape: lifted, without a graph."""
+        """A packet's smashed data as the trunk gets them: lifted to the cut's shape, detached."""
         step = self.step(packet)
         with torch.no_grad(), inference(self.stack.modules):
             return self.stack.lift(self.sent(packet, step), step)
 
     def surrogate(self, *scope: str | int) -> Surrogate:
-        """A client as the server can build one: told what all clients are told."""
+        """A client as the server can build it, with what is announced to all clients."""
         seed = seed_for(self.seed, "surrogate", *scope)
         stack = build_stack(self.methods, "client", self.shapes, seed, self.device)
         stack.hear(self.stack.announce())
@@ -107,7 +107,7 @@ class Knowledge:
         )
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
-        """What would reach the trunk if the surrogate sent it a batch; differentiable."""
+        """What would reach the trunk if the surrogate sent a batch; differentiable."""
         step = Step(-1, 0, number, self.seed, labels=batch.labels)
         batch = surrogate.stack.transform(batch, step)
         sent = surrogate.stack.encode(surrogate.head(batch.inputs), step)
@@ -115,8 +115,8 @@ class Knowledge:
             return self.stack.lift(sent, step)[: len(batch.labels)]
 
     def outputs(self, surrogate: Surrogate, smashed: Tensor, number: int) -> Tensor:
-        """What the network says of it: through the trunk as it infers, and the surrogate's tail, or
-        the server's own; differentiable.
+        """The network's outputs for smashed data: trunk in inference mode, then the surrogate's or
+        the server's tail; differentiable.
         """
         step = Step(-1, 0, number, self.seed)
         with inference(self.trunk), inference(self.stack.modules):
@@ -133,11 +133,11 @@ class Knowledge:
         return inputs * self._channels(self.std) + self._channels(self.mean)
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """Pixels as heads take them."""
+        """Pixels, normalised as the heads' inputs are."""
         return (pixels - self._channels(self.mean)) / self._channels(self.std)
 
     def public(self, number: int) -> Batch:
-        """A batch of auxiliary data."""
+        """Batch `number` of auxiliary data."""
         assert self.auxiliary is not None, "refused without when the scenario is read"
         return self.auxiliary.batch(number)
 
@@ -147,7 +147,7 @@ class Knowledge:
 
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
-    """A block in which a module infers, whatever it did before."""
+    """A context in which a module is in inference mode."""
     before = module.training
     module.eval()
     try:
@@ -157,14 +157,14 @@ def inference(module: nn.Module) -> Iterator[None]:
 
 
 class AttackConfig(Config, ABC):
-    """What a scenario says of one attack."""
+    """Base of an attack's fields in a scenario."""
 
     name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
-    """What its rows are called; null: after its kind."""
+    """Name of its rows in tables; null: its kind."""
     online: ClassVar[bool] = False
-    """Whether it follows training packet by packet; others start from the targets alone."""
+    """Whether it follows training packet by packet; other attacks get the targets' packets only."""
     active: ClassVar[bool] = False
-    """Whether it changes what the server answers."""
+    """Whether it changes what the server sends."""
     public: ClassVar[bool] = True
     """Whether it needs auxiliary data."""
     gradients: ClassVar[bool] = False
@@ -172,16 +172,16 @@ class AttackConfig(Config, ABC):
     causal: ClassVar[bool] = False
     """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
-    """What it can recover."""
+    """The kinds of data that it can recover."""
 
     @property
     def title(self) -> str:
-        """What its rows are called."""
+        """The name of its rows."""
         return self.name or self.word
 
     @property
     def needs(self) -> Needs:
-        """What it cannot do without; override it and add to `super().needs`."""
+        """What it needs from the rest of the scenario; override it and add to `super().needs`."""
         wanted = [*suited(self.suits)]
         wanted += [Need(Given.PUBLIC)] if self.public else []
         wanted += [Need(Given.WATCHED)] if self.online else []
@@ -191,16 +191,16 @@ class AttackConfig(Config, ABC):
 
     @property
     def queries(self) -> int:
-        """How many auxiliary images it has a client encode: a right that only ceilings claim."""
+        """How many auxiliary images a client encodes for it; only for upper bounds."""
         return 0
 
     @abstractmethod
     def build(self, known: Knowledge) -> "Attack":
-        """The attack."""
+        """The attack, told what the server knows; it has seen no packet yet."""
 
 
 class Attack(ABC):
-    """One attack in progress. Rows of what it recovers are the targets' samples, in order."""
+    """One attack on a run. Rows of what it recovers are the targets, in order."""
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known
@@ -209,28 +209,28 @@ class Attack(ABC):
         self.iteration = 0
 
     def observe(self, packet: Packet) -> None:
-        """See a packet of training on its way."""
+        """See a packet of training."""
         del packet
 
     def answer(self, packet: Packet) -> Packet:
-        """An active attack's change to a packet that the server sends."""
+        """Active attacks: replace a packet that the server sends."""
         return packet
 
     def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
-        """Take in what a client sent for images that the server chose."""
+        """Receive the packets of the images that it had a client encode (`queries`)."""
         del queries
 
     @abstractmethod
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Recover the targets' images, piece by piece; between two pieces its state can be kept."""
+        """Recover the targets in pieces; its state can be saved between two pieces."""
 
     @property
     @abstractmethod
     def recovered(self) -> Tensor:
-        """Pixels, as far as they are recovered."""
+        """What is recovered so far: pixels, or tokens."""
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next iteration depends on."""
+        """Everything that the next iteration depends on, as tensors."""
         held = {
             f"{name}/{key}": tensor
             for name, learner in self.learners.items()
@@ -239,19 +239,19 @@ class Attack(ABC):
         return {**held, "iteration": torch.tensor(self.iteration)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self.iteration = int(state["iteration"])
         for name, learner in self.learners.items():
             learner.load(below(state, f"{name}/"))
 
 
 def payloads(targets: Sequence[Packet]) -> list[Packet]:
-    """The SMASHED ones."""
+    """Only the packets of smashed data."""
     return [packet for packet in targets if packet.leg is Leg.SMASHED]
 
 
 class Following(Attack):
-    """An attack that takes an iteration for every step of training."""
+    """An attack that takes one iteration for every step of training."""
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
@@ -260,7 +260,7 @@ class Following(Attack):
         self._recovered = torch.empty(0)
 
     def observe(self, packet: Packet) -> None:
-        """Remember what was sent; learn from it once it is answered."""
+        """Keep smashed data until they are answered, then take an iteration on them."""
         if packet.leg is Leg.SMASHED:
             self._smashed[packet.client] = self.known.smashed(packet)
         elif packet.leg is Leg.LABELS:
@@ -272,14 +272,14 @@ class Following(Attack):
 
     @abstractmethod
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Learn from what a client sent."""
+        """Learn from the smashed data of one step."""
 
     @abstractmethod
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Pixels."""
+        """Reconstruct inputs from smashed data: pixels, N x C x H x W."""
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """One pass."""
+        """Reconstruct all targets in one pass."""
         labels = [packet for packet in targets if packet.leg is Leg.LABELS]
         told = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
         smashed = torch.cat([self.known.smashed(packet) for packet in payloads(targets)])
@@ -289,12 +289,11 @@ class Following(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """What `work` came to."""
         return self._recovered
 
 
 def descend(learner: Learner, loss: Tensor) -> None:
-    """One step of a learner down a loss; no other weight that the loss depends on takes notice."""
+    """One optimizer step down a loss; gradients of no other weights are changed."""
     loss.backward(inputs=learner.parameters)
     learner.step()
     learner.clear()

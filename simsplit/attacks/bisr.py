@@ -20,29 +20,28 @@ from simsplit.models.transformer import Head, eager
 
 
 class BisrConfig(InverterConfig):
-    """SIP, then TAG, then embeddings that would have been sent so."""
+    """SIP, then gradient matching, then matching of the smashed data."""
 
     kind: Literal["bisr"] = "bisr"
     temperature: float = Field(default=1.2, gt=0)
-    """Of what SIP reads, where gradients are matched from."""
+    """Temperature of SIP's logits, from which gradient matching starts."""
     gradient_steps: int = Field(default=18, ge=0)
-    """Of gradient matching."""
+    """Steps of gradient matching."""
     gradient_lr: float = Field(default=0.09, gt=0)
-    """AdamW's."""
+    """AdamW's learning rate in gradient matching."""
     smashed_steps: int = Field(default=600, ge=0)
-    """Of matching what was sent."""
+    """Steps of matching the smashed data."""
     smashed_lr: float = Field(default=1e-3, gt=0)
-    """Adam's."""
+    """Adam's learning rate in matching the smashed data."""
     gradients: ClassVar[bool] = True
     causal: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Bisr":
-        """The attack."""
         return Bisr(self, known)
 
 
 class Bisr(Inverting):
-    """One batch after another."""
+    """Runs its three stages batch by batch."""
 
     config: BisrConfig
 
@@ -53,7 +52,7 @@ class Bisr(Inverting):
             segment.requires_grad_(requires_grad=False)
 
     def recover(self, seen: Seen) -> Tensor:
-        """All three."""
+        """SIP, then gradient matching, then matching of the smashed data."""
         smashed = self.known.smashed(seen.smashed)
         with torch.no_grad():
             read = self.inverter.eval()(smashed / self.size)

@@ -23,33 +23,32 @@ from simsplit.seeds import isolated, rng_for
 
 
 class ForaConfig(AttackConfig):
-    """A substitute client by feature likeness, and its decoder."""
+    """Trains a substitute client by feature similarity, and a decoder of its output."""
 
     kind: Literal["fora"] = "fora"
     critic_weight: float = Field(default=0.2, ge=0)
-    """What the critic counts in the substitute's loss."""
+    """Weight of the critic in the substitute's loss."""
     mmd_weight: float = Field(default=0.8, ge=0)
-    """What the multi-kernel MMD counts."""
+    """Weight of the multi-kernel MMD in the substitute's loss."""
     penalty: float = Field(default=1000.0, ge=0)
     """Weight of the critic's gradient penalty."""
     projected: bool = False
-    """Whether the substitute's output goes through the scenario's methods, as the clients' does;
-    the published attack does not say."""
+    """Whether the substitute's output passes the scenario's methods, as the clients' does; the
+    paper leaves this open."""
     lr_substitute: float = Field(default=1e-4, gt=0)
-    """Adam's, for the substitute."""
+    """Adam's learning rate for the substitute."""
     lr_critic: float = Field(default=3e-4, gt=0)
-    """Adam's, for the critic."""
+    """Adam's learning rate for the critic."""
     lr_decoder: float = Field(default=1e-4, gt=0)
-    """Adam's, for the pseudo decoder."""
+    """Adam's learning rate for the pseudo decoder."""
     online: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Fora":
-        """The attack."""
         return Fora(self, known)
 
 
 class Fora(Following):
-    """Substitute, critic, pseudo decoder."""
+    """Trains substitute, critic and pseudo decoder."""
 
     def __init__(self, config: ForaConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -69,7 +68,7 @@ class Fora(Following):
             self.learners[name] = Learner({name: module}, AdamConfig(lr=lr))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Critic, substitute, decoder."""
+        """Train critic, substitute and decoder for a step each."""
         del labels
         known, config = self.known, self.config
         for learner in self.learners.values():
@@ -90,7 +89,7 @@ class Fora(Following):
         descend(self.learners["decoder"], mse_loss(self.decoder(simulated), images))
 
     def _simulate(self, images: Tensor) -> Tensor:
-        """What the substitute would have the trunk get."""
+        """What the trunk would get from the substitute."""
         sent: Tensor = self.substitute(images)
         if not self.config.projected:
             return sent
@@ -99,7 +98,7 @@ class Fora(Following):
             return self.known.stack.lift(self.stack.encode(sent, step), step)[: len(images)]
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """What the pseudo decoder makes of it."""
+        """The pseudo decoder's output."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

@@ -23,27 +23,26 @@ from simsplit.seeds import isolated, rng_for
 
 
 class FshaConfig(AttackConfig):
-    """Hijack the clients' training: they learn to send what the server can decode."""
+    """Hijacks training: forged gradients make clients send what the server can decode."""
 
     kind: Literal["fsha"] = "fsha"
     penalty: float = Field(default=500.0, ge=0)
     """Weight of the critic's gradient penalty."""
     lr_pilot: float = Field(default=1e-5, gt=0)
-    """Adam's, for the pilot and its decoder."""
+    """Adam's learning rate for the pilot and its decoder."""
     lr_critic: float = Field(default=1e-4, gt=0)
-    """Adam's, for the critic."""
+    """Adam's learning rate for the critic."""
     start: int = Field(default=0, ge=0)
-    """Steps of honest training before it begins."""
+    """Steps of honest training before the attack begins."""
     online: ClassVar[bool] = True
     active: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Fsha":
-        """The attack."""
         return Fsha(self, known)
 
 
 class Fsha(Following):
-    """Pilot, decoder, critic."""
+    """Trains pilot, decoder and critic, and forges the gradients that clients get."""
 
     def __init__(self, config: FshaConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -59,14 +58,14 @@ class Fsha(Following):
         self._packets: dict[ClientId, Packet] = {}
 
     def observe(self, packet: Packet) -> None:
-        """Keep what was sent until it is answered."""
+        """Keep smashed data until they are answered."""
         if packet.leg is Leg.SMASHED:
             tensors = tuple(tensor.clone() for tensor in packet.tensors)
             self._packets[packet.client] = packet.with_tensors(tensors)
         super().observe(packet)
 
     def answer(self, packet: Packet) -> Packet:
-        """The critic's gradient in place of the task's."""
+        """Replace the task's gradient by the critic's."""
         if packet.leg is not Leg.SMASHED_GRAD or packet.client not in self._packets:
             return packet
         asked = self._packets.pop(packet.client)
@@ -83,7 +82,7 @@ class Fsha(Following):
         return packet.with_tensors(known.stack.pack(Leg.SMASHED_GRAD, grad, step) * replies)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Pilot and decoder, then the critic."""
+        """Train pilot and decoder, then the critic."""
         del labels
         known = self.known
         for learner in self.learners.values():
@@ -99,7 +98,7 @@ class Fsha(Following):
         descend(self.learners["critic"], loss)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """What the pilot's decoder makes of it."""
+        """The decoder's images, as pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

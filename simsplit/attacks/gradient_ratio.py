@@ -25,7 +25,7 @@ from simsplit.attacks.texts import (
 
 
 class GradientRatioConfig(InverterConfig):
-    """Takes the weights of a mixture off the ratios of its gradients, and reads the unmixed."""
+    """Infers mixing weights from the ratios of gradient messages, unmixes, and reads the result."""
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
     messages: int | None = Field(default=None, ge=1)
@@ -33,19 +33,18 @@ class GradientRatioConfig(InverterConfig):
     gradients: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "GradientRatio":
-        """The attack."""
         return GradientRatio(self, known)
 
 
 class GradientRatio(Inverting):
-    """Weights by singular vector, then the inverter."""
+    """Weights by singular vectors, then the inverter."""
 
     def __init__(self, config: GradientRatioConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.messages = config.messages or messages_of(known)
 
     def recover(self, seen: Seen) -> Tensor:
-        """One guess a text."""
+        """One guess per text, from its unmixed messages."""
         assert seen.gradient is not None, "what the config asks for"
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
@@ -61,7 +60,7 @@ class GradientRatio(Inverting):
 
 
 def weights_from(grads_MBLD: Tensor) -> Tensor:
-    """The messages' weights, up to a factor."""
+    """The messages' weights, up to a common factor."""
     gram_MM = grads_MBLD.flatten(1).double() @ grads_MBLD.flatten(1).double().T
     weights_M: Tensor = torch.linalg.eigh(gram_MM).eigenvectors[:, -1]
     return weights_M.to(grads_MBLD)

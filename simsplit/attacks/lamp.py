@@ -19,23 +19,22 @@ from simsplit.seeds import numpy_rng_for
 
 
 class LampConfig(MatchingConfig):
-    """TAG with a language model's sense of order."""
+    """TAG, with tokens reordered by a language model."""
 
     kind: Literal["lamp"] = "lamp"
     every: int = Field(default=30, ge=1)
     """Steps between two rounds of permutations."""
     permutations: int = Field(default=100, ge=1)
-    """Tried in a round."""
+    """Permutations tried in a round."""
     language: float = Field(default=0.2, ge=0)
-    """Weight of the language model's loss beside the gradient's."""
+    """Weight of the language model's loss, relative to the gradient's."""
 
     def build(self, known: Knowledge) -> "Lamp":
-        """The attack."""
         return Lamp(self, known)
 
 
 class Lamp(Tag):
-    """One batch after another."""
+    """TAG with permutations between its steps."""
 
     config: LampConfig
 
@@ -44,7 +43,7 @@ class Lamp(Tag):
         self.head, self.trunk = (known.pretrained(owner).eval() for owner in ("head", "trunk"))
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
-        """Now and then the best of many permutations."""
+        """Every few steps, keep the best of many permutations of each text."""
         if (number + 1) % self.config.every:
             return
         rows, length, _ = labels_RLV.shape
@@ -67,7 +66,7 @@ class Lamp(Tag):
         )
 
     def _surprise(self, soft_RLV: Tensor, *context: Tensor) -> Tensor:
-        """How unlikely the pretrained model takes each text to be, in nats a token."""
+        """Mean negative log-likelihood of each text under the pretrained model, in nats a token."""
         tokens_RL = soft_RLV.argmax(-1)
         hidden_RLD = self.trunk(self.head(tokens_RL, *context), *context)
         logits_RLV = self.tail(hidden_RLD, *context)
@@ -76,7 +75,7 @@ class Lamp(Tag):
 
 
 def permutations(rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
-    """One for each text, of a kind drawn for it."""
+    """A random permutation for each text, of a randomly chosen kind."""
     return np.stack([_KINDS[rng.integers(len(_KINDS))](length, rng) for _ in range(rows)])
 
 

@@ -16,7 +16,7 @@ from simsplit.models.layers import BatchNorm2d
 
 
 def glorot(module: nn.Module) -> nn.Module:
-    """Keras's start: Glorot-uniform weights, zero biases."""
+    """Keras's initialisation: Glorot-uniform weights, zero biases."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
@@ -26,19 +26,18 @@ def glorot(module: nn.Module) -> nn.Module:
 
 
 def doublings(cut: Shape, image: InputShape) -> int:
-    """How often a cut's sides double until they are the image's."""
+    """How often a cut's height and width must double to reach the image's."""
     return max(0, math.ceil(math.log2(max(image[1] / cut[1], image[2] / cut[2]))))
 
 
 class Sized(nn.Module):
-    """Layers, and an image of the right size at their end."""
+    """Layers, followed by a resize to the image's size if necessary."""
 
     def __init__(self, layers: nn.Module, image: InputShape) -> None:
         super().__init__()
         self.layers, self.size = layers, image[1:]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Resized only where stages of two do not lead to the size."""
         out: Tensor = self.layers(x)
         return out if out.shape[2:] == self.size else interpolate(out, self.size, mode="bilinear")
 
@@ -68,18 +67,18 @@ def _block(
 
 
 def feature_discriminator(channels: int, cut: Shape) -> nn.Module:
-    """SDAR's, of what is sent: six convolutions; on cuts of 16 and more the second halves too."""
+    """SDAR's discriminator of smashed data: six convolutions; from 16 pixels on two are strided."""
     first = [(64, 1), (128, 2)] if cut[1] >= 16 else [(128, 1), (256, 1)]
     return _discriminator(channels, [*first, (256, 1), (256, 1), (256, 1), (256, 2)], cut[1:])
 
 
 def image_discriminator(channels: int, image: InputShape) -> nn.Module:
-    """SDAR's, of images."""
+    """SDAR's discriminator of real and decoded images."""
     return _discriminator(channels, [(64, 1), (128, 2), (128, 2), (256, 2)], image[1:])
 
 
 def _discriminator(channels: int, plan: list[tuple[int, int]], size: tuple[int, ...]) -> nn.Module:
-    """Convolutions, the inner ones normalised; one logit."""
+    """Convolutions with normalisation between them, and one logit."""
     layers: list[nn.Module] = []
     sides = size
     for index, (outputs, stride) in enumerate(plan):
@@ -93,7 +92,7 @@ def _discriminator(channels: int, plan: list[tuple[int, int]], size: tuple[int, 
 
 
 class WithLabels(nn.Module):
-    """A network that is told labels: embedded, and laid beside its input as one more channel."""
+    """A network that gets labels too, embedded as one more input channel."""
 
     def __init__(self, layers: nn.Module, classes: int, size: tuple[int, ...]) -> None:
         super().__init__()
@@ -101,14 +100,13 @@ class WithLabels(nn.Module):
         self.plane = nn.Sequential(nn.Embedding(classes, 50), nn.Linear(50, math.prod(size)))
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """What the layers make of both."""
         plane = self.plane(labels).view(len(x), 1, *self.size)
         out: Tensor = self.layers(torch.cat([x, plane], 1))
         return out
 
 
 def critic(cut: Shape) -> nn.Module:
-    """FORA's: 8.04 million parameters on MobileNet's second level; an unbounded score."""
+    """FORA's critic (8.04 million parameters on MobileNet's second level); unbounded score."""
     layers: list[nn.Module] = [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]
     layers += [nn.Conv2d(128, 256, 3, 2, padding=1)]
     layers += [PreActivated(256) for _ in range(6)]
@@ -118,7 +116,7 @@ def critic(cut: Shape) -> nn.Module:
 
 
 class PreActivated(nn.Module):
-    """A residual block, activated before its convolutions, without normalisation."""
+    """A pre-activation residual block without normalisation."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -130,13 +128,12 @@ class PreActivated(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x, and what the layers add."""
         out: Tensor = x + self.layers(x)
         return out
 
 
 def gradient_penalty(net: nn.Module, real: Tensor, fake: Tensor, rng: torch.Generator) -> Tensor:
-    """How far a critic's slope between real and fake is from 1 (Gulrajani et al., 2017)."""
+    """Deviation of a critic's gradient norm from 1 between real and fake (Gulrajani et al.)."""
     share = torch.rand(len(real), *[1] * (real.dim() - 1), generator=rng).to(real)
     between = (share * real + (1 - share) * fake).detach().requires_grad_()
     (slope,) = torch.autograd.grad(net(between).sum(), between, create_graph=True)
@@ -145,7 +142,7 @@ def gradient_penalty(net: nn.Module, real: Tensor, fake: Tensor, rng: torch.Gene
 
 
 def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
-    """FORA's stand-in for a head: two convolutions as wide as the cut, pooled to its size."""
+    """FORA's substitute of a head: two convolutions as wide as the cut, pooled to its size."""
     layers: list[nn.Module] = []
     for inputs in (image[0], cut[0]):
         layers += [nn.Conv2d(inputs, cut[0], 3, padding=1), BatchNorm2d(cut[0]), nn.ReLU()]
@@ -153,7 +150,7 @@ def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
-    """FORA's: transposed convolutions of 256 channels, as many as the sides double; -1 to 1."""
+    """FORA's decoder: transposed convolutions of 256 channels; output in [-1, 1]."""
     layers: list[nn.Module] = []
     channels = cut[0]
     for _ in range(doublings(cut, image)):
@@ -165,7 +162,7 @@ def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
-    """FSHA's: convolutions that halve the image until it is the cut's size, from 64 channels on."""
+    """FSHA's pilot: convolutions that halve the image down to the cut's size, from 64 channels."""
     layers: list[nn.Module] = []
     channels = image[0]
     for halving in range(doublings(cut, image)):
@@ -177,7 +174,7 @@ def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fsha_decoder(cut: Shape, image: InputShape) -> nn.Module:
-    """FSHA's: transposed convolutions that double it back; -1 to 1."""
+    """FSHA's decoder: transposed convolutions up to the image's size; output in [-1, 1]."""
     times = doublings(cut, image)
     layers: list[nn.Module] = []
     channels = cut[0]

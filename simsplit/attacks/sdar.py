@@ -30,29 +30,28 @@ from simsplit.seeds import isolated, rng_for
 
 class _SimulatorConfig(AttackConfig):
     lr_simulator: float = Field(default=1e-3, gt=0)
-    """Adam's, for the simulated head and tail."""
+    """Adam's learning rate for the simulated head and tail."""
     lr_decoder: float = Field(default=5e-4, gt=0)
-    """Adam's, for the decoder."""
+    """Adam's learning rate for the decoder."""
     online: ClassVar[bool] = True
 
 
 class SdarConfig(_SimulatorConfig):
-    """A simulated client, made indistinguishable from the real ones, and its decoder."""
+    """A simulated client, trained adversarially to resemble the real ones, and its decoder."""
 
     kind: Literal["sdar"] = "sdar"
     feature_weight: float = Field(default=0.02, ge=0)
-    """What fooling the discriminator of features counts; 0: there is none."""
+    """Weight of fooling the feature discriminator; 0: no such discriminator."""
     image_weight: float = Field(default=1e-5, ge=0)
-    """What fooling the discriminator of images counts; 0: there is none."""
+    """Weight of fooling the image discriminator; 0: no such discriminator."""
     flip: float = Field(default=0.2, ge=0, le=1)
-    """The part of the auxiliary labels that is drawn anew under a U shape."""
+    """Share of the auxiliary labels that is drawn at random, under a U shape."""
     lr_features: float = Field(default=2e-5, gt=0)
-    """Adam's, for the discriminator of features."""
+    """Adam's learning rate for the feature discriminator."""
     lr_images: float = Field(default=5e-9, gt=0)
-    """Adam's, for the discriminator of images."""
+    """Adam's learning rate for the image discriminator."""
 
     def build(self, known: Knowledge) -> "Sdar":
-        """The attack."""
         return Sdar(self, known)
 
 
@@ -62,13 +61,13 @@ class PcatConfig(_SimulatorConfig):
     kind: Literal["pcat"] = "pcat"
 
     def build(self, known: Knowledge) -> "Sdar":
-        """SDAR with all of that switched off."""
+        """SDAR without its discriminators."""
         rates = {"lr_simulator": self.lr_simulator, "lr_decoder": self.lr_decoder}
         return Sdar(SdarConfig(feature_weight=0, image_weight=0, flip=0, **rates), known)
 
 
 class Sdar(Following):
-    """Simulator, decoder, discriminators."""
+    """Trains simulator, decoder and discriminators, a step for each packet of a client."""
 
     def __init__(self, config: SdarConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -98,7 +97,7 @@ class Sdar(Following):
         self.learners[name] = Learner(modules, AdamConfig(lr=lr, eps=1e-7))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """The simulator, its discriminator, the decoder, its discriminator."""
+        """Train simulator, feature discriminator, decoder and image discriminator."""
         known = self.known
         for learner in self.learners.values():
             learner.train(True)
@@ -116,7 +115,7 @@ class Sdar(Following):
                 self._tell_apart("images", self.of_images, (pixels, own), (decoded, labels))
 
     def _simulate(self, labels: Tensor, simulated: Tensor) -> Tensor:
-        """One step of the simulator; what it sent before that step."""
+        """One training step of the simulator; returns its output before that step."""
         outputs = self.known.outputs(self.client, simulated, self.iteration)
         loss = cross_entropy(outputs, self._flipped(labels))
         if self.config.feature_weight:
@@ -133,7 +132,7 @@ class Sdar(Following):
         smashed: Tensor,
         labels: Tensor | None,
     ) -> Tensor:
-        """One step of the decoder; what it made of what the client sent."""
+        """One training step of the decoder; returns its images for the client's smashed data."""
         loss = mse_loss(self._judge(self.decoder, simulated, own_labels), pixels)
         decoded = pixels
         if self.config.image_weight:
@@ -150,7 +149,7 @@ class Sdar(Following):
         real: tuple[Tensor, Tensor | None],
         fake: tuple[Tensor, Tensor | None],
     ) -> None:
-        """One step of a discriminator."""
+        """One training step of a discriminator."""
         of_real, of_fake = self._judge(judge, *real), self._judge(judge, *fake)
         descend(
             self.learners[name], _taken_for(of_real, real=True) + _taken_for(of_fake, real=False)
@@ -169,7 +168,7 @@ class Sdar(Following):
         return torch.where(drawn.to(labels.device), others.to(labels.device), labels)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """What the decoder makes of it."""
+        """The decoder's images, as pixels between 0 and 1."""
         self.decoder.eval()
         return self._judge(self.decoder, smashed, labels)
 

@@ -18,13 +18,11 @@ class SipConfig(InverterConfig):
     kind: Literal["sip"] = "sip"
 
     def build(self, known: Knowledge) -> "Sip":
-        """The attack."""
         return Sip(self, known)
 
 
 class Sip(Inverting):
-    """The inverter, applied as it is."""
+    """Applies the inverter to smashed data as they are."""
 
     def recover(self, seen: Seen) -> Tensor:
-        """Row by row."""
         return self.read(self.known.smashed(seen.smashed))

@@ -25,29 +25,28 @@ SQUARED, ABSOLUTE = 0.85, 0.15
 
 
 class MatchingConfig(TextAttackConfig):
-    """What attacks by a gradient of the tail have in common."""
+    """Options of attacks that match gradients."""
 
     iterations: int = Field(default=300, ge=1)
-    """Steps on the soft labels."""
+    """Optimization steps on the soft labels."""
     lr: float = Field(default=0.09, gt=0)
-    """AdamW's."""
+    """AdamW's learning rate."""
     gradients: ClassVar[bool] = True
     causal: ClassVar[bool] = True
     public: ClassVar[bool] = False
 
 
 class TagConfig(MatchingConfig):
-    """Soft labels whose gradient through the pretrained tail is the one that a client sent."""
+    """Optimizes soft labels until their gradient through the pretrained tail is the client's."""
 
     kind: Literal["tag"] = "tag"
 
     def build(self, known: Knowledge) -> "Tag":
-        """The attack."""
         return Tag(self, known)
 
 
 class Matching:
-    """Soft labels for the rows of one batch, and how well their gradients match."""
+    """Soft labels for a batch's rows, and the distance of their gradients from the client's."""
 
     def __init__(self, tail: nn.Module, known: Knowledge, seen: Seen) -> None:
         assert seen.features is not None, "what the config asks for"
@@ -60,7 +59,7 @@ class Matching:
         self.wanted_RLD = _levelled(payload(known, seen.gradient))
 
     def distances(self, soft_RLV: Tensor) -> Tensor:
-        """Of each row's gradient, were its labels those; differentiable."""
+        """For each row, the distance of these labels' gradient; differentiable."""
         (made_RLD,) = torch.autograd.grad(
             self.logits_RLV,
             self.features_RLD,
@@ -79,7 +78,7 @@ class Matching:
         lr: float,
         between: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """Change labels in place until their gradient is the one that was seen."""
+        """Optimize labels in place to match the gradient that was seen."""
         optimizer = AdamW([labels_RLV], lr=lr, fused=True)
         for number in range(steps):
             optimizer.zero_grad()
@@ -89,7 +88,7 @@ class Matching:
 
 
 class Tag(TextAttack):
-    """One batch after another."""
+    """Gradient matching, batch by batch."""
 
     def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -97,7 +96,7 @@ class Tag(TextAttack):
         self.tail = eager(known.pretrained("tail")).eval().requires_grad_(requires_grad=False)
 
     def recover(self, seen: Seen) -> Tensor:
-        """Start anywhere, and descend."""
+        """Match gradients from random labels."""
         with torch.enable_grad():
             matching = Matching(self.tail, self.known, seen)
             rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
@@ -112,7 +111,7 @@ class Tag(TextAttack):
         return self.tokens(labels)
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
-        """After a step."""
+        """A hook after each step of descent."""
 
     def tokens(self, labels_RLV: Tensor) -> Tensor:
         """The text that these labels are the next tokens of."""

@@ -14,43 +14,43 @@ from simsplit.data.samples import Samples
 
 
 class TargetsConfig(Config):
-    """The images that attacks try to recover, and when they are asked to."""
+    """The samples that attacks try to recover, and when attacks are scored."""
 
     split: Literal["train", "test"] = "train"
-    """A client's own training images, or test images that it encodes as it would in use."""
+    """train: the client's own training samples. test: held-out samples, encoded as in inference."""
     count: int = Field(default=64, ge=1)
-    """At most so many, the first."""
+    """How many samples at most, the first ones."""
     per_class: int | None = Field(default=None, ge=1)
-    """Take the first so many of each class, rather than the first of all."""
+    """Take the first samples of each class, this many, rather than the first of all."""
     client: int = Field(default=0, ge=0)
-    """Whose head encodes them."""
+    """The client whose head encodes them."""
     batch_size: int | None = Field(default=None, ge=1)
-    """How many it encodes at once, and has one gradient of; null: as many as in training."""
+    """Samples that are encoded at once, and share a gradient; null: as many as in training."""
     statistics: Literal["batch", "running"] = "batch"
-    """Whether batch normalisation goes by the batch, as in training, or as in use."""
+    """Whether batch normalisation uses the batch's statistics, as in training, or running ones."""
     every: int = Field(default=0, ge=0)
-    """Rounds between two judgements; 0: only after the last."""
+    """Rounds between two scorings of attacks; 0: only after the last round."""
     lpips: Path | None = None
-    """File of AlexNet's weights (torchvision's state dict), for LPIPS; null: leave that out."""
+    """File of AlexNet's weights (torchvision's state dict), for LPIPS; null: no LPIPS."""
 
     def rows(self, labels: np.ndarray) -> np.ndarray:
-        """Which of a split's rows."""
+        """The rows of a split that are targets."""
         if self.per_class is None:
             return np.arange(min(self.count, len(labels)))
         first = [np.flatnonzero(labels == label)[: self.per_class] for label in np.unique(labels)]
         return np.concatenate(first)[: self.count]
 
     def chosen(self, data: Prepared) -> tuple[Samples, Tensor]:
-        """The split, and which of its rows."""
+        """The split's samples, and the rows of it that are targets."""
         if self.split == "test":
             return data.test, torch.as_tensor(self.rows(data.test.groups))
         part = data.parts[self.client]
         return data.train, torch.as_tensor(part[self.rows(data.train.groups[part])])
 
     def at_once(self, training: int) -> int:
-        """How many make a batch."""
+        """How many targets make a batch."""
         return self.batch_size or training
 
     def due(self, number: int, rounds: int) -> bool:
-        """Whether attacks are judged after this round."""
+        """Whether attacks are scored after this round."""
         return number == rounds or (self.every > 0 and number % self.every == 0)

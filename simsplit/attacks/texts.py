@@ -35,16 +35,16 @@ class TextAttackConfig(AttackConfig):
 
 
 class InverterConfig(TextAttackConfig):
-    """What an inverter is, and how it learns."""
+    """Options of the inverter and its training."""
 
     hidden: int = Field(default=256, ge=1)
-    """Values of the recurrent layer."""
+    """Width of the recurrent layer."""
     bidirectional: bool = False
-    """Whether it reads backwards as well."""
+    """Whether the recurrent layer reads backwards too."""
     iterations: int = Field(default=400, ge=1)
-    """Steps of learning, a batch of public texts each."""
+    """Training steps, a batch of public texts each."""
     lr: float = Field(default=1e-3, gt=0)
-    """Adam's."""
+    """Adam's learning rate."""
 
 
 class Inverter(nn.Module):
@@ -58,14 +58,13 @@ class Inverter(nn.Module):
         self.words = nn.Linear(config.hidden * (1 + config.bidirectional), vocabulary)
 
     def forward(self, z_BLD: Tensor) -> Tensor:
-        """Logits."""
         out: Tensor = self.words(self.recurrent(z_BLD)[0])
         return out
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What crossed for one batch of targets."""
+    """The packets of one batch of targets."""
 
     smashed: Packet
     features: Packet | None
@@ -73,7 +72,7 @@ class Seen:
 
 
 class TextAttack(Attack):
-    """One attack on texts in progress."""
+    """An attack on texts: training steps, then batch by batch."""
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
@@ -82,7 +81,7 @@ class TextAttack(Attack):
         self.vocabulary: Vocabulary = known.vocabulary
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Learn what there is to learn, then recover batch by batch."""
+        """Take all training steps, then recover batch by batch."""
         learning = self.steps
         batches = by_batch(targets)
         while self.iteration < learning:
@@ -96,11 +95,11 @@ class TextAttack(Attack):
 
     @property
     def steps(self) -> int:
-        """Of learning, before anything is recovered."""
+        """Number of training steps before anything is recovered."""
         return 0
 
     def learn(self, number: int) -> None:
-        """One of them."""
+        """Take learning step `number`."""
 
     @abstractmethod
     def recover(self, seen: Seen) -> Tensor:
@@ -108,7 +107,7 @@ class TextAttack(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """Of all batches, filled up to the longest."""
+        """The tokens of all batches, padded to the longest."""
         longest = max((part.shape[1] for part in self._recovered), default=0)
         filled = [
             nn.functional.pad(part, (0, longest - part.shape[1]), value=NOTHING)
@@ -134,7 +133,7 @@ class Inverting(TextAttack):
         self.learners["inverter"] = Learner({"inverter": self.inverter}, adam)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """An inverter that another attack of the run has trained alike is not trained again."""
+        """Reuse an equal inverter that another attack of the run has trained, if there is one."""
         config = self.config
         alike = (config.hidden, config.bidirectional, config.iterations, config.lr)
         if self.iteration < config.iterations and alike in self.known.learned:
@@ -148,11 +147,11 @@ class Inverting(TextAttack):
 
     @property
     def steps(self) -> int:
-        """The inverter's."""
+        """How many learning steps the inverter takes."""
         return self.config.iterations
 
     def learn(self, number: int) -> None:
-        """Read a public batch off what the pretrained head makes of it."""
+        """Train on a public batch: tokens from the pretrained head's output."""
         self.learners["inverter"].train(True)
         batch = self.known.public(number)
         with torch.no_grad():
@@ -171,7 +170,7 @@ class Inverting(TextAttack):
 
 
 def by_batch(targets: Sequence[Packet]) -> list[Seen]:
-    """Packets of one batch after another, as they crossed."""
+    """The targets' packets, grouped by batch."""
     found: list[Seen] = []
     for packet in targets:
         if packet.leg is Leg.SMASHED:
@@ -184,14 +183,14 @@ def by_batch(targets: Sequence[Packet]) -> list[Seen]:
 
 
 def payload(known: Knowledge, packet: Packet) -> Tensor:
-    """What a packet of the targets holds, as the server reads it."""
+    """The payload of one of the targets' packets, unpacked by the server."""
     step = known.step(packet)
     message = known.stack.messages(packet.leg, packet.tensors)[0]
     return known.stack.unpack(packet.leg, message, step)
 
 
 def messages_of(known: Knowledge) -> int:
-    """How many mixtures a client sends for each of its batches: no secret, the method says."""
+    """How many mixtures a client sends per batch, which is no secret."""
     counts = [getattr(method, "messages", 1) for method in known.methods]
     return max(counts, default=1)
 

@@ -33,45 +33,41 @@ from simsplit.parties.optimizers import AdamConfig
 
 
 class UnsplitConfig(AttackConfig):
-    """An image and a clone of the head, fitted by turns to what was sent."""
+    """Alternately optimizes images and a clone of the head to match what was sent."""
 
     kind: Literal["unsplit"] = "unsplit"
     objective: Literal["upstream", "adaptive"] = "upstream"
-    """Match what the trunk gets, or what crossed the wire."""
+    """upstream: match the trunk's input; adaptive: match what crossed the wire."""
     scaled: bool = False
-    """Divide the matching loss by the mean square of what is matched."""
+    """Whether the matching loss is divided by the mean square of what is matched."""
     outer: int = Field(default=1000, ge=1)
-    """Turns."""
+    """Number of alternations."""
     inner: int = Field(default=100, ge=1)
-    """Steps on the image, then as many on the clone, a turn."""
+    """Steps per alternation on the image, and as many on the clone."""
     tv: float = Field(default=0.1, ge=0)
     """Weight of the total variation (mean squared differences, by direction)."""
     l2: float = Field(default=1.0, ge=0)
-    """Weight of the mean square of the image, which pulls towards black."""
+    """Weight of the image's mean square, which pulls towards black."""
     lr: float = Field(default=1e-3, gt=0)
-    """Adam's (amsgrad), for both."""
+    """Learning rate of Adam (amsgrad), for image and clone."""
     clones: Literal["one", "batched"] = "one"
-    """one: image after image, the clone going on from where the last left it, as published.
-    batched: all images at once, each with a clone of its own; several times faster, and not the
-    published attack."""
+    """one: image after image, with one clone that carries over, as published. batched: all images
+    at once, each with its own clone; several times faster, but not the published attack."""
     public: ClassVar[bool] = False
 
     @property
     def needs(self) -> Needs:
-        """Images are sought one by one: what crossed must be one image's, to be matched."""
+        """Packets whose rows are single images."""
         if self.objective == "upstream":
             return super().needs
         return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
 
     def build(self, known: Knowledge) -> "Unsplit":
-        """The attack."""
         return Unsplit(self, known)
 
 
 class Sender(nn.Module):
-    """What the attacker takes for a client: its head, and where it matches what crossed its methods
-    too, learned parts and all.
-    """
+    """The attacker's model of a client: its head and, for `adaptive`, its methods."""
 
     def __init__(self, surrogate: Surrogate, seed: int, *, whole: bool) -> None:
         super().__init__()
@@ -80,7 +76,6 @@ class Sender(nn.Module):
         self.stack = surrogate.stack
 
     def forward(self, x: Tensor) -> Tensor:
-        """What it would send, or what its head puts out."""
         out: Tensor = self.head(x)
         if not self.whole:
             return out
@@ -88,7 +83,7 @@ class Sender(nn.Module):
 
 
 class Canvas(nn.Module):
-    """Images in the making."""
+    """The images that are being optimized."""
 
     def __init__(self, count: int, image: tuple[int, ...]) -> None:
         super().__init__()
@@ -96,7 +91,7 @@ class Canvas(nn.Module):
 
 
 class Clones(nn.Module):
-    """As many copies of a sender's weights as there are images in the making, stacked."""
+    """The senders' weights, stacked: one copy for each image that is being optimized."""
 
     def __init__(self, sender: nn.Module, count: int) -> None:
         super().__init__()
@@ -105,12 +100,12 @@ class Clones(nn.Module):
         self.stacked = nn.ParameterList(nn.Parameter(copy.clone()) for copy in copies)
 
     def weights(self) -> dict[str, Tensor]:
-        """By the sender's names."""
+        """The stacked weights under the sender's names."""
         return dict(zip(self.names, self.stacked, strict=True))
 
 
 class Unsplit(Attack):
-    """Images in groups: one by one, or all at once."""
+    """Optimizes images in groups: one by one, or all at once."""
 
     def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -124,7 +119,7 @@ class Unsplit(Attack):
         self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Turn by turn."""
+        """Fit images and clones by turns; yields after each turn."""
         rows = self._targets(targets)
         groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
         self._prepare(len(groups[0]))
@@ -141,15 +136,15 @@ class Unsplit(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """The images that are done."""
+        """The images that are finished so far."""
         return self._found
 
     def state(self) -> dict[str, Tensor]:
-        """The images that are done, too."""
+        """The networks, and the finished images."""
         return {**super().state(), "found": self._found}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave, as soon as it is known for how many images."""
+        """Restore what `state` returned, once the number of images is known."""
         self._resumed = state
         self.iteration, self._found = int(state["iteration"]), state["found"]
 
@@ -164,7 +159,7 @@ class Unsplit(Attack):
             super().load(self._resumed)
 
     def _start_over(self) -> None:
-        """Grey images and fresh moments; the clones stay as they are."""
+        """Grey images and new optimizers; the clones keep their weights."""
         with torch.no_grad():
             self._pixels().fill_(0.5)
         for learner in self.learners.values():
@@ -177,7 +172,7 @@ class Unsplit(Attack):
         return torch.cat([self.known.sent(p, self.known.step(p)).detach() for p in sent])
 
     def _turn(self, rows: Tensor) -> None:
-        """Steps on the images, then on the clones; summed, so that each image has its own."""
+        """Steps on the images, then on the clones; losses are summed over images."""
         config = self.config
         scale = rows.flatten(1).square().mean(1) if config.scaled else rows.new_ones(len(rows))
         for _ in range(config.inner):
@@ -190,7 +185,7 @@ class Unsplit(Attack):
             descend(self.learners["clone"], (self._missed(pixels, rows) / scale).sum())
 
     def _missed(self, pixels: Tensor, rows: Tensor) -> Tensor:
-        """For each image the mean squared difference of what its clone would send."""
+        """For each image, the mean squared distance of its clone's output."""
         assert self.clones is not None, "made before the first turn"
         inputs, weights = self.known.normalised(pixels), self.clones.weights()
         if len(inputs) == 1:  # without vmap, which is slower
@@ -209,7 +204,7 @@ class Unsplit(Attack):
 
 
 def _variation(pixels: Tensor) -> Tensor:
-    """Squared differences of neighbours: each image's mean down and mean across, summed."""
+    """Mean squared differences of neighbouring pixels, for each image and direction, summed."""
     down = (pixels[:, :, 1:] - pixels[:, :, :-1]).square().flatten(1).mean(1)
     across = (pixels[..., 1:] - pixels[..., :-1]).square().flatten(1).mean(1)
     return (down + across).sum()

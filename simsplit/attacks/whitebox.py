@@ -23,39 +23,37 @@ from simsplit.seeds import isolated
 
 
 class WhiteboxConfig(AttackConfig):
-    """A decoder on true pairs: not deployable, the most that any decoder could learn."""
+    """A decoder trained on true pairs: an upper bound, which no server could deploy."""
 
     kind: Literal["whitebox"] = "whitebox"
     pairs: int = Field(default=6000, ge=1)
-    """How many auxiliary images a client is made to encode; fewer if there are not so many."""
+    """How many auxiliary images a client encodes at most."""
     iterations: int = Field(default=200, ge=1)
-    """Steps of the decoder."""
+    """Training steps of the decoder."""
     batch_size: int = Field(default=64, ge=2)
-    """Pairs a step."""
+    """Pairs per training step."""
     lr: float = Field(default=1e-3, gt=0)
-    """Adam's."""
+    """Adam's learning rate."""
     decoder: Literal["sdar", "fora"] = "sdar"
-    """Whose decoder; with fora it is what FORA calls its reference."""
+    """Whose decoder network; with fora this is FORA's reference."""
 
     @property
     def queries(self) -> int:
-        """One a pair."""
+        """Auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "Whitebox":
-        """The attack."""
         return Whitebox(self, known)
 
 
 class _FromMinusOne(nn.Module):
-    """A decoder whose images are between -1 and 1, brought between 0 and 1."""
+    """A decoder whose output in [-1, 1] is scaled to [0, 1]."""
 
     def __init__(self, layers: nn.Module) -> None:
         super().__init__()
         self.layers = layers
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pixels."""
         out: Tensor = (self.layers(x) + 1) / 2
         return out
 
@@ -68,7 +66,7 @@ def _decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
 
 
 class Whitebox(Attack):
-    """The decoder and its pairs."""
+    """Trains a decoder on pairs of images and smashed data."""
 
     def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -80,13 +78,13 @@ class Whitebox(Attack):
         self._recovered = torch.empty(0)
 
     def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
-        """Keep the pairs."""
+        """Keep what the client sent beside the images, as pairs to train on."""
         smashed = torch.cat([self.known.smashed(packet) for packet, _ in queries])
         pixels = torch.cat([pixels for _, pixels in queries])
         self._pairs = smashed[: self.config.pairs], pixels[: self.config.pairs]
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Fit the decoder, then decode."""
+        """Train the decoder, then decode the targets."""
         assert self._pairs is not None, "queries come first"
         smashed, pixels = self._pairs
         self.decoder.train()
@@ -103,7 +101,7 @@ class Whitebox(Attack):
         self._recovered = torch.cat(parts)
 
     def _rows(self, count: int) -> Tensor:
-        """This iteration's batch, out of reshuffled passes."""
+        """This iteration's batch of pairs; passes are reshuffled."""
         size = min(self.config.batch_size, count)
         epoch, place = divmod(self.iteration, count // size)
         cut = batch_indices(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)
@@ -111,5 +109,4 @@ class Whitebox(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """What `work` came to."""
         return self._recovered

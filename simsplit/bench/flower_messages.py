@@ -85,11 +85,9 @@ class _Messages(InlinePool):
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """The same."""
         self.ask(client, call)
 
     def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
-        """A message each."""
         return {client: self.ask(client, call) for client, call in calls.items()}
 
 

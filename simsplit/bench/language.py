@@ -125,7 +125,7 @@ class _Whole:
 
     @property
     def mean_loss(self) -> float:
-        """Of all steps."""
+        """Mean loss over all steps so far."""
         return torch.stack(self.losses).mean().item()
 
 

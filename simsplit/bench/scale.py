@@ -122,7 +122,6 @@ class _Timed(InlinePool):
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """Likewise."""
         self.ask(client, call)
 
 

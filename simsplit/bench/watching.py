@@ -53,5 +53,5 @@ class _Watched(Rounds):
         self.detection = Detection(given, self.parts, num_classes=10)
 
     def after(self) -> None:
-        """Judge."""
+        """Let the detectors judge the round."""
         self.detection.look(self.number)

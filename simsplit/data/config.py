@@ -24,29 +24,32 @@ TextSource = Annotated[PythonDocs | TextParquet | TextHub, Field(discriminator="
 
 
 class DataConfig(Config):
-    """Which data, how much of it, what is held out, and who holds the rest."""
+    """The data set, what part of it is used or held out, and how it is divided among clients."""
 
     source: Source = DigitsSource()
     """Where samples come from; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
     train_samples: int | None = Field(default=None, ge=1)
-    """Use at most so many of the training samples, stratified."""
+    """How many training samples to use at most, stratified by class."""
     test_samples: int | None = Field(default=None, ge=1)
-    """Use at most so many of the test samples, stratified."""
+    """How many test samples to use at most, stratified by class."""
     validation: float = Field(default=0.0, ge=0, lt=1)
-    """Part of the training samples held out to select by, before clients are dealt theirs."""
+    """Share of the training samples held out for validation, before they are divided among
+    clients."""
     auxiliary: float = Field(default=0.0, ge=0, lt=1)
-    """Part of the training samples that is public, held out likewise: for attacks and warm-ups."""
+    """Share of the training samples held out as public data, for attacks and for methods that learn
+    from public data."""
     public: TextSource | None = None
-    """Public texts from elsewhere, in place of such a part."""
+    """Public texts from another source, in place of `auxiliary`."""
     support: TextSource | None = None
     """Texts that a client mixes its own with (mixguard); null: the public ones."""
     augment: tuple[Augmentation, ...] = ()
-    """Changes drawn anew for every image and epoch: `crop` (padded by an eighth), `flip`."""
+    """Random changes to every image, drawn anew each epoch: `crop` (padded by an eighth),
+    `flip`."""
     normalise: Normalisation = "dataset"
-    """To mean 0 and deviation 1 by channel over the clients' samples (`dataset`), or only to
-    [0, 1] (`unit`) or [-1, 1] (`symmetric`)."""
+    """`dataset`: each channel to mean 0 and standard deviation 1 over the clients' samples; `unit`:
+    to [0, 1]; `symmetric`: to [-1, 1]."""
     partition: Partition = Iid()
-    """Who holds what; a bare word such as `iid` stands for `{kind: iid}`."""
+    """How samples are divided among clients; a bare word such as `iid` stands for `{kind: iid}`."""
 
     @field_validator("source", "public", "support", "partition", mode="before")
     @classmethod

@@ -22,13 +22,14 @@ class FolderSource(SourceConfig):
 
     kind: Literal["folder"] = "folder"
     path: Path
-    """Holds train/ and test/ (or validation/, val/), or else the classes' folders themselves."""
+    """Folder with train/ and test/ (or validation/, val/), or with the classes' folders
+    themselves."""
     size: int = Field(default=32, ge=1)
     """Height and width that images are resized to."""
     channels: Channels = 3
-    """3 for colour, 1 for grey; images are converted to it."""
+    """3 for colour, 1 for grey; images are converted."""
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
-    """Part of every class that is test data, where there is no test/."""
+    """Share of every class that is test data, if there is no test/ folder."""
 
     def describe(self) -> DataInfo | None:
         """From the folders' names; None where there are none yet."""
@@ -38,7 +39,7 @@ class FolderSource(SourceConfig):
         return DataInfo((self.channels, self.size, self.size), len(_classes(folder)))
 
     def load(self) -> DataSet:
-        """Decode every image."""
+        """Decode and resize every image of both splits."""
         train_folder = self._train_folder()
         names = _classes(train_folder)
         train = self._read(train_folder, names)

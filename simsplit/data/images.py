@@ -38,7 +38,7 @@ class Form:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
+        """Shape of one image: channels, height, width."""
         return self.channels, self.height, self.width
 
 

@@ -55,7 +55,7 @@ class Dealing(Config, ABC):
 
 
 class Iid(Dealing):
-    """Every client gets the same number of samples, drawn alike."""
+    """Every client gets the same number of samples, drawn at random."""
 
     kind: Literal["iid"] = "iid"
 
@@ -65,13 +65,13 @@ class Iid(Dealing):
 
 
 class Dirichlet(Dealing):
-    """Each class is divided among the clients by its own draw from a Dirichlet distribution."""
+    """Each class is divided among clients in proportions drawn from a Dirichlet distribution."""
 
     kind: Literal["dirichlet"] = "dirichlet"
     alpha: float = Field(default=0.5, gt=0)
-    """Concentration: 0.1 leaves a client few classes, 1e7 nearly equal shares, .inf equal ones."""
+    """Concentration: 0.1 gives a client few classes, 1e7 nearly equal shares, .inf equal ones."""
     min_samples: int = Field(default=2, ge=1)
-    """Fewest samples a client is left with; batch normalisation cannot learn from a single one."""
+    """Smallest number of samples per client; batch normalisation needs more than one."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """By Flower; without end, class by class in turn."""
@@ -97,11 +97,11 @@ class Dirichlet(Dealing):
 
 
 class Pathological(Dealing):
-    """Every client holds a fixed number of classes; a class is divided evenly among its holders."""
+    """Every client has a fixed number of classes; a class is divided evenly among its clients."""
 
     kind: Literal["pathological"] = "pathological"
     classes_per_client: int = Field(default=2, ge=1)
-    """How many classes a client holds; every class is held about equally often."""
+    """How many classes a client has; each class has about as many clients."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """A class in equal parts among the clients that were dealt it."""
@@ -129,11 +129,11 @@ class Pathological(Dealing):
 
 
 class Shards(Dealing):
-    """Rows sorted by class are cut into equal shards, and every client gets as many of them."""
+    """Samples sorted by class are cut into equal shards; every client gets as many of them."""
 
     kind: Literal["shards"] = "shards"
     shards_per_client: int = Field(default=2, ge=1)
-    """How many shards a client gets; a shard spans one class, or two or three where classes end."""
+    """How many shards a client gets; a shard has one class, or two or three at boundaries."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Shards of the rows sorted by class, shuffled and dealt."""
@@ -158,12 +158,12 @@ class Shards(Dealing):
 
 
 class MainLabel(Dealing):
-    """Every client has as many samples, most of them of one class (as SafeSplit deals them)."""
+    """Every client has as many samples, most of them of one main class (as in SafeSplit)."""
 
     kind: Literal["main_label"] = "main_label"
     rate: float = Field(default=0.8, ge=0, le=1)
-    """The share of a client's samples that is of its main class, where there are enough of it; the
-    rest is drawn alike from what is left."""
+    """Share of a client's samples from its main class, as far as there are enough; the others are
+    drawn at random."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Main classes first, then the rest as it comes."""
@@ -187,7 +187,7 @@ class MainLabel(Dealing):
 
 
 class Linear(Dealing):
-    """Samples are drawn alike, but client i gets i + 1 times as many as client 0."""
+    """Random samples; client i gets i + 1 times as many as client 0."""
 
     kind: Literal["linear"] = "linear"
 
@@ -197,7 +197,7 @@ class Linear(Dealing):
 
 
 class Exponential(Dealing):
-    """Samples are drawn alike, but each client gets e times as many as the one before it."""
+    """Random samples; each client gets e times as many as the one before."""
 
     kind: Literal["exponential"] = "exponential"
 

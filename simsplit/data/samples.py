@@ -20,10 +20,10 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a model needs to know of the data before any of it is loaded."""
+    """What a model needs to know of the data before they are loaded."""
 
     shape: tuple[int, ...]
-    """Channels, height, width of images; how many tokens a text has at most."""
+    """Images: channels, height, width; texts: maximum number of tokens."""
     classes: int
 
     @property
@@ -32,7 +32,7 @@ class DataInfo:
         return len(self.shape) == 1
 
     def blank(self, count: int) -> Tensor:
-        """So many samples without content, as a head takes them."""
+        """A batch of this many blank samples, as a head takes them."""
         kind = torch.int64 if self.texts else torch.float32
         return torch.zeros(count, *self.shape, dtype=kind)
 
@@ -106,7 +106,7 @@ class Samples:
 
     @property
     def groups(self) -> np.ndarray:
-        """By which samples are dealt out and held out: their classes, or what texts are about."""
+        """What partitions and held-out parts are stratified by: classes, or topics of texts."""
         groups: np.ndarray = (self.labels if self.texts is None else self.texts.groups).numpy()
         return groups
 
@@ -126,7 +126,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A source's training and test samples, and what their labels are called."""
+    """A source's training and test samples, and the names of its classes."""
 
     name: str
     train: Samples

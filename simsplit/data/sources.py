@@ -32,7 +32,6 @@ class DigitsSource(SourceConfig):
     """Height and width that the 8x8 images are scaled up to, bilinearly."""
 
     def describe(self) -> DataInfo:
-        """Known beforehand."""
         return DataInfo((1, self.size, self.size), 10)
 
     def load(self) -> DataSet:
@@ -67,16 +66,16 @@ _KNOWN = {
 
 
 class TorchvisionSource(SourceConfig):
-    """A data set that torchvision can read, and download where allowed to."""
+    """A data set of torchvision, downloaded if that is allowed."""
 
     kind: Literal["mnist", "fashion_mnist", "cifar10", "cifar100", "gtsrb"]
     root: Path = Path("data")
-    """The folder torchvision keeps its data sets in."""
+    """Folder in which torchvision keeps its data sets."""
     download: bool = False
     """Whether data missing from `root` may be downloaded into it."""
 
     def describe(self) -> DataInfo:
-        """Known beforehand; GTSRB's images, of many sizes, are brought to 32x32."""
+        """Known before loading; GTSRB's images, of many sizes, are resized to 32x32."""
         return _KNOWN[self.kind]
 
     def load(self) -> DataSet:

@@ -35,16 +35,16 @@ class Columns:
 
 
 class TableConfig(Config):
-    """What any table of images may need to be told."""
+    """Options of tables of images."""
 
     image: str | None = None
-    """Column of images; found by its type if left out."""
+    """Column of images; null: found by its type."""
     label: str | None = None
-    """Column of integer labels; found by its type if left out."""
+    """Column of integer labels; null: found by its type."""
     size: int | None = Field(default=None, ge=1)
-    """Height and width that images are resized to; if left out, all must have the same size."""
+    """Height and width to resize images to; null: all must have the same size."""
     channels: Channels | None = None
-    """1 to turn images grey, 3 for colour; if left out, as the first image is."""
+    """1 for grey, 3 for colour; null: as in the first image."""
 
 
 class ParquetSource(TableConfig):
@@ -52,7 +52,8 @@ class ParquetSource(TableConfig):
 
     kind: Literal["parquet"] = "parquet"
     path: Path
-    """Holds train.parquet and test.parquet or validation.parquet, or shards (train-*.parquet)."""
+    """Folder with train.parquet and test.parquet or validation.parquet, or shards
+    (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
         """From the schema, the labels and the first image; None where there are no files yet."""
@@ -86,11 +87,11 @@ class HubSource(TableConfig):
 
     kind: Literal["hub"] = "hub"
     name: str
-    """Such as `uoft-cs/cifar10`."""
+    """Name on the hub, such as `uoft-cs/cifar10`."""
     config: str | None = None
-    """Which of the data set's configurations, if it has several."""
+    """The data set's configuration, if it has several."""
     revision: str | None = None
-    """A branch, tag or commit; name one to be sure of the same data another day."""
+    """Branch, tag or commit; set one for reproducible data."""
     train_split: str = "train"
     """The split to train on."""
     test_split: str = "test"

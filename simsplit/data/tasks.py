@@ -17,22 +17,22 @@ Record = Mapping[str, Any]
 
 
 class Piece(NamedTuple):
-    """One row, as text."""
+    """One row as text: prompt, answer and class."""
 
     prompt: str
     answer: str
     label: int = 0
-    """Of a classification."""
+    """Only of classification."""
 
 
 def columns_in(template: str) -> list[str]:
-    """The names in braces."""
+    """The column names in braces."""
     return [name for _, name, _, _ in Formatter().parse(template) if name]
 
 
 class _Prompted(Config):
     prompt: str
-    """How a row is shown, with its columns in braces: `Question: {question}`."""
+    """Template of the prompt, columns in braces: `Question: {question}`."""
 
     @field_validator("prompt")
     @classmethod
@@ -47,17 +47,17 @@ class Classification(_Prompted):
 
     kind: Literal["classification"] = "classification"
     label: str = "label"
-    """Column of the labels, numbers from 0 on."""
+    """Column of labels, numbered from 0."""
     names: tuple[str, ...] = Field(min_length=2)
-    """What the classes are called."""
+    """Names of the classes."""
 
     @property
     def columns(self) -> set[str]:
-        """Those that a table must have."""
+        """Columns that a table must have."""
         return {*columns_in(self.prompt), self.label}
 
     def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Prompt, name of the class, class."""
+        """Each record as a prompt, and its class by name and number."""
         return [self._piece(record, f"{where}, row {row}") for row, record in enumerate(records)]
 
     def _piece(self, record: Record, where: str) -> Piece:
@@ -70,19 +70,18 @@ class Classification(_Prompted):
 
 
 class Generation(_Prompted):
-    """Texts to be answered by texts."""
+    """Prompts with an answer to generate."""
 
     kind: Literal["generation"] = "generation"
     answer: str = " {answer}"
-    """What is to follow the prompt, columns in braces."""
+    """Template of the answer, columns in braces."""
 
     @property
     def columns(self) -> set[str]:
-        """Those that a table must have."""
         return {*columns_in(self.prompt), *columns_in(self.answer)}
 
     def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Prompt and answer."""
+        """Each record as a prompt and the answer to generate."""
         del where
         return [
             Piece(_filled(self.prompt, record), _filled(self.answer, record)) for record in records
@@ -98,11 +97,10 @@ class Language(Config):
 
     @property
     def columns(self) -> set[str]:
-        """Those that a table must have."""
         return {self.text}
 
     def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Nothing but answers; empty ones (WikiText has many) are left out."""
+        """Each text as an answer without prompt; empty texts are left out."""
         del where
         texts = (str(record[self.text] or "").strip() for record in records)
         return [Piece("", text) for text in texts if text]
@@ -130,11 +128,11 @@ LAYOUTS: Mapping[str, AnyTask] = {
     "python_docs": Classification(prompt="{text} This is about", names=("asyncio", "email")),
     "language": Language(),
 }
-"""Tasks by a word."""
+"""Tasks by name."""
 
 
 def task_of(word: str) -> AnyTask:
-    """The task that a word stands for; ValueError if it stands for none."""
+    """The task with this name; ValueError if there is none."""
     if word not in LAYOUTS:
         allowed = ", ".join(LAYOUTS)
         raise ValueError(f"unknown '{word}'{near(word, LAYOUTS) or ','} allowed: {allowed}")

@@ -33,18 +33,18 @@ FEWEST = 20
 
 
 class TextTable(Config):
-    """What any table of texts must be told."""
+    """What all sources of texts have in common."""
 
     task: Task
-    """What is learned; a bare word such as `sst2` stands for the task of that data set."""
+    """What is learned; a bare word such as `sst2` names the task of that data set."""
     length: int = Field(default=64, ge=2)
-    """Tokens of a text at most: prompts lose their beginning, answers their end."""
+    """Maximum tokens of a text: prompts are cut at their beginning, answers at their end."""
     learns: Literal["answer", "all"] = "answer"
-    """Whether a causal model learns what comes after the prompt alone, or the prompt as well."""
+    """Whether a causal model learns the tokens of the answer only, or those of the prompt too."""
     topic: str | None = None
-    """Column by which partitions deal texts out; null: by class, where there are classes."""
+    """Column by which partitions divide texts; null: the class, if there are classes."""
     rows: int | None = Field(default=None, ge=1)
-    """Read at most so many rows of each split, the first."""
+    """How many rows of each split to read at most, the first ones; null: all."""
     padding: Literal["right", "left"] = "right"
     """On which side shorter texts are padded; on the left a mask must cross the cut as well."""
 
@@ -54,20 +54,20 @@ class TextTable(Config):
         return task_of(value) if isinstance(value, str) else value
 
     def describe(self) -> DataInfo | None:
-        """Known beforehand."""
+        """Shape and classes, known before anything is loaded."""
         return DataInfo((self.length,), len(self.class_names))
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """One alone where there is nothing to tell apart."""
+        """The task's classes; a single name where it has none."""
         return self.task.names if isinstance(self.task, Classification) else ("text",)
 
     @abstractmethod
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """Its rows, and where they lie."""
+        """A split's rows, and their origin for messages."""
 
     def load(self, reader: Reader, limit: Limit | None = None) -> DataSet:
-        """Read as a model reads them, all or those that a limit leaves."""
+        """Both splits as tokens of a model's tokenizer."""
         train, test = (self.read(split, reader, limit) for split in ("train", "test"))
         return DataSet(self._name(), train, test, self.class_names)
 
@@ -115,13 +115,13 @@ class TextTable(Config):
 
 
 class PythonDocs(TextTable):
-    """What Python's standard library says of itself: sentences by module; nothing to download."""
+    """Docstrings of Python's standard library: sentences, their module as topic; no download."""
 
     kind: Literal["python_docs"] = "python_docs"
     topics: tuple[str, ...] = ("asyncio", "email", "importlib", "logging", "unittest", "xml")
-    """Modules or packages, each a class."""
+    """Modules or packages; each is a class."""
     task: Task = Field(default=LAYOUTS["python_docs"])
-    """What is learned; a bare word such as `language` stands for a task of that name."""
+    """What is learned; a bare word such as `language` names the kind of task."""
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Four fifths to train on, stratified, the same in every run."""
@@ -148,7 +148,7 @@ class PythonDocs(TextTable):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The topics."""
+        """The topics; of other tasks than classification one name alone."""
         return self.topics if isinstance(self.task, Classification) else ("text",)
 
     def _learned(self) -> AnyTask:
@@ -165,7 +165,8 @@ class TextParquet(TextTable):
 
     kind: Literal["text_parquet"] = "text_parquet"
     path: Path
-    """Holds train.parquet and test.parquet or validation.parquet, or shards (train-*.parquet)."""
+    """Folder with train.parquet and test.parquet or validation.parquet, or shards
+    (train-*.parquet)."""
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Read from its files."""
@@ -181,11 +182,11 @@ class TextHub(TextTable):
 
     kind: Literal["text_hub"] = "text_hub"
     name: str
-    """Such as `stanfordnlp/sst2`."""
+    """Name on the hub, such as `stanfordnlp/sst2`."""
     config: str | None = None
-    """Which of the data set's configurations, if it has several (`sst2` of `nyu-mll/glue`)."""
+    """The data set's configuration, if it has several (`sst2` of `nyu-mll/glue`)."""
     revision: str | None = None
-    """A branch, tag or commit; name one to be sure of the same data another day."""
+    """Branch, tag or commit; set one for reproducible data."""
     train_split: str = "train"
     """The split to train on."""
     test_split: str = "test"
@@ -209,7 +210,7 @@ def encoded(
     *,
     public: bool = False,
 ) -> Samples:
-    """Pieces as tokens and targets."""
+    """Pieces of text as tokens and labels."""
     task, length = source.task, source.length
     if reader.classifies and not public and not isinstance(task, Classification):
         raise ScenarioError(

@@ -35,18 +35,18 @@ Scores = dict[ClientId, float]
 
 @dataclass(frozen=True)
 class View:
-    """What a detector may know of a round: what the server saw."""
+    """What a detector is given for a round: only what the server saw."""
 
     round: int
     readings: Readings
     num_classes: int
     turns: Sequence["Turn"] = ()
-    """The last turns of all clients, where a turn is a client's whole round; oldest first."""
+    """Each client's last turn, oldest first, if a turn is a client's whole round."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a client's whole round made of the trunk: its weights by name, before and after."""
+    """The trunk's weights before and after a client's whole round."""
 
     client: ClientId
     before: Mapping[str, Tensor]
@@ -55,7 +55,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a detector makes of one client in one round."""
+    """A detector's result for one client in one round."""
 
     score: float
     z: float
@@ -64,15 +64,15 @@ class Verdict:
 
 
 class DetectorConfig(Config, ABC):
-    """What a scenario says of one detector."""
+    """Base of a detector's fields in a scenario."""
 
     name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
-    """What its columns are called; null: after its kind, and its signal if it has one."""
+    """Name of its columns in tables; null: its kind, and its signal if it has one."""
     threshold: Threshold = ThreeSigmaConfig()
-    """From which score on a client is flagged."""
+    """Which scores flag a client."""
     response: Response = "none"
-    """What happens to who is flagged. skip: is not asked any more. downweight: what it sends counts
-    a tenth. rollback: the round is undone, and it is not asked any more."""
+    """What happens to flagged clients. skip: they are left out of further rounds. downweight: their
+    updates count a tenth. rollback: the round is undone, and they are left out."""
     side: ClassVar[Side] = "both"
     by_turns: ClassVar[bool] = False
     """Whether it judges the trunk after each client's turn."""
@@ -84,29 +84,29 @@ class DetectorConfig(Config, ABC):
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """The signals whose sums it reads."""
+        """The signals whose sums it uses."""
         return ()
 
     @property
     def sketched(self) -> tuple[Signal, ...]:
-        """The signals of which it reads single samples."""
+        """The signals of which it uses single samples."""
         return ()
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """Clients that it knows to be honest."""
+        """Clients that it takes for honest."""
         return ()
 
     @property
     def least_clients(self) -> int:
-        """Of how many clients a round it can tell one from the others: a robust z of two is the
-        same whatever they do.
+        """How many clients a round must have for scores to mean something: the robust z of two
+        clients is always the same.
         """
         return len(self.trusted) + (2 if isinstance(self.threshold, FixedConfig) else 3)
 
     @property
     def needs(self) -> Needs:
-        """What it cannot do without."""
+        """What it needs from the rest of the scenario; override it and add to `super().needs`."""
         return (*reading(self.signals, "signal"), Need(Given.ASKED, least=self.least_clients))
 
     @abstractmethod
@@ -115,7 +115,7 @@ class DetectorConfig(Config, ABC):
 
 
 def reading(signals: Iterable[Signal], field: str) -> Needs:
-    """What it takes to read signals, of which a field says which."""
+    """What a detector needs to read signals; `field` is the one that names them."""
     legs: list[Leg] = [LEGS[signal] for signal in signals]
     readable = (Need(Given.READABLE, field, leg) for leg in legs)
     return (*(needs_leg(leg, field) for leg in legs), *readable)
@@ -125,25 +125,25 @@ class SignalDetectorConfig(DetectorConfig, ABC):
     """A detector that compares clients by the mean of one signal."""
 
     signal: Signal = "payload"
-    """payload: what clients send; features: what the trunk makes of it; features_grad: the gradient
-    that they return; smashed_grad: the one that they are sent."""
+    """payload: smashed data as sent; features: the trunk's outputs for them; features_grad: the
+    gradients that the client returns; smashed_grad: the gradients that it is sent."""
     window: Literal["round", "running"] = "round"
-    """Each round by itself, or the mean over all rounds so far."""
+    """Whether rounds are judged by their own mean, or by the mean over all rounds so far."""
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """The one."""
+        """The signal that the scenario names."""
         return (self.signal,)
 
 
 def distances(rows: Tensor) -> Tensor:
-    """Between all pairs of rows; not by way of a matrix product, which rounds as memory lies."""
+    """Euclidean distances between all pairs of rows, exact rather than by a matrix product."""
     exact = "donot_use_mm_for_euclid_dist"
     return torch.cdist(rows.double(), rows.double(), compute_mode=exact)
 
 
 class Detector(ABC):
-    """One detector over a run."""
+    """Base class of detectors; a subclass gives `scores`, and state if it has any."""
 
     def __init__(self, config: DetectorConfig) -> None:
         self.config = config
@@ -155,10 +155,10 @@ class Detector(ABC):
 
     @abstractmethod
     def scores(self, view: View) -> Scores:
-        """A score for each client that it can judge in this round."""
+        """A score for each client that it can judge this round."""
 
     def judge(self, view: View) -> dict[ClientId, Verdict]:
-        """Scores, how far they are from each other, and who is flagged."""
+        """Score all clients, and flag those beyond the threshold."""
         scores = dict(sorted(self.scores(view).items()))
         if not scores:
             return {}
@@ -188,7 +188,7 @@ class Detector(ABC):
         return mad_z(np.array([self._sums[client] for client in clients]), self.floor)
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers from round to round."""
+        """What it remembers between rounds, as tensors for a checkpoint."""
         held = {
             "looks": torch.tensor(self._looks),
             "flagged": torch.tensor(sorted(self._flagged), dtype=torch.int64),
@@ -199,7 +199,7 @@ class Detector(ABC):
         return held
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self._looks = int(state["looks"])
         self._flagged = set(state["flagged"].tolist())
         self._sums = {}
@@ -209,14 +209,14 @@ class Detector(ABC):
 
 
 class Running:
-    """Means over all rounds so far, or of the last one alone."""
+    """Each client's mean signal: of the last round, or over all rounds so far."""
 
     def __init__(self, *, running: bool) -> None:
         self.running = running
         self._held: dict[ClientId, tuple[Tensor, int]] = {}
 
     def of(self, means: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
-        """The means to compare, of those who took part in this round."""
+        """The means to compare this round, of the clients that took part."""
         if not self.running:
             return dict(means)
         for client, mean in means.items():
@@ -225,12 +225,10 @@ class Running:
         return {client: self._held[client][0] / self._held[client][1] for client in means}
 
     def state(self) -> dict[str, Tensor]:
-        """Sums and counts by client."""
         held = {f"total.{client}": total for client, (total, _) in self._held.items()}
         return held | {f"rounds.{c}": torch.tensor(rounds) for c, (_, rounds) in self._held.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         totals = below(state, "total.")
         self._held = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
 
@@ -244,7 +242,7 @@ class SignalDetector(Detector, ABC):
         self.means = Running(running=config.window == "running")
 
     def scores(self, view: View) -> Scores:
-        """Those of the means; none where fewer than two clients took part."""
+        """Scores of the clients' means; none with fewer than two clients."""
         means = self.means.of(view.readings.means(self.signal))
         if len(means) < 2:
             return {}
@@ -256,10 +254,8 @@ class SignalDetector(Detector, ABC):
         """A score for each row of means."""
 
     def state(self) -> dict[str, Tensor]:
-        """The means as well."""
         return super().state() | {f"means.{k}": t for k, t in self.means.state().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         super().load(state)
         self.means.load(below(state, "means."))

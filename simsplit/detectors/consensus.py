@@ -22,31 +22,29 @@ from simsplit.packets import ClientId
 
 
 class CosineMadConfig(SignalDetectorConfig):
-    """Cosine of each client's mean to the consensus, as LightSplit has it."""
+    """Cosine of each client's mean to the consensus of all clients, as in LightSplit."""
 
     kind: Literal["cosine_mad"] = "cosine_mad"
     consensus: Literal["mean", "median", "leave_one_out"] = "mean"
-    """Of all clients' means: their mean, their median, or for each client the others' mean."""
+    """The mean or median of all clients' means; leave_one_out: for each client, the mean of the
+    others' means."""
 
     @property
     def title(self) -> str:
-        """Shorter than its kind."""
         return self.name or f"cosine_{self.signal}"
 
     def build(self) -> "CosineMad":
-        """The detector."""
         return CosineMad(self)
 
 
 class CosineMad(SignalDetector):
-    """Scores are cosines."""
+    """Scores clients by the cosine of their mean to the consensus."""
 
     def __init__(self, config: CosineMadConfig) -> None:
         super().__init__(config)
         self.consensus = config.consensus
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """To the consensus."""
         return cosine_similarity(means, self._consensus(means), dim=1)
 
     def _consensus(self, means: Tensor) -> Tensor:
@@ -58,32 +56,31 @@ class CosineMad(SignalDetector):
 
 
 class RootCosineConfig(SignalDetectorConfig):
-    """Cosine of each client's mean to that of trusted clients, as FLTrust has it."""
+    """Cosine of each client's mean to the mean of trusted clients, as in FLTrust."""
 
     kind: Literal["root_cosine"] = "root_cosine"
     root: tuple[ClientId, ...] = Field(default=(0,), min_length=1)
-    """Clients that the server trusts; malicious ones are drawn among the others."""
+    """Trusted clients; malicious ones are drawn among the others."""
     side: ClassVar[Side] = "low"
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The root."""
+        """The clients of `root`."""
         return self.root
 
     def build(self) -> "RootCosine":
-        """The detector."""
         return RootCosine(self)
 
 
 class RootCosine(SignalDetector):
-    """Scores are cosines to the root."""
+    """Scores clients by the cosine of their mean to the trusted clients' mean."""
 
     def __init__(self, config: RootCosineConfig) -> None:
         super().__init__(config)
         self.root = config.root
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """To the root's mean; 0 for everybody in a round in which nobody of it took part."""
+        """Cosines to the trusted clients' mean; 0 for all if none of them took part."""
         rows = [index for index, client in enumerate(clients) if client in self.root]
         if not rows:
             return torch.zeros(len(means))
@@ -91,12 +88,12 @@ class RootCosine(SignalDetector):
 
 
 class KrumConfig(SignalDetectorConfig):
-    """Sum of squared distances to the nearest others, as Krum has it (Blanchard et al. 2017)."""
+    """Sum of squared distances to the nearest other clients (Krum, Blanchard et al. 2017)."""
 
     kind: Literal["krum"] = "krum"
     malicious: float = Field(default=0.2, ge=0, lt=0.5)
-    """The share of malicious clients that it reckons with: distances are to the n (1 - share) - 2
-    nearest."""
+    """The assumed share of malicious clients: distances are to the n (1 - share) - 2 nearest
+    others."""
     side: ClassVar[Side] = "high"
 
     @property
@@ -105,18 +102,16 @@ class KrumConfig(SignalDetectorConfig):
         return 3
 
     def build(self) -> "Krum":
-        """The detector."""
         return Krum(self)
 
 
 class Krum(SignalDetector):
-    """Scores are sums of distances."""
+    """Scores clients by Krum's sum of squared distances."""
 
     def __init__(self, config: KrumConfig) -> None:
         super().__init__(config)
         self.malicious = config.malicious
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """Distances to the nearest others."""
         nearest = max(1, len(clients) - round(self.malicious * len(clients)) - 2)
         return distances(means).square().sort(1).values[:, 1 : 1 + nearest].sum(1)

@@ -36,33 +36,33 @@ Decode = Callable[[Packet], Tensor]
 
 @dataclass
 class Sums:
-    """One client's sums of one signal over a round."""
+    """Sums of one signal over one client's samples of a round."""
 
     total: Tensor
-    """Of all samples' values, flattened."""
+    """Sum of all samples' values, flattened."""
     norm: Tensor
-    """Of all samples' norms."""
+    """Sum of all samples' norms."""
     count: int
 
     def add(self, other: "Sums") -> None:
-        """Take in what was summed elsewhere."""
+        """Add sums that another sensor made."""
         self.total += other.total
         self.norm += other.norm
         self.count += other.count
 
     @property
     def mean(self) -> Tensor:
-        """Of the samples, on the CPU."""
+        """Mean over the samples, on the CPU."""
         return (self.total / self.count).cpu()
 
 
 @dataclass
 class Sampled:
-    """Single samples of one client's round, each signal's sketches row by row."""
+    """Sketches of single samples of one client's round, row by row for each signal."""
 
     rows: dict[Signal, list[Tensor]] = field(default_factory=dict)
     labels: list[Tensor] = field(default_factory=list)
-    """Under a vanilla cut, where the server is told."""
+    """Labels, under a vanilla cut, where clients send them."""
 
     def stacked(self, signal: Signal) -> Tensor:
         """All samples' sketches of a signal, on the CPU."""
@@ -71,13 +71,13 @@ class Sampled:
 
 @dataclass
 class Readings:
-    """A round's."""
+    """What was read off a round's packets, by client: sums, and sketches of single samples."""
 
     sums: dict[tuple[Signal, ClientId], Sums] = field(default_factory=dict)
     samples: dict[ClientId, Sampled] = field(default_factory=dict)
 
     def merge(self, other: "Readings") -> None:
-        """Take in what another sensor has read."""
+        """Add what another sensor read."""
         for key, sums in other.sums.items():
             if key in self.sums:
                 self.sums[key].add(sums)
@@ -86,12 +86,12 @@ class Readings:
         self.samples |= other.samples
 
     def means(self, signal: Signal) -> dict[ClientId, Tensor]:
-        """Each client's mean, in the order of their numbers."""
+        """Each client's mean of a signal, ordered by client."""
         found = {client: sums.mean for (name, client), sums in self.sums.items() if name == signal}
         return dict(sorted(found.items()))
 
     def norms(self, signal: Signal) -> dict[ClientId, float]:
-        """Each client's mean norm."""
+        """Each client's mean norm of a signal."""
         return {
             client: float(sums.norm) / sums.count
             for (name, client), sums in self.sums.items()
@@ -144,12 +144,12 @@ class Sensor:
             self._keep(signal, packet.client, values)
 
     def take(self) -> Readings:
-        """What was read since the last time."""
+        """What was read since the last call."""
         taken, self._readings = self._readings, Readings()
         return taken
 
     def merge(self, readings: Readings) -> None:
-        """Take in what another sensor has read."""
+        """Add what another sensor read."""
         self._readings.merge(readings)
 
     def _sum(self, signal: Signal, client: ClientId, values: Tensor) -> None:

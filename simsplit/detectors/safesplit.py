@@ -34,15 +34,15 @@ from simsplit.packets import ClientId
 
 
 class SafeSplitConfig(DetectorConfig):
-    """SafeSplit: roll the trunk back to the newest turn that the majority's resemble."""
+    """SafeSplit: roll the trunk back to the newest turn that resembles the majority's."""
 
     kind: Literal["safesplit"] = "safesplit"
     low: float = Field(default=0.25, gt=0, le=1)
-    """The share of each layer's frequencies that counts as low."""
+    """Share of each layer's frequencies that counts as low."""
     threshold: FixedConfig = FixedConfig(above=1 + 1e-9)
-    """From which score on a turn is outside of the majority."""
+    """Above which score a turn is outside of the majority."""
     response: Response = "rollback"
-    """rollback: go back to the newest benign trunk after a turn that is flagged. none: only say so.
+    """rollback: after a flagged turn, go back to the newest benign trunk. none: only report it.
     skip, downweight: as for other detectors."""
     side: ClassVar[Side] = "high"
     by_turns: ClassVar[bool] = True
@@ -53,7 +53,6 @@ class SafeSplitConfig(DetectorConfig):
         return (Need(Given.TURNS), Need(Given.CLIENTS, least=3))
 
     def build(self) -> "SafeSplit":
-        """The detector."""
         return SafeSplit(self)
 
 

@@ -20,31 +20,30 @@ from simsplit.states import below
 
 
 class UpdatesConfig(SignalDetectorConfig):
-    """A detector of updates that are too much alike; its scores are between 0 and 1."""
+    """A detector of clients whose updates are too similar; scores are between 0 and 1."""
 
     signal: Signal = "features_grad"
     """What counts as a client's update: the gradient that it returns, or another signal."""
     window: Literal["round", "running"] = "running"
-    """The mean update over all rounds so far, or each round's by itself."""
+    """Whether updates are averaged over all rounds so far, or judged round by round."""
     threshold: Threshold = FixedConfig(above=0.5)
-    """From which score on a client is flagged."""
+    """Which scores flag a client."""
     side: ClassVar[Side] = "high"
 
 
 class FoolsGoldConfig(UpdatesConfig):
-    """One minus FoolsGold's weight: large for clients whose accumulated updates are alike."""
+    """One minus FoolsGold's weight: large for clients whose accumulated updates are similar."""
 
     kind: Literal["foolsgold"] = "foolsgold"
     confidence: float = Field(default=1.0, gt=0)
     """FoolsGold's kappa, the steepness of its logit."""
 
     def build(self) -> "FoolsGold":
-        """The detector."""
         return FoolsGold(self)
 
 
 class FoolsGold(SignalDetector):
-    """Largest pairwise cosine, pardoning, logit."""
+    """Scores clients by FoolsGold: largest pairwise cosine, pardoning, logit."""
 
     def __init__(self, config: FoolsGoldConfig) -> None:
         super().__init__(config)
@@ -65,15 +64,15 @@ class FoolsGold(SignalDetector):
 
 
 class ContraConfig(UpdatesConfig):
-    """One minus CONTRA's reputation, which falls while a client is much like its nearest others."""
+    """One minus CONTRA's reputation, which falls while a client resembles its nearest others."""
 
     kind: Literal["contra"] = "contra"
     nearest: int = Field(default=3, ge=1)
-    """How many of the others are near: k."""
+    """k: how many of the nearest other clients are compared."""
     alike: float = Field(default=0.1, ge=0)
-    """How far above the median alignment reputation begins to fall."""
+    """How far above the median a client's alignment must be for its reputation to fall."""
     change: float = Field(default=0.1, gt=0, le=1)
-    """What reputation falls or rises by in a round: delta."""
+    """delta: how much reputation changes per round."""
 
     @property
     def least_clients(self) -> int:
@@ -81,12 +80,11 @@ class ContraConfig(UpdatesConfig):
         return 3
 
     def build(self) -> "Contra":
-        """The detector."""
         return Contra(self)
 
 
 class Contra(SignalDetector):
-    """Reputations, from mean cosines to the nearest."""
+    """Scores clients by CONTRA: reputations from mean cosines to the nearest others."""
 
     def __init__(self, config: ContraConfig) -> None:
         super().__init__(config)
@@ -105,7 +103,7 @@ class Contra(SignalDetector):
         return torch.tensor([1 - self._reputation[client] for client in clients])
 
     def state(self) -> dict[str, Tensor]:
-        """Reputations as well."""
+        """Accumulated updates, and every client's reputation."""
         held = super().state()
         for client, reputation in self._reputation.items():
             held[f"reputation.{client}"] = torch.tensor(reputation, dtype=torch.float64)

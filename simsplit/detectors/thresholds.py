@@ -24,56 +24,54 @@ _MAD = 1.4826
 
 
 class ThreeSigmaConfig(Config):
-    """Flag who is further than some robust standard deviations from the median, round by round."""
+    """Flag clients several robust standard deviations from the round's median."""
 
     kind: Literal["three_sigma"] = "three_sigma"
     sigmas: float = Field(default=3.0, gt=0)
-    """How far."""
+    """How many robust standard deviations."""
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        """The same whatever there is."""
         del clients, side, rounds
         return self.sigmas
 
 
 class CalibratedConfig(Config):
-    """Put the cut where a given share of honest clients crosses it in a round, by simulation."""
+    """Set the threshold by simulation, for a given false positive rate per round."""
 
     kind: Literal["calibrated"] = "calibrated"
     fpr: float = Field(default=0.01, gt=0, lt=0.5)
-    """The share of honest clients that a round may flag."""
+    """The share of honest clients that may be flagged in a round."""
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        """For so many clients."""
+        """The simulated quantile for this number of clients."""
         del rounds
         return null_quantile(clients, side, self.fpr)
 
 
 class SequentialConfig(Config):
-    """Average each client's z over the rounds so far; who was flagged once stays flagged.
+    """Average z over rounds; a client that was flagged once stays flagged.
 
     The share that a whole run may flag is spent over its rounds, most of it early.
     """
 
     kind: Literal["sequential"] = "sequential"
     fpr: float = Field(default=0.01, gt=0, lt=0.5)
-    """The share of honest clients that a run may flag, however many rounds it has."""
+    """The share of honest clients that may be flagged in a whole run."""
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        """After so many rounds."""
+        """The threshold after this many rounds."""
         spent = self.fpr * 6 / (math.pi * rounds) ** 2
         return null_quantile(clients, side, spent)
 
 
 class FixedConfig(Config):
-    """Flag who scores above a fixed value: for scores that have a meaning of their own."""
+    """Flag clients above a fixed score, for scores with an absolute meaning."""
 
     kind: Literal["fixed"] = "fixed"
     above: float = 0.5
-    """The value."""
+    """The score above which a client is flagged."""
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        """The same whatever there is."""
         del clients, side, rounds
         return self.above
 
@@ -90,7 +88,7 @@ THRESHOLDS: dict[str, type[Config]] = {
 
 
 def mad_z(scores: np.ndarray, floor: float = 0.0) -> np.ndarray:
-    """How many robust standard deviations each score is from their median.
+    """Each score's distance from the median, in robust standard deviations (MAD).
 
     Where more than half are equal there is no deviation to measure by: the mean one then stands in
     for it, and where all are equal nobody is away from anybody. `floor` is the least that counts as
@@ -118,6 +116,6 @@ def null_quantile(clients: int, side: Side, share: float) -> float:
 
 
 def suspicion(z: np.ndarray, side: Side) -> np.ndarray:
-    """Larger is worse."""
+    """Values as suspicion: the larger, the worse, whichever side is suspicious."""
     ways: dict[Side, np.ndarray] = {"both": np.abs(z), "high": z, "low": -z}
     return ways[side]

@@ -21,14 +21,14 @@ COLUMNS = ("round", "detector", "clients", "malicious", "flagged", "caught", *FI
 
 @dataclass(frozen=True)
 class Findings:
-    """What the detectors made of one round."""
+    """The results of all detectors for one round."""
 
     clients: dict[ClientId, Row] = field(default_factory=dict)
-    """Columns of the `clients` table."""
+    """By client, columns of the `clients` table."""
     detections: list[Row] = field(default_factory=list)
     """Rows of the `detections` table."""
     flagged: dict[str, set[ClientId]] = field(default_factory=dict)
-    """By detector."""
+    """Flagged clients by detector."""
 
 
 class Watch:
@@ -47,7 +47,7 @@ class Watch:
 
     @staticmethod
     def columns(configs: Sequence[DetectorConfig]) -> tuple[str, ...]:
-        """What detectors add to the `clients` table."""
+        """Columns that detectors add to the `clients` table."""
         if not configs:
             return ()
         norms = [f"{signal}_norm" for signal in signals_of(configs)]
@@ -55,7 +55,7 @@ class Watch:
         return (*norms, *each)
 
     def close(self, number: int, readings: Readings, turns: Sequence[Turn] = ()) -> Findings:
-        """Judge a round."""
+        """Let every detector judge a round by its readings."""
         view = View(number, readings, self.num_classes, turns)
         found = Findings()
         for signal in signals_of(self.configs):
@@ -83,7 +83,7 @@ class Watch:
         found.detections.append({"round": number, "detector": config.title, **figures})
 
     def state(self) -> dict[str, Tensor]:
-        """What the detectors remember."""
+        """What the detectors remember between rounds."""
         return {
             f"{index}/{name}": tensor
             for index, detector in enumerate(self.detectors)
@@ -91,18 +91,18 @@ class Watch:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         for index, detector in enumerate(self.detectors):
             detector.load(below(state, f"{index}/"))
 
 
 def signals_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
-    """The signals that are summed, each once."""
+    """The signals whose sums some detector uses."""
     return list(dict.fromkeys(signal for config in configs for signal in config.signals))
 
 
 def sketched_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
-    """The signals of which single samples are kept, each once."""
+    """The signals of which some detector uses single samples."""
     return list(dict.fromkeys(signal for config in configs for signal in config.sketched))
 
 

@@ -31,51 +31,50 @@ Samples = dict[ClientId, Tensor]
 
 
 class WithinClassConfig(DetectorConfig):
-    """How far each client's samples are from the others' of the same inferred class."""
+    """Distance of each client's samples from the others' of the same inferred class."""
 
     kind: Literal["within_class"] = "within_class"
     signal: Signal = "payload"
-    """What is compared: what clients send (payload), or what the trunk makes of it (features)."""
+    """What is compared: smashed data as sent (payload), or the trunk's outputs (features)."""
     reference: Literal["median", "mean"] = "median"
-    """What a client's mean of a class is compared with: the median over clients, value by value,
-    which several colluding ones do not move, or the mean of the others' samples, which they do."""
+    """What a client's class mean is compared with. median: over clients, value by value, which
+    several colluding clients do not move. mean: of all other clients' samples."""
     window: Literal["round", "running"] = "running"
-    """Each round by itself, or the mean over all rounds so far."""
+    """Whether rounds are judged on their own, or all rounds so far together."""
     classes: int | None = Field(default=None, ge=2)
-    """How many classes to look for; null: as many as the task has."""
+    """Number of classes to look for; null: as many as the task has."""
     fewest: int = Field(default=4, ge=2)
-    """A client with fewer samples in a class is not judged by it."""
+    """Clients with fewer samples of a class are not judged by it."""
     floor: float = Field(default=0.2, ge=0)
-    """The least standard deviation of honest clients' scores to reckon with: where they happen to
-    be closer to each other than that, a small difference is no reason to flag one."""
+    """Smallest standard deviation of honest clients' scores to assume, so that small differences
+    between nearly equal clients flag nobody."""
     threshold: Threshold = CalibratedConfig()
-    """From which score on a client is flagged."""
+    """Which scores flag a client."""
     side: ClassVar[Side] = "high"
 
     @property
     def title(self) -> str:
-        """By its signal too, of which single samples are read."""
+        """Its kind and the signal it compares."""
         return self.name or f"within_class_{self.signal}"
 
     @property
     def sketched(self) -> tuple[Signal, ...]:
-        """What is compared, and what gives labels away."""
+        """The signal that is compared, and the one that classes are inferred from."""
         return (self.signal, "features_grad")
 
     @property
     def needs(self) -> Needs:
-        """Samples one by one, and (under a U shape) their gradients, which tell their classes."""
+        """Single samples and, under a U shape, their gradients, which reveal their classes."""
         by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
         classes = Need(Given.CLASSES)
         return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
 
     def build(self) -> "WithinClass":
-        """The detector."""
         return WithinClass(self)
 
 
 class WithinClass(Detector):
-    """Scores are mean logarithms of the largest difference in a class."""
+    """Scores clients by the mean logarithm of their largest distance within a class."""
 
     def __init__(self, config: WithinClassConfig) -> None:
         super().__init__(config)
@@ -84,7 +83,7 @@ class WithinClass(Detector):
         self._held: dict[ClientId, tuple[float, int]] = {}
 
     def scores(self, view: View) -> Scores:
-        """Of those that can be compared in some class."""
+        """Scores of the clients that can be compared in some class."""
         classes = self.options.classes or view.num_classes
         labels = inferred_labels(view.readings, classes)
         if len(labels) < 3:
@@ -99,7 +98,7 @@ class WithinClass(Detector):
         return {client: self._pooled_log(client, away) for client, away in largest.items()}
 
     def _differences(self, compared: Samples, labels: Samples, label: int) -> dict[ClientId, float]:
-        """How far each client's mean of a class is from the others', by what chance would give."""
+        """Distances of each client's class means from the others', relative to chance."""
         mine = {client: rows[labels[client] == label].double() for client, rows in compared.items()}
         mine = {client: rows for client, rows in mine.items() if len(rows)}
         count = sum(map(len, mine.values()))
@@ -122,7 +121,7 @@ class WithinClass(Detector):
         return found
 
     def _pooled_log(self, client: ClientId, away: float) -> float:
-        """Over all rounds so far, or this one alone."""
+        """The logarithms over all rounds so far, or over this round."""
         log = math.log(max(away, 1e-12))
         if self.options.window == "round":
             return log
@@ -131,14 +130,13 @@ class WithinClass(Detector):
         return (total + log) / (rounds + 1)
 
     def state(self) -> dict[str, Tensor]:
-        """The sums over rounds as well."""
+        """The detector's state, and sums over rounds."""
         held = super().state()
         for client, (total, rounds) in self._held.items():
             held[f"held.{client}"] = torch.tensor([total, rounds], dtype=torch.float64)
         return held
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         super().load(state)
         for client, pair in below(state, "held.").items():
             total, rounds = pair.tolist()
@@ -146,9 +144,7 @@ class WithinClass(Detector):
 
 
 def inferred_labels(readings: Readings, classes: int) -> Samples:
-    """A class for each kept sample of each client, as far as the server can tell; numbers are its
-    own, and say only which samples have the same.
-    """
+    """An inferred class for each kept sample of each client; only equality of classes counts."""
     samples = dict(sorted(readings.samples.items()))
     if any(kept.labels for kept in samples.values()):
         return {client: _told(kept) for client, kept in samples.items()}
@@ -171,7 +167,7 @@ def _answered(kept: Sampled) -> bool:
 
 
 def _clustered(rows: Tensor, classes: int) -> Tensor:
-    """k-means, on one thread and from a fixed start: the same rows give the same clusters."""
+    """k-means, single-threaded and from a fixed start, so that results are reproducible."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 

@@ -84,7 +84,7 @@ def cluster(
 def _stdout_kept_clean() -> Iterator[None]:
     """Ray prints the death of a worker on stdout, whatever `log_to_driver` says; callers see to it.
 
-    There is no switch for it, so the function that prints is put aside. Where a later Ray has it no
+    There is no switch for it, so the function that prints is replaced. Where a later Ray has it no
     more, nothing happens.
     """
     from ray._private import worker

@@ -14,16 +14,16 @@ class InlineEngine(Config):
 
 
 class HostsConfig(Config):
-    """Ray actors, each of which holds many clients."""
+    """Clients on Ray actors, many on each."""
 
     hosts: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """How many; auto: as many as there are processors for (at most one per client)."""
+    """Number of hosts; auto: as processors allow, at most one per client."""
     threads: int = Field(default=1, ge=1)
-    """torch threads of each host; `threads` of the scenario are the server's."""
+    """torch threads of each host; the scenario's `threads` are the server's."""
     address: str | None = None
-    """A running Ray cluster to join: auto, host:port, or ray://host:port; null: one of its own."""
+    """Ray cluster to join: auto, host:port, or ray://host:port; null: start a local one."""
     gpus_per_host: float = Field(default=0, ge=0)
-    """What Ray reserves for each host; above 0, hosts compute on their GPU."""
+    """GPUs that Ray reserves per host; above 0, hosts compute on their GPU."""
 
     @field_validator("hosts", mode="before")
     @classmethod
@@ -34,13 +34,13 @@ class HostsConfig(Config):
 
 
 class RayEngine(HostsConfig):
-    """Clients on several hosts at once."""
+    """Clients on several hosts at once, as Ray actors."""
 
     kind: Literal["ray"] = "ray"
 
 
 class AutoEngine(HostsConfig):
-    """Ray where it can help, inline where it cannot; the run says which, and why."""
+    """Ray if it saves time, else inline; the run says which, and why."""
 
     kind: Literal["auto"] = "auto"
 

@@ -95,7 +95,6 @@ class Crew:
     workshop: Workshop | None = field(default=None)
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """One client's answer."""
         try:
             return call.on(self.clients[client])
         except SimsplitError:
@@ -109,7 +108,7 @@ class Pool(ABC):
 
     @abstractmethod
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """One client's answer."""
+        """Call one client, and return its answer."""
 
     @abstractmethod
     def tell(self, client: ClientId, call: Call[object]) -> None:
@@ -157,7 +156,6 @@ class InlinePool(Pool):
         return self.crew.ask(client, call)
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """Done at once."""
         self.crew.ask(client, call)
 
     def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
@@ -167,16 +165,14 @@ class InlinePool(Pool):
     def whole_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """One after another."""
+        """The clients' rounds, one after another."""
         for client, job in jobs.items():
             yield client, self._workshop().train(client, job, trunk)
 
     def workshop_state(self) -> dict[str, Tensor]:
-        """The one workshop's."""
         return self.crew.workshop.state() if self.crew.workshop else {}
 
     def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        """The one workshop's."""
         if self.crew.workshop is not None:
             self.crew.workshop.load(state)
 

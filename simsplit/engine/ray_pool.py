@@ -101,7 +101,7 @@ class Hosts:
         return lost
 
     def close(self) -> None:
-        """Take them down."""
+        """End all host actors, and Ray where this run started it."""
         for actor in self.actors:
             self._ray.kill(actor)
 
@@ -246,7 +246,7 @@ class RayPool(Pool):
             yield wanted, self._get(done.pop(wanted), self.where[wanted])
 
     def workshop_state(self) -> dict[str, Tensor]:
-        """All hosts' together."""
+        """The workshop states of all hosts, merged."""
         asked = [actor.workshop_state.remote() for actor in self.hosts.actors]
         return {k: t for host, ref in enumerate(asked) for k, t in self._get(ref, host).items()}
 

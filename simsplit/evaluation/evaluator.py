@@ -44,14 +44,14 @@ ATTACK_SUCCESS = "attack_success"
 
 
 class EvaluateConfig(Config):
-    """When, on what and how a run is scored."""
+    """When, on which splits and by which metrics a run is evaluated."""
 
     every: int = Field(default=1, ge=0)
     """Rounds between evaluations; the last round is always evaluated; 0: only the last."""
     on: tuple[Split, ...] | None = None
-    """Which splits; null: test, and validation where `data.validation` holds some out."""
+    """Which splits; null: test, and validation if `data.validation` is above 0."""
     clients: int | None = Field(default=None, ge=1)
-    """With per-client heads: evaluate at most so many clients (a seeded choice); null: all."""
+    """With per-client heads: how many clients to evaluate at most, drawn by the seed; null: all."""
     metrics: tuple[AnyMetric, ...] | None = None
     """What to report; null: accuracy, balanced_accuracy and loss of classes; loss, perplexity and
     accuracy of tokens; answers too where a causal model classifies. The last five score texts that

@@ -39,29 +39,29 @@ IMAGES: frozenset[Modality] = frozenset({"images"})
 TEXTS: frozenset[Modality] = frozenset({"texts"})
 ANYTHING = IMAGES | TEXTS
 CUT_LEGS = frozenset({Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
-"""Those on which a method may act."""
+"""The legs on which a method can act."""
 BACK: dict[Leg, Leg] = {Leg.SMASHED: Leg.SMASHED_GRAD, Leg.FEATURES: Leg.FEATURES_GRAD}
-"""The leg that a forward leg's gradients come back on."""
+"""The leg that carries the gradients of each forward leg."""
 
 
 class Trait(StrEnum):
-    """What is true of a leg's batch at first, and may no longer be behind a method of the list."""
+    """A property that a leg's batch has at first; a method may end it for those that follow."""
 
     SAMPLES = "samples"
-    """A row is a sample, with its input and its label."""
+    """A row is one sample, with its input and its label."""
     SHAPE = "shape"
-    """It has the shape that the segment put out."""
+    """Payloads have the shape of the segment's output."""
     VALUES = "values"
-    """Which of its values cross is not decided."""
+    """It is still open which values are sent."""
     NUMBERS = "numbers"
-    """On the wire a number stands for a value."""
+    """Each number on the wire stands for one value."""
     FORMAT = "format"
-    """The number format on the wire is not decided."""
+    """The number format on the wire is still open."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a method is being built: which side, which leg, and the shape that reaches it."""
+    """Where a method is built: the side, the leg, and the shape of what reaches it."""
 
     side: Side
     leg: Leg
@@ -88,12 +88,12 @@ class Stock(Protocol):
     pad: int
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
-        """So many batches of so many public texts."""
+        """This many batches of this many public texts."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One side's view of one mini-batch; `memo` carries what a method needs from hook to hook."""
+    """One side's view of one mini-batch; `memo` holds what a method keeps from hook to hook."""
 
     client: ClientId
     round: int
@@ -103,18 +103,18 @@ class Step:
     labels: Tensor | None = None
     phase: str = "train"
     stock: Stock | None = None
-    """On a client of texts."""
+    """Only on clients of texts."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
     def rng(self, *scope: Scope) -> torch.Generator:
-        """This step's own stream for one purpose; the two sides' streams are unrelated."""
+        """A random stream for one purpose in this step; the two sides' streams are independent."""
         mode = "train" if self.training else "evaluate"
         return rng_for(self.seed, mode, self.client, self.round, self.number, *scope)
 
 
 @dataclass(frozen=True)
 class Share:
-    """One gradient message, and the secret weight with which its reply enters the sum."""
+    """One gradient message, and the secret weight of its reply in the sum of replies."""
 
     grad: Tensor
     weight: float = 1.0
@@ -129,21 +129,21 @@ class Method:
     """
 
     module: nn.Module | None = None
-    """Learned parts on this side, stepped by this side's optimizer."""
+    """Learned parts on this side; this side's optimizer steps them."""
     num_side: int = 0
-    """How many tensors `pack` adds beside the payload (scales, indices)."""
+    """How many tensors `pack` adds to the payload, such as scales and indices."""
     num_side_back: int | None = None
-    """The same of gradients on their way back, where these are others."""
+    """The same for gradients, if it is another number there."""
 
     def announce(self) -> tuple[Tensor, ...]:
-        """Server: what every client is told before training (counted as BROADCAST)."""
+        """Server: tensors that every client gets before training (counted as BROADCAST)."""
         return ()
 
     def hear(self, tensors: tuple[Tensor, ...]) -> None:
-        """Client: take in what the server announced."""
+        """Client: receive what the server's half announced."""
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Client: change the batch before the head (add support samples, secret tokens)."""
+        """Client: change the batch before the head, such as by adding samples or tokens."""
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
@@ -159,43 +159,43 @@ class Method:
         return u
 
     def loss(self, step: Step) -> Tensor | None:
-        """Client: a term on what was encoded, added on the way back through the head."""
+        """Client: a loss term on what was encoded, added in the head's backward pass."""
         return None
 
     def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
-        """Client: the task's loss, where it is another than that of the batch's labels."""
+        """Client: the task's loss, if it differs from the loss on the batch's labels."""
         return None
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """Client: a term on what was decoded, added to the task's loss."""
+        """Client: a loss term on what was decoded, added to the task's loss."""
         return None
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """Client: the messages that stand for one feature gradient."""
+        """Client: the messages to send for one feature gradient."""
         return (Share(grad),)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """Either side: the wire format of a payload or gradient, payload first; no graph."""
+        """Either side: payload or gradient in wire format, payload first; without gradients."""
         return (x,)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Either side: the inverse of `pack`, as near as the format allows."""
+        """Either side: the inverse of `pack`, as far as the format allows."""
         return tensors[0]
 
     def accept(self, head: nn.Module, step: Step) -> bool:
-        """Client: look at the head's gradients; False: do not learn from this step."""
+        """Client: inspect the head's gradients; False: do not learn from this step."""
         return True
 
     def report(self) -> dict[str, float]:
-        """Client: figures for its row of the `clients` table (the config's `reported`)."""
+        """Client: values for its row of the `clients` table; the config's `reported` names them."""
         return {}
 
     def plan(self, rounds: int) -> Sequence[Phase]:
-        """Phases to run before the `rounds` of training proper."""
+        """Client: phases to run before the `rounds` of training."""
         return ()
 
     def aside(self) -> Aside | None:
-        """Client: what to do in between the steps of training proper."""
+        """Client: steps of another phase between the steps of training."""
         return None
 
     def own(self, step: Step) -> Tensor | None:
@@ -207,37 +207,37 @@ class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
 
     suits: ClassVar[frozenset[Modality]] = IMAGES
-    """What it can be used on."""
+    """The kinds of data that it can be used on."""
     takes: ClassVar[frozenset[Trait]] = frozenset()
-    """What it relies on; methods listed before it must have left it so."""
+    """Traits that the leg must still have when this method comes."""
     ends: ClassVar[frozenset[Trait]] = frozenset()
-    """What is no longer true behind it."""
+    """Traits that the leg no longer has after this method."""
     once: ClassVar[bool] = False
-    """Whether a second one on the same leg makes no sense."""
+    """Whether it may be listed only once per leg."""
     superposes: ClassVar[frozenset[Leg]] = frozenset()
-    """The legs on which a row is more than one sample's."""
+    """The legs on which a row mixes several samples."""
     reported: ClassVar[tuple[str, ...]] = ()
     """Columns that it adds to the `clients` table."""
 
     @property
     def needs(self) -> Needs:
-        """What it cannot do without; override it and add to `super().needs`."""
+        """What it needs from the rest of the scenario; override it and add to `super().needs`."""
         field = "legs" if "legs" in type(self).model_fields else "kind"
         legs = [leg for leg in self.acts_on if leg is not Leg.SMASHED]
         return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs))
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:
-        """The forward legs that the method encodes."""
+        """The forward legs that it encodes."""
         return (Leg.SMASHED,)
 
     @property
     def unreadable(self) -> frozenset[Leg]:
-        """The legs on which a packet says nothing to who does not remember the one before it."""
+        """The legs whose packets can only be read by who remembers the packet before."""
         return frozenset()
 
     def undoes(self) -> frozenset[Trait]:
-        """What of `ends` it does end, by its options."""
+        """The traits that it ends with these options."""
         return self.ends
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
@@ -246,19 +246,19 @@ class MethodConfig(Config, ABC):
 
     @abstractmethod
     def build(self, site: Site) -> Method:
-        """The method's half for one site."""
+        """The method's half for one side and leg."""
 
 
 def suited(suits: frozenset[Modality]) -> Needs:
-    """What a part needs that can be used on these."""
+    """The needs of a part that can be used on these kinds of data only."""
     return () if len(suits) > 1 else tuple(Need(Given(modality)) for modality in suits)
 
 
 class CodecConfig(MethodConfig):
-    """Base of methods that can also shrink the feature legs."""
+    """Base of methods that can act on the feature leg too."""
 
     legs: tuple[Literal["smashed", "features"], ...] = ("smashed",)
-    """Which forward legs (with their gradients) to act on."""
+    """The forward legs to act on; each one's gradient leg follows."""
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:

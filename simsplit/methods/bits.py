@@ -9,12 +9,12 @@ from torch.nn.functional import pad
 
 
 def width_of(values: int) -> int:
-    """Bits that tell so many values apart."""
+    """How many bits tell this many values apart."""
     return max(1, (values - 1).bit_length())
 
 
 def pack_bits(numbers_BN: Tensor, bits: int) -> Tensor:
-    """Rows of numbers below 2**bits, each row in as few bytes as hold it, filled up with 0."""
+    """Rows of numbers below 2**bits, packed into bytes; each row is padded with 0 to a byte."""
     places = torch.arange(bits, device=numbers_BN.device)
     flags_BM = ((numbers_BN.int()[..., None] >> places) & 1).to(torch.uint8).flatten(1)
     flags_BM = pad(flags_BM, (0, -flags_BM.shape[1] % 8))

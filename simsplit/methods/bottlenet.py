@@ -26,7 +26,7 @@ class BottlenetConfig(MethodConfig):
     once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Fewer channels, the same positions."""
+        """Fewer channels, the same height and width."""
         if len(shape) != 3:
             raise ScenarioError(
                 where, f"bottlenet convolves, so it needs channels x height x width, got {shape}"
@@ -51,14 +51,14 @@ def _layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
 
 
 class Bottlenet(Method):
-    """One side's layers."""
+    """The codec's layers on one side: the client's encode, the server's decode."""
 
     def __init__(self, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
         self.encoder, self.decoder = encoder, decoder
         self.module = encoder or decoder
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """C channels to fewer, between 0 and 1."""
+        """From C channels to fewer, with values between 0 and 1."""
         assert self.encoder is not None, "the server has none"
         out: Tensor = self.encoder(z)
         return out

@@ -21,11 +21,11 @@ from simsplit.seeds import rng_for
 
 
 class C3slConfig(MethodConfig):
-    """Superpose samples of a batch, each bound to a key of its place."""
+    """Superposes samples of a batch, each convolved with a key of its own."""
 
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)
-    """Samples in one."""
+    """How many samples are superposed in one."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
     once: ClassVar[bool] = True
@@ -33,20 +33,19 @@ class C3slConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Batches of which there is something to superpose."""
+        """Batches of at least two samples."""
         return (*super().needs, Need(Given.BATCH, "ratio", least=self.ratio))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """As wide as a sample, but fewer."""
+        """The shape of a sample; a batch has fewer of them."""
         return (int(torch.Size(shape).numel()),)
 
     def build(self, site: Site) -> Method:
-        """Keys on both sides."""
         return C3sl(site, self.ratio)
 
 
 class C3sl(Method):
-    """One side; the client learns the keys from the announcement."""
+    """One side's half; clients draw the keys from the announced seed."""
 
     num_side = 1
     num_side_back = 0
@@ -63,11 +62,11 @@ class C3sl(Method):
         return (torch.tensor(self.drawn_from),)
 
     def hear(self, tensors: tuple[Tensor, ...]) -> None:
-        """Draw the keys."""
+        """Draw the keys from the announced seed."""
         self.keys_RF = self._draw(int(tensors[0]))
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Bind and add up."""
+        """Convolve each sample with its key, and add up the group."""
         step.memo[self] = len(z)
         z_GRD = pad(z.flatten(1), (0, 0, 0, -len(z) % self.ratio)).unflatten(0, (-1, self.ratio))
         bound_GF = (torch.fft.rfft(z_GRD) * self._known()).sum(1)
@@ -75,7 +74,7 @@ class C3sl(Method):
         return sent
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Unbind; the places of samples that were not there are left out."""
+        """Correlate with each key; padding samples are dropped."""
         out_GRD: Tensor = torch.fft.irfft(
             torch.fft.rfft(z)[:, None] * self._known().conj(), n=self.d
         )
@@ -83,13 +82,13 @@ class C3sl(Method):
         return out_GRD.flatten(0, 1)[:count].view(-1, *self.shape)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The payload, and how many samples are in it; of gradients, the payload."""
+        """The payload and its number of samples; for gradients the payload alone."""
         if not self.sends:
             return (x,)
         return x, torch.tensor([step.memo[self]], dtype=torch.int32, device=x.device)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The payload; who is told the count takes note of it."""
+        """The payload; the number of samples is kept for the step."""
         if not self.sends and len(tensors) > 1:
             step.memo[self] = int(tensors[1])
         return tensors[0]

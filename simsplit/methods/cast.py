@@ -18,7 +18,7 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class CastConfig(CodecConfig):
-    """A narrower number format on the wire."""
+    """Sends values in a narrower number format."""
 
     kind: Literal["cast"] = "cast"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
@@ -26,15 +26,14 @@ class CastConfig(CodecConfig):
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     once: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
-    """int8 rounds stochastically and sends one fp32 scale per sample."""
+    """Format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
 
     def build(self, site: Site) -> Method:
-        """The same format on both sides."""
         return Int8() if self.to == "int8" else Cast(_DTYPES[self.to])
 
 
 class Cast(Method):
-    """A float format narrower than the computation's."""
+    """A narrower floating-point format on the wire."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -44,17 +43,16 @@ class Cast(Method):
         return (x.to(self.dtype),)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Widen to fp32."""
         return tensors[0].float()
 
 
 class Int8(Method):
-    """Eight bits a value and a scale a sample; unbiased."""
+    """Eight bits per value and a scale per sample, rounded without bias."""
 
     num_side = 1
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """(int8 values, fp32 scales)."""
+        """The int8 values, and fp32 scales per sample."""
         x_BD = x.float().flatten(1)
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
         scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)  # 127 scales stay finite
@@ -63,7 +61,6 @@ class Int8(Method):
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Values times scales."""
         values, scale_B = tensors
         return values.float() * scale_B.view(-1, *([1] * (values.dim() - 1)))
 

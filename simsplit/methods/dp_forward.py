@@ -18,24 +18,24 @@ from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, S
 
 
 class DpForwardConfig(MethodConfig):
-    """Clips and noises what is sent."""
+    """Clips and noises the smashed data of texts."""
 
     kind: Literal["dp_forward"] = "dp_forward"
     epsilon: float | None = Field(default=None, gt=0)
-    """Privacy budget of one text at one step; null: `sigma` says how much noise."""
+    """Privacy budget of one text in one step; null: the noise is set by `sigma`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
-    """Probability that the budget is not kept."""
+    """Probability that the budget is exceeded."""
     sigma: float | None = Field(default=None, ge=0)
-    """Noise in units of the values' root mean square, in place of a budget; null: 1 if there is
-    none."""
+    """Noise in units of the values' root mean square, instead of a budget; null: 1 without a
+    budget."""
     clip: float = Field(default=1.0, gt=0)
-    """The norm that is clipped to."""
+    """The clipping norm."""
     relative: bool = True
-    """Whether that is a part of the batch's average norm, or a norm as such."""
+    """Whether `clip` is relative to the batch's mean norm, or absolute."""
     per: Literal["text", "token"] = "text"
-    """What is clipped, and protected: a whole text, or each of its tokens."""
+    """What is clipped and protected: a whole text, or each token."""
     inference: bool = True
-    """Whether evaluation is noised as well."""
+    """Whether noise is added in evaluation too."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     once: ClassVar[bool] = True
 
@@ -46,12 +46,12 @@ class DpForwardConfig(MethodConfig):
         return self
 
     def build(self, site: Site) -> Method:
-        """Noise on the client, nothing on the server."""
+        """The noise on the client; nothing on the server."""
         return DpForward(self) if site.side == "client" else Method()
 
 
 class DpForward(Method):
-    """Clips, and adds noise drawn anew for every step."""
+    """Clips, and adds noise that is drawn anew each step."""
 
     def __init__(self, config: DpForwardConfig) -> None:
         self.config = config
@@ -60,7 +60,7 @@ class DpForward(Method):
             self.scale = 2 * gaussian_sigma(config.epsilon, config.delta)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Clipped, then noised."""
+        """Clip, then add Gaussian noise."""
         config = self.config
         if not (step.training or config.inference):
             return z
@@ -78,7 +78,7 @@ class DpForward(Method):
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """The least noise that is (epsilon, delta)-private at a sensitivity of 1."""
+    """The smallest noise that is (epsilon, delta)-private at a sensitivity of 1."""
 
     def leaks(sigma: float) -> float:
         half, shift = 1 / (2 * sigma), epsilon * sigma

@@ -20,39 +20,40 @@ from simsplit.packets import Leg
 
 
 class DpSgdConfig(MethodConfig):
-    """Clips and noises the gradient of the features."""
+    """Clips and noises the feature gradients of texts."""
 
     kind: Literal["dp_sgd"] = "dp_sgd"
     noise: Literal["gaussian", "laplace"] = "gaussian"
-    """gaussian: clipped, and noised by the clipping norm; laplace: noised by its size alone."""
+    """gaussian: gradients are clipped, and noised relative to the clipping norm. laplace: not
+    clipped, and noised relative to their own size."""
     multiplier: float = Field(default=0.01, ge=0)
-    """Noise on every value, over the clipping norm of a text; of `laplace`, over the values' root
-    mean square. A text has thousands of values: much above 0.01 the norm is that of noise."""
+    """Noise per value: relative to a text's clipping norm (gaussian), or to the values' root mean
+    square (laplace). A text has thousands of values, so above 0.01 noise dominates the norm."""
     clip: float = Field(default=1.0, gt=0)
-    """The norm that is clipped to."""
+    """The clipping norm."""
     relative: bool = True
-    """Whether that is a part of the batch's average norm, or a norm as such."""
+    """Whether `clip` is relative to the batch's mean norm, or absolute."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     once: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
-        """The gradients that it is about."""
+        """Feature gradients that cross the cut."""
         return (*super().needs, needs_leg(Leg.FEATURES_GRAD))
 
     def build(self, site: Site) -> Method:
-        """Noise on the client, nothing on the server."""
+        """The noise on the client; nothing on the server."""
         return DpSgd(self) if site.side == "client" else Method()
 
 
 class DpSgd(Method):
-    """Changes what goes back."""
+    """Changes the feature gradients that a client sends."""
 
     def __init__(self, config: DpSgdConfig) -> None:
         self.config = config
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """One gradient, noised."""
+        """The gradient, clipped and noised, as one message."""
         config = self.config
         count = step.memo[self] = step.memo.get(self, 0) + 1
         rng = step.rng("dp_sgd", count)

@@ -14,7 +14,7 @@ from simsplit.seeds import isolated
 
 
 class Learned1x1Config(CodecConfig):
-    """A learned 1x1 convolution down to fewer channels, and one back."""
+    """A learned 1x1 convolution to fewer channels, and one back."""
 
     kind: Literal["learned1x1"] = "learned1x1"
     ratio: float = Field(default=8, ge=1)
@@ -23,7 +23,7 @@ class Learned1x1Config(CodecConfig):
     once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Fewer channels, the same positions."""
+        """Fewer channels, the same height and width."""
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:
@@ -41,13 +41,13 @@ def _layer(inputs: int, outputs: int, site: Site) -> nn.Module:
 
 
 class Learned1x1(Method):
-    """One side's layer."""
+    """The 1x1 convolution of one side: the sender's shrinks, the receiver's restores."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.module: nn.Module = layer
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """C channels to fewer."""
+        """From C channels to fewer."""
         out: Tensor = self.module(z)
         return out
 

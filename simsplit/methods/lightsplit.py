@@ -32,17 +32,17 @@ class LightSplitConfig(CodecConfig):
 
     kind: Literal["lightsplit"] = "lightsplit"
     ratio: float | None = Field(default=None, ge=1)
-    """Compression: k = floor(d / ratio). Give this or `k`; 8 if neither is given."""
+    """Compression: k = floor(d / ratio). Set this or `k`; 8 if neither is set."""
     k: int | None = Field(default=None, ge=1)
-    """Values per sample on the wire, in place of `ratio`."""
+    """Values per sample on the wire, instead of `ratio`."""
     lift: Literal["fixed", "learned"] = "fixed"
     """`fixed` lifts by R^T (LightSplit-F), `learned` by an MLP (LightSplit-L)."""
     hidden: int = Field(default=512, ge=1)
     """Width of the learned lift; the paper's: CIFAR-10 512, CIFAR-100 2048, others 128."""
     projection: Kind = "gaussian"
-    """How R is drawn; `hadamard` needs no d x k matrix and less arithmetic at large d."""
+    """How R is drawn; `hadamard` needs no d x k matrix, and is faster for large d."""
     broadcast: Literal["seed", "matrix"] = "seed"
-    """What clients are sent before training, and what is counted for it."""
+    """Whether clients are sent a seed or the matrix before training; its bytes are counted."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
     once: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class LightSplitConfig(CodecConfig):
         return self.k if self.k is not None else int(d / (self.ratio or _RATIO))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """(k,)."""
+        """(k,): a sample is sent as a vector of k values."""
         d = int(torch.Size(shape).numel())
         k = self.size(d)
         if not 1 <= k <= d:

@@ -56,41 +56,42 @@ CALIBRATE, REFINE = "calibrate", "refine"
 
 
 class MixguardConfig(MethodConfig):
-    """Mixes private texts with public ones and blinds the mixtures."""
+    """Mixes private texts with public ones, and blinds the mixtures."""
 
     kind: Literal["mixguard"] = "mixguard"
     messages: int = Field(default=3, ge=2)
-    """m: mixtures that cross for every batch."""
+    """m: how many mixtures are sent for a batch."""
     inputs: int = Field(default=3, ge=2)
-    """k: texts in a mixture, the private one among them."""
+    """k: how many texts are mixed, the private one included."""
     sampler: Sampler = "general"
-    """How secrets are drawn: `affine` undoes affine trunks exactly, and hides less."""
+    """How secrets are drawn; `affine` unmixes affine trunks exactly, and hides less."""
     blind: bool = True
-    """Whether mixtures are blinded; if not, their signed sum is the private text's."""
+    """Whether mixtures are blinded; if not, their signed sum is the private text's output."""
     condition: float = Field(default=20.0, gt=1)
-    """What blinding matrices stay below; lower amplifies less, and leaves fewer to draw from."""
+    """Upper bound of the blinding matrices' condition number; a lower one amplifies errors less,
+    and leaves fewer matrices to draw from."""
     tokens: int = Field(default=20, ge=0)
-    """Secret tokens in every text; published: 20 for classes, 40 for generation, none on CoLA."""
+    """Secret tokens per text; published: 20 for classification, 40 for generation, none on CoLA."""
     calibrate: bool = True
-    """Whether a calibration model corrects what is unmixed."""
+    """Whether a calibration model corrects the unmixed features."""
     bottleneck: float = Field(default=0.25, gt=0, le=1)
-    """Width of the calibration model's middle, as a part of the features'."""
+    """Hidden width of the calibration model, relative to the features' width."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """In the calibration model."""
+    """Dropout in the calibration model."""
     warm_up: int = Field(default=2, ge=0)
-    """Rounds of stage I."""
+    """Rounds of stage I, in which calibration learns from public data."""
     refine_every: int = Field(default=1, ge=0)
-    """Private steps between two steps of refinement; 0: none."""
+    """Private steps between two refinement steps of calibration; 0: no refinement."""
     noise: Literal["adaptive", "fixed", "none"] = "adaptive"
-    """Noise on the gradient: as large as the correction was, or the same for all, or none."""
+    """Noise on the gradient: in proportion to the correction (adaptive), of fixed size, or none."""
     gamma: float = Field(default=1.0, ge=0)
-    """How much noise: times RMS(gradient); adaptive: times RMS(correction) / RMS(corrected)."""
+    """Noise level: times RMS(gradient); adaptive: times RMS(correction) / RMS(corrected)."""
     gradients: Literal["shared", "remixed"] = "shared"
-    """With which weights gradients are sent: those that unmix (published), or fresh ones."""
+    """The weights that gradients are sent with: those that unmix (published), or fresh ones."""
     message_noise: float = Field(default=0.0, ge=0)
-    """Noise on each gradient message by itself, in units of its root mean square."""
+    """Noise on each gradient message separately, in units of its root mean square."""
     inference: Literal["mixed", "plain"] = "mixed"
-    """Whether texts are mixed in evaluation, too."""
+    """Whether texts are mixed in evaluation too."""
     calibrated_inference: bool = True
     """Whether the calibration model is used in evaluation."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
@@ -101,7 +102,7 @@ class MixguardConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Features to unmix, texts to mix with; calibration has public ones to learn from."""
+        """Features to unmix, and texts to mix with; public data if calibration learns."""
         own = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.PADDED_RIGHT))
         calibrates = self.calibrate and (self.warm_up or self.refine_every)
         public = (Need(Given.PUBLIC, "calibrate"),) if calibrates else ()
@@ -119,32 +120,32 @@ class MixguardConfig(MethodConfig):
         return self
 
     def secrets(self, rng: np.random.Generator) -> Secrets:
-        """Of one batch."""
+        """Draw the secrets of one batch."""
         sizes = (self.messages, self.inputs)
         return draw(*sizes, self.sampler, rng, blind=self.blind, condition=self.condition)
 
     def build(self, site: Site) -> Method:
-        """All of it on the client; the server does not know."""
+        """All of it on the client; the server knows nothing of it."""
         return Mixguard(self, site) if site.side == "client" else Method()
 
 
 @dataclass
 class _Mixed:
-    """What a client remembers of a step."""
+    """What a client keeps of a step."""
 
     secrets: Secrets
     rows: int
     public: bool
-    """Whether the plain output crosses as well, to calibrate by."""
+    """Whether the plain output is sent too, for calibration."""
     own: Tensor
     """Mask of the private texts' own tokens: all but secret ones."""
     error: Tensor | None = None
     scale: Tensor | None = None
-    """Of each row's gradient, where it is not sent as it is."""
+    """Factor on each row's gradient, if it is rescaled."""
 
 
 class Calibration(nn.Module):
-    """Z + W_up GELU(W_down Z), which starts as nothing but Z."""
+    """Z + W_up GELU(W_down Z); the identity at first."""
 
     def __init__(self, width: int, middle: int, dropout: float) -> None:
         super().__init__()
@@ -155,13 +156,12 @@ class Calibration(nn.Module):
         nn.init.zeros_(self.up.bias)
 
     def forward(self, z: Tensor, *, learning: bool = False) -> Tensor:
-        """Corrected."""
         change = self.up(nn.functional.gelu(self.down(z)))
         return z + nn.functional.dropout(change, self.dropout.p, training=learning)
 
 
 class Mixguard(Method):
-    """The client's half."""
+    """The client's part of MixGuard, which is all of it."""
 
     def __init__(self, config: MixguardConfig, site: Site) -> None:
         self.config = config
@@ -173,19 +173,19 @@ class Mixguard(Method):
                 self.module = Calibration(width, middle, config.dropout)
 
     def plan(self, rounds: int) -> list[Phase]:
-        """Stage I."""
+        """Stage I: rounds in which calibration learns from public data."""
         if not (self.config.calibrate and self.config.warm_up):
             return []
         return [on_public_data(CALIBRATE, self.config.warm_up)]
 
     def aside(self) -> Aside | None:
-        """Refinement."""
+        """Refinement: steps of calibration between private steps."""
         if not (self.config.calibrate and self.config.refine_every):
             return None
         return Aside(on_public_data(REFINE, 0), self.config.refine_every)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """k batches in one, the given one at its secret place."""
+        """k batches in one, the given one at a secret position."""
         config = self.config
         if not step.training and config.inference == "plain":
             return batch
@@ -210,7 +210,7 @@ class Mixguard(Method):
         return Batch(inputs, labels, batch.indices)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """m mixtures of the k inputs' rows; on public data the plain rows behind them."""
+        """m mixtures of the k inputs' rows; on public data the plain rows follow."""
         mixed: _Mixed | None = step.memo.get(self)
         if mixed is None:
             return z
@@ -219,7 +219,7 @@ class Mixguard(Method):
         return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Unmixed, and corrected."""
+        """Unmix the features, then correct them by the calibration model."""
         mixed: _Mixed | None = step.memo.get(self)
         if mixed is None:
             return u
@@ -236,7 +236,7 @@ class Mixguard(Method):
         return corrected
 
     def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
-        """Remixed, and noised message by message."""
+        """The gradient as m messages, weighted, and noised one by one."""
         mixed: _Mixed | None = step.memo.get(self)
         if mixed is None:
             return [Share(grad)]
@@ -249,20 +249,20 @@ class Mixguard(Method):
         return [Share(grad)]
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The reply to a gradient, as if that had been sent as it was."""
+        """The reply to a gradient, with its rescaling undone."""
         mixed: _Mixed | None = step.memo.get(self)
         if mixed is None or mixed.scale is None:
             return tensors[0]
         return tensors[0] / mixed.scale
 
     def _fresh_scale(self, mixed: _Mixed, step: Step) -> Tensor:
-        """For each row, by how much its gradient's weight is to change."""
+        """Each row's factor from its old weight to a fresh one."""
         fresh = self.config.secrets(_secret(step, "gradients"))
         ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode)
         return ratio.repeat_interleave(mixed.rows).view(-1, 1, 1)
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """On public data, how far from the plain output it comes out."""
+        """On public data: the distance of the corrected features from the plain ones."""
         mixed: _Mixed | None = step.memo.get(self)
         return None if mixed is None else mixed.error
 

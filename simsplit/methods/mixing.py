@@ -20,28 +20,28 @@ Matrix = NDArray[np.float64]
 Sampler = Literal["general", "affine"]
 
 LEAST = 0.02
-"""Part of any input in any message, of affine mixtures."""
+"""Smallest share of an input in a message, in affine mixtures."""
 _TRIES = 1000
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """One batch's; none of this ever leaves the client."""
+    """The secrets of one batch; they never leave the client."""
 
     target: int
-    """Which of the k inputs is private."""
+    """Position of the private input among the k."""
     encode: Matrix
-    """B M, M x K: from inputs to messages."""
+    """B M, M x K: maps inputs to messages."""
     decode: Matrix
-    """w, M: from what became of the messages to what became of the target, nearly."""
+    """w, M: maps the messages' outputs to the target's, approximately."""
 
     def mixed(self, x_KBLD: Tensor) -> Tensor:
-        """The messages."""
+        """The m mixtures, as messages to send."""
         sent_MBLD: Tensor = torch.tensordot(torch.as_tensor(self.encode).to(x_KBLD), x_KBLD, 1)
         return sent_MBLD
 
     def unmixed(self, x_MBLD: Tensor) -> Tensor:
-        """The target's, nearly, of what became of the messages."""
+        """The target's output, approximately, from the messages' outputs."""
         near_BLD: Tensor = torch.tensordot(torch.as_tensor(self.decode).to(x_MBLD), x_MBLD, 1)
         return near_BLD
 
@@ -83,7 +83,7 @@ def _signs(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
 
 
 def _mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
-    """Uniform draws, of which one sign's rows are scaled until each column adds up."""
+    """Uniform draws; the rows of one sign are scaled until each column adds up."""
     mixing_MK = rng.uniform(0.1, 1.0, (len(signs_M), inputs))
     plus = signs_M > 0
     wanted_K = np.zeros(inputs)
@@ -96,7 +96,7 @@ def _mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator
 
 
 def _affine_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
-    """Rows that sum to 1 besides: projected in turn onto all that and onto what is positive."""
+    """The same with rows that sum to 1: alternating projections onto these and positive values."""
     messages = len(signs_M)
     rows = np.kron(np.eye(messages), np.ones(inputs))
     columns = np.kron(signs_M, np.eye(inputs))
@@ -114,7 +114,7 @@ def _affine_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Ge
 
 
 def can_blind(messages: int, sampler: Sampler, condition: float) -> bool:
-    """Whether matrices of that condition turn up often enough to wait for one."""
+    """Whether matrices below that condition number are drawn often enough."""
     rng = np.random.default_rng(0)
     affine = sampler == "affine"
     drawn = (_matrix(messages, rng, affine=affine) for _ in range(200))

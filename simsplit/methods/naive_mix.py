@@ -28,11 +28,12 @@ from simsplit.seeds import numpy_rng_for
 
 
 class NaiveMixConfig(MethodConfig):
-    """Sends mixtures of two private texts."""
+    """Mixes pairs of private texts (mixup of smashed data)."""
 
     kind: Literal["naive_mix"] = "naive_mix"
     alpha: float = Field(default=1.0, gt=0)
-    """Of the Beta distribution that mixtures are drawn from: 1 is uniform, more is nearer half."""
+    """Parameter of the Beta distribution of mixing proportions: 1 is uniform; above 1, nearer to a
+    half."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
@@ -41,22 +42,22 @@ class NaiveMixConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """A loss of its own; and no mask, which would be that of one of the two texts."""
+        """Clients that compute the loss, and texts without a mask."""
         return (*super().needs, Need(Given.SCORING), Need(Given.PADDED_RIGHT))
 
     def build(self, site: Site) -> Method:
-        """Mixing on the client; the server does not know."""
+        """Mixing on the client; the server knows nothing of it."""
         return NaiveMix(self.alpha) if site.side == "client" else Method()
 
 
 class NaiveMix(Method):
-    """Remembers who was mixed with whom, and how."""
+    """Keeps each step's partners and mixing proportion."""
 
     def __init__(self, alpha: float) -> None:
         self.alpha = alpha
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Draw partners and proportion; texts themselves stay as they are."""
+        """Draw partners and proportion; the texts stay as they are."""
         if step.training:
             partners = torch.randperm(len(batch.labels), generator=step.rng("partners"))
             stream = ("naive_mix", step.phase, step.client, step.round, step.number)
@@ -65,7 +66,7 @@ class NaiveMix(Method):
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Mixed."""
+        """Mix each text with another one of the batch."""
         if self not in step.memo:
             return z
         partners, share = step.memo[self]
@@ -73,7 +74,7 @@ class NaiveMix(Method):
         return mixed
 
     def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
-        """Of both texts' labels."""
+        """The mixed loss on both texts' labels."""
         if self not in step.memo:
             return None
         partners, share = step.memo[self]

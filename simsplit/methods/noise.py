@@ -21,23 +21,22 @@ class NoiseConfig(MethodConfig):
     sigma: float = Field(default=0.1, ge=0)
     """Standard deviation of the noise."""
     distribution: Literal["gaussian", "laplace"] = "gaussian"
-    """How it is drawn."""
+    """Distribution of the noise."""
     unit: Literal["value", "batch_std"] = "value"
-    """What `sigma` counts in: values, or standard deviations of the batch that is sent."""
+    """Unit of `sigma`: values, or standard deviations of the batch that is sent."""
 
     def build(self, site: Site) -> Method:
-        """Noise on the client, nothing on the server."""
+        """The noise on the client; nothing on the server."""
         return Noise(self)
 
 
 class Noise(Method):
-    """Adds."""
+    """Adds noise to what the client sends."""
 
     def __init__(self, config: NoiseConfig) -> None:
         self.sigma, self.config = config.sigma, config
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """z and noise."""
         drawn = self._drawn(z, step.rng("noise")).to(z)
         spread = z.detach().std(correction=0) if self.config.unit == "batch_std" else 1.0
         return z + self.sigma * spread * drawn
@@ -50,7 +49,7 @@ class Noise(Method):
 
 
 def laplace(shape: torch.Size, rng: torch.Generator | None = None) -> Tensor:
-    """A draw of scale 1."""
+    """Laplace noise of scale 1."""
     uniform = torch.rand(shape, generator=rng) - 0.5
     drawn: Tensor = -uniform.sign() * torch.log1p(-2 * uniform.abs() + 1e-7)
     return drawn

@@ -20,20 +20,20 @@ _FLOOR = 1e-10
 
 
 class NopeekConfig(MethodConfig):
-    """Charges for the distance correlation between inputs and what is sent."""
+    """Penalises the distance correlation between inputs and smashed data."""
 
     kind: Literal["nopeek"] = "nopeek"
     alpha: float = Field(default=0.5, ge=0, lt=1)
-    """The share of distance correlation in the client's loss; published runs have 0.1 to 0.8."""
+    """Weight of the distance correlation in the client's loss; published runs use 0.1 to 0.8."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
-        """The term on the client, nothing on the server."""
+        """The loss term on the client; nothing on the server."""
         return Nopeek(self.alpha)
 
 
 class Nopeek(Method):
-    """Remembers a batch's inputs and what is sent for them."""
+    """Keeps a batch's inputs and smashed data for the loss."""
 
     def __init__(self, alpha: float) -> None:
         self.weight = alpha / (1 - alpha)
@@ -45,13 +45,13 @@ class Nopeek(Method):
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Pass z on; keep it for the loss."""
+        """Return z unchanged; keep it for the loss."""
         if self in step.memo:
             step.memo[self].append(z)
         return z
 
     def loss(self, step: Step) -> Tensor | None:
-        """The correlation, weighted."""
+        """Distance correlation of inputs and smashed data, times its weight."""
         if self not in step.memo:
             return None
         inputs, sent = step.memo.pop(self)
@@ -59,7 +59,7 @@ class Nopeek(Method):
 
 
 def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
-    """Of two batches, row by row; between 0 and 1."""
+    """Distance correlation of two batches, row by row; between 0 and 1."""
     x_BB, z_BB = (_centred(part.flatten(1).float()) for part in (x, z))
     covariance, x_var, z_var = (
         (one * other).mean().clamp_min(_FLOOR).sqrt()
@@ -69,7 +69,7 @@ def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
 
 
 def _centred(x_BD: Tensor) -> Tensor:
-    """Pairwise distances less the means of their row and column."""
+    """Pairwise distances minus the means of their row and column."""
     square_B = x_BD.square().sum(1)
     square_BB = square_B[:, None] + square_B[None, :] - 2 * x_BD @ x_BD.T
     same = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)

@@ -20,7 +20,7 @@ _WHY = {
 
 
 def refuse_disorder(methods: Sequence[MethodConfig]) -> None:
-    """ScenarioError for methods that do not go together, or not in this order."""
+    """Raise ScenarioError if methods cannot be combined, or not in this order."""
     for leg in (Leg.SMASHED, Leg.FEATURES):
         chain = {index: each for index, each in enumerate(methods) if leg in each.acts_on}
         for index, method in chain.items():
@@ -31,7 +31,7 @@ def refuse_disorder(methods: Sequence[MethodConfig]) -> None:
 
 
 def _misfit(before: MethodConfig, method: MethodConfig) -> str | None:
-    """Why one method cannot come behind another on a leg."""
+    """Why a method cannot follow another on a leg."""
     if method.once and method.word == before.word:
         return f"{method.word} is there already, and a second one on the same leg makes no sense"
     for trait in Trait:
@@ -41,7 +41,7 @@ def _misfit(before: MethodConfig, method: MethodConfig) -> str | None:
 
 
 def _way_out(methods: Sequence[MethodConfig], place: int, index: int) -> str:
-    """The list in the right order, if there is one for these two."""
+    """The list in an order that works, if moving one of these two helps."""
     before, method = methods[place], methods[index]
     if _misfit(method, before):
         return "leave one of them out"

@@ -28,7 +28,7 @@ LARGEST_FACTOR = 1024
 
 
 class Dense:
-    """z R and z R^T with R stored whole."""
+    """z R and z R^T with R stored in full."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix
@@ -76,7 +76,7 @@ Projection = Dense | Structured
 
 @lru_cache(maxsize=8)  # every client of a process holds the same R: build and keep it once
 def projection(kind: Kind, seed: int, d: int, k: int, device: torch.device) -> Projection:
-    """The projection that `seed` stands for; whoever hears the seed builds the same one."""
+    """The projection drawn from `seed`; the same seed gives the same one on both sides."""
     rng = rng_for(seed, "projection", kind, d, k)
     if kind == "hadamard":
         signs_D = torch.randint(0, 2, (d,), generator=rng).float() * 2 - 1
@@ -89,13 +89,13 @@ def projection(kind: Kind, seed: int, d: int, k: int, device: torch.device) -> P
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
-    """The Q of a thin QR, in double precision so that R^T R = I to float's last bit."""
+    """The Q of a thin QR decomposition, in double precision so that R^T R = I in float32."""
     q: Tensor = torch.linalg.qr(matrix.double())[0]
     return q.float().contiguous()
 
 
 def factors_of(d: int) -> tuple[int, int]:
-    """The two factors of d that are nearest to each other, the smaller first."""
+    """The factorisation of d into two factors that are closest to each other, smaller first."""
     small = isqrt(d)
     while d % small:
         small -= 1

@@ -18,7 +18,7 @@ from simsplit.methods.bits import pack_bits, unpack_bits
 
 
 class QuantiseConfig(CodecConfig):
-    """Fewer bits a value, on evenly spaced levels."""
+    """Uniform quantisation to few bits per value."""
 
     kind: Literal["quantise"] = "quantise"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
@@ -26,17 +26,16 @@ class QuantiseConfig(CodecConfig):
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
     once: ClassVar[bool] = True
     bits: int = Field(default=8, ge=1, le=16)
-    """Bits a value."""
+    """Bits per value."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"
-    """Whether rounding is right on average, or right to half a level."""
+    """stochastic: exact in expectation. nearest: at most half a level off."""
 
     def build(self, site: Site) -> Method:
-        """The same on both sides."""
         return Quantise(self)
 
 
 class Quantise(Method):
-    """Codes, ranges, shape."""
+    """Packs values as integer codes over each sample's range."""
 
     num_side = 2
 
@@ -45,7 +44,7 @@ class Quantise(Method):
         self.stochastic = config.rounding == "stochastic"
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """(uint8 codes, fp32 lowest and step, int32 shape)."""
+        """The uint8 codes, fp32 minimum and step, and int32 shape."""
         x_BD = x.float().flatten(1)
         low_B1, high_B1 = x_BD.amin(1, keepdim=True), x_BD.amax(1, keepdim=True)
         top = 2**self.bits - 1
@@ -63,7 +62,7 @@ class Quantise(Method):
         return pack_bits(codes_BD, self.bits), torch.cat([low_B1, step_B1], 1), shape
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Codes times step, above the lowest."""
+        """Codes times step, plus the minimum."""
         packed, range_B2, told = tensors
         shape = told.tolist()
         codes_BD = unpack_bits(packed, self.bits, math.prod(shape)).float()

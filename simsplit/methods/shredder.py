@@ -22,23 +22,23 @@ class ShredderConfig(MethodConfig):
 
     kind: Literal["shredder"] = "shredder"
     tensors: int = Field(default=20, ge=1)
-    """How many to learn."""
+    """How many noise tensors are learned."""
     scale: float = Field(default=1.0, gt=0)
-    """Of the Laplace distribution that they start from."""
+    """Scale of the Laplace distribution that they are drawn from at first."""
     weight: float = Field(default=0.01, ge=0)
-    """What their mean magnitude counts in the client's loss."""
+    """Weight of their mean magnitude in the client's loss, which rewards noise."""
     privacy: float = Field(default=2.0, gt=0)
-    """Noise power over signal power, from which on more is not rewarded."""
+    """Ratio of noise power to signal power above which more noise is not rewarded."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
-        """The noise on the client, nothing on the server."""
+        """The noise on the client; nothing on the server."""
         return Shredder(self, site) if site.side == "client" else Method()
 
 
 class Bank(nn.Module):
-    """The noise tensors."""
+    """The noise tensors that are learned."""
 
     def __init__(self, tensors: int, shape: Shape, scale: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Bank(nn.Module):
 
 
 class Shredder(Method):
-    """The client's."""
+    """Adds a tensor of the bank, drawn for each sample."""
 
     def __init__(self, config: ShredderConfig, site: Site) -> None:
         self.config = config
@@ -55,14 +55,14 @@ class Shredder(Method):
         self.module = self.bank
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """z and, for every sample, one of the tensors."""
+        """Add one of the tensors to every sample."""
         which = torch.randint(self.config.tensors, (len(z),), generator=step.rng("shredder"))
         if step.training and self.config.weight > 0:
             step.memo[self] = z.detach().square().mean()
         return z + self.bank.noise[which.to(z.device)]
 
     def loss(self, step: Step) -> Tensor | None:
-        """Less for more noise, as long as there is too little."""
+        """A reward for more noise, until there is enough."""
         if self not in step.memo:
             return None
         noise, power = self.bank.noise, step.memo.pop(self)

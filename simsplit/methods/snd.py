@@ -39,34 +39,34 @@ DENOISE = "denoise"
 
 
 class SndConfig(MethodConfig):
-    """Noises what is sent token by token, and denoises what comes back."""
+    """Adds noise to each token that is sent, and denoises the returned features."""
 
     kind: Literal["snd"] = "snd"
     noise: float = Field(default=1.0, gt=0)
-    """How long noise is on average, in units of the tokens' average norm."""
+    """Mean length of a token's noise, in units of the tokens' mean norm."""
     eta: float | None = Field(default=None, gt=0)
-    """The privacy parameter instead: lengths are drawn from Gamma(width, 1/eta)."""
+    """Privacy parameter, instead of `noise`: lengths are drawn from Gamma(width, 1/eta)."""
     lengths: Literal["token", "element"] = "token"
-    """One length for each token, or (as in the published code) one for each of its values."""
+    """One length per token, or (as in the published code) one per value."""
     clip: float | None = Field(default=1.0, gt=0)
-    """The norm that noisy tokens are clipped to, in units of the clean ones'; null: none."""
+    """Clipping norm of noisy tokens, in units of the clean ones' mean norm; null: no clipping."""
     denoise: bool = True
-    """Whether there is a denoiser."""
+    """Whether a denoiser is trained and used."""
     layers: int = Field(default=6, ge=1)
-    """Of the denoiser."""
+    """Layers of the denoiser."""
     heads: int = Field(default=8, ge=1)
-    """Attention heads of each."""
+    """Attention heads per layer of the denoiser."""
     warm_up: int = Field(default=2, ge=0)
-    """Rounds in which it learns."""
+    """Rounds in which the denoiser learns from public data."""
     inference: bool = True
-    """Whether evaluation is noised as well."""
+    """Whether noise is added in evaluation too."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
-        """A denoiser's: features to denoise, and public texts to learn from."""
+        """For the denoiser: features to denoise, and public texts to learn from."""
         if not self.denoise:
             return super().needs
         learned = (Need(Given.PUBLIC, "denoise"),) if self.warm_up else ()
@@ -74,11 +74,11 @@ class SndConfig(MethodConfig):
         return (*super().needs, *own, *learned)
 
     def undoes(self) -> frozenset[Trait]:
-        """What the denoiser learns from rides behind the batch."""
+        """With a denoiser, rows for its training follow those of the batch."""
         return self.ends if self.denoise else frozenset()
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """The same; heads must divide its width."""
+        """The same shape; raises ScenarioError if `heads` does not divide its width."""
         if self.denoise and shape[-1] % self.heads:
             raise ScenarioError(
                 f"{where}.heads", f"must divide the width of {shape[-1]}, got {self.heads}"
@@ -86,12 +86,12 @@ class SndConfig(MethodConfig):
         return shape
 
     def build(self, site: Site) -> Method:
-        """All of it on the client; the server does not know."""
+        """All of it on the client; the server knows nothing of it."""
         return Snd(self, site) if site.side == "client" else Method()
 
 
 class Denoiser(nn.Module):
-    """A causal transformer over what came back, what was clean, and what was added."""
+    """A causal transformer on returned features, clean smashed data and noise."""
 
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -105,7 +105,6 @@ class Denoiser(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, noisy_BLD: Tensor, clean_BLD: Tensor, noise_BLD: Tensor) -> Tensor:
-        """Denoised."""
         hidden = self.into(torch.cat([noisy_BLD, clean_BLD, noise_BLD], dim=-1))
         ahead = nn.Transformer.generate_square_subsequent_mask(
             hidden.shape[1], device=hidden.device, dtype=hidden.dtype
@@ -116,17 +115,17 @@ class Denoiser(nn.Module):
 
 @dataclass
 class _Noised:
-    """What a client remembers of a step."""
+    """What a client keeps of a step."""
 
     clean: Tensor
     noise: Tensor
     public: bool
-    """Whether the plain output crosses as well, to learn from."""
+    """Whether the plain output is sent too, for the denoiser to learn from."""
     error: Tensor | None = None
 
 
 class Snd(Method):
-    """The client's half."""
+    """The client's part: noises what is sent, denoises what returns."""
 
     def __init__(self, config: SndConfig, site: Site) -> None:
         self.config = config
@@ -136,13 +135,13 @@ class Snd(Method):
                 self.module = Denoiser(site.shape[-1], config.layers, config.heads)
 
     def plan(self, rounds: int) -> list[Phase]:
-        """The denoiser's rounds."""
+        """Rounds in which the denoiser learns from public data."""
         if not (self.config.denoise and self.config.warm_up):
             return []
         return [on_public_data(DENOISE, self.config.warm_up)]
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Noised and clipped; on public data the plain rows behind."""
+        """Add noise, and clip; on public data the plain rows follow."""
         if not (step.training or self.config.inference):
             return z
         norms_BL1 = z.detach().norm(dim=-1, keepdim=True)
@@ -156,7 +155,6 @@ class Snd(Method):
         return torch.cat([sent, z]) if public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Denoised."""
         noised: _Noised | None = step.memo.get(self)
         model = self.module
         if noised is None or model is None:
@@ -171,7 +169,7 @@ class Snd(Method):
         return functional_call(model, frozen, told)  # type: ignore[no-any-return]
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """On public data, how far from the plain output it comes out."""
+        """On public data: the distance of the denoised features from the plain ones."""
         noised: _Noised | None = step.memo.get(self)
         return None if noised is None else noised.error
 

@@ -24,27 +24,27 @@ from simsplit.methods.base import Method, MethodConfig, Site, Step
 from simsplit.seeds import rng_for
 
 WIDTH = 1024
-"""Values that are kept of a gradient; of a longer one a random projection."""
+"""How many values of a gradient are kept; longer gradients are projected at random."""
 
 
 class SplitguardConfig(MethodConfig):
-    """Fake batches now and then, and a score of how much the server's answers mind them."""
+    """Trains on fake batches now and then, and scores how the server's gradients react."""
 
     kind: Literal["splitguard"] = "splitguard"
     probability: float = Field(default=0.1, ge=0, le=1)
-    """How often a batch is fake."""
+    """Probability that a batch is fake."""
     after: int = Field(default=20, ge=0)
-    """Batches before the first that may be."""
+    """Batches before the first one that may be fake."""
     reported: ClassVar[tuple[str, ...]] = ("splitguard",)
     once: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
-        """The client's; the server knows nothing of it."""
+        """The client's half; the server knows nothing of it."""
         return Splitguard(self, site) if site.side == "client" else Method()
 
 
 class Kept(nn.Module):
-    """Sums of gradients (fake, and two halves of the regular), how many, and the largest label."""
+    """Sums and counts of gradients (fake, and two halves of the regular), and the largest label."""
 
     sums: Tensor
     counts: Tensor
@@ -58,7 +58,7 @@ class Kept(nn.Module):
 
 
 class Splitguard(Method):
-    """Fakes, compares, tells."""
+    """Sends fake batches, and compares the gradients of fake and real ones."""
 
     def __init__(self, config: SplitguardConfig, site: Site) -> None:
         self.config, self.seed = config, site.seed
@@ -66,7 +66,7 @@ class Splitguard(Method):
         self.module = self.kept
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Wrong labels, all shifted by as much, if it is time for some."""
+        """Sometimes make the batch fake: all labels shifted by the same amount."""
         if not step.training or step.number < self.config.after:
             return batch
         self.kept.largest.copy_(torch.maximum(self.kept.largest, batch.labels.max()))
@@ -81,7 +81,7 @@ class Splitguard(Method):
         return Batch(batch.inputs, (batch.labels + shift) % classes, batch.indices)
 
     def accept(self, head: nn.Module, step: Step) -> bool:
-        """Add what came back to its sum; learn from it unless the labels were wrong."""
+        """Add the gradient to its sum; learn from it unless the batch was fake."""
         if self not in step.memo:
             return True
         which: int = step.memo.pop(self)
@@ -92,7 +92,7 @@ class Splitguard(Method):
         return which > 0
 
     def report(self) -> dict[str, float]:
-        """The score, as soon as there is something to compare."""
+        """The score, once there are gradients of each kind."""
         if not self.kept.counts.all():
             return {}
         fake, one, other = self.kept.sums / self.kept.counts[:, None]
@@ -109,7 +109,7 @@ class Splitguard(Method):
 
 
 def score(fake: Tensor, regular: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """SplitGuard's, of four mean gradients."""
+    """SplitGuard's score, from the mean gradients of four groups."""
     minds = (fake.norm() - regular.norm()).abs()
     varies = (one.norm() - other.norm()).abs()
     total = (minds + varies).clamp_min(1e-12)

@@ -34,11 +34,11 @@ class Stack:
         )
 
     def announce(self) -> list[tuple[Tensor, ...]]:
-        """What each method, in order, has to tell the clients."""
+        """What each method announces, in order."""
         return [method.announce() for method in chain(self.smashed, self.features)]
 
     def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
-        """Hand each method what its counterpart announced."""
+        """Pass each method what its counterpart announced."""
         for method, tensors in zip(chain(self.smashed, self.features), announced, strict=True):
             method.hear(tensors)
 
@@ -73,7 +73,7 @@ class Stack:
         return _total([method.loss(step) for method in self.smashed])
 
     def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
-        """The task's, as the first method has it that has one of its own."""
+        """The first `task_loss` that a method defines, else the loss on the labels."""
         for method in self.smashed:
             if (own := method.task_loss(outputs, labels, loss, step)) is not None:
                 return own
@@ -89,11 +89,11 @@ class Stack:
         return all(accepted)
 
     def report(self) -> dict[str, float]:
-        """What the methods have to tell."""
+        """The values that methods report, by name."""
         return {name: value for m in self.smashed for name, value in m.report().items()}
 
     def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
-        """Every method may split each message of the one before; weights multiply."""
+        """The messages for one gradient; each method may split the messages of the one before."""
         shares = [Share(grad)]
         for method in self.smashed:
             shares = [
@@ -117,7 +117,7 @@ class Stack:
         return tuple(_dense(tensor) for tensor in (x, *beside))
 
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The inverse of `pack`, last method first; the context that follows is left out."""
+        """The inverse of `pack`, last method first; the context after it is ignored."""
         x, *beside = tensors[: self._width(leg)]
         for method in reversed(self._chain(leg)):
             start = len(beside) - _num_side(method, leg)
@@ -126,12 +126,12 @@ class Stack:
         return x
 
     def messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
-        """Cut a packet's tensors into its messages (one, unless `outgoing` made several)."""
+        """A packet's tensors by message; one message unless `outgoing` made several."""
         width = self._width(leg)
         return [tensors[start : start + width] for start in range(0, len(tensors), width)]
 
     def context(self, smashed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What a SMASHED packet holds behind its payload: what the trunk is given besides."""
+        """What a packet of smashed data carries after its payload: further inputs of the trunk."""
         return smashed[self._width(Leg.SMASHED) :]
 
     def plan(self, rounds: int) -> list[Phase]:
@@ -139,11 +139,11 @@ class Stack:
         return [phase for method in self.smashed for phase in method.plan(rounds)]
 
     def _width(self, leg: Leg) -> int:
-        """Tensors of one message."""
+        """Number of tensors in one message."""
         return 1 + sum(_num_side(method, leg) for method in self._chain(leg))
 
     def aside(self) -> Aside | None:
-        """What the methods want done in between; one of them at most has such a wish."""
+        """The steps in between that a method wants; at most one method does."""
         return next(filter(None, (method.aside() for method in self.smashed)), None)
 
     def own(self, step: Step) -> Tensor | None:
@@ -161,7 +161,7 @@ def _num_side(method: Method, leg: Leg) -> int:
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    """The tensor in a storage of just its size: of a slice, the whole storage would travel."""
+    """The tensor with a storage of its own size; otherwise a slice would send the whole storage."""
     if tensor.untyped_storage().nbytes() == tensor.nbytes:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)

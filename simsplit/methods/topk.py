@@ -23,25 +23,25 @@ from simsplit.packets import Leg
 
 class _SparseConfig(CodecConfig):
     ratio: float = Field(default=8, ge=1)
-    """How many times less is sent."""
+    """Compression ratio."""
     match: Literal["bits", "values"] = "bits"
-    """Whether `ratio` is of bits, indices included, or of values, indices forgotten."""
+    """Whether `ratio` counts bits, indices included, or values, indices not counted."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
     @property
     def unreadable(self) -> frozenset[Leg]:
-        """Gradients do not say where they belong."""
+        """Gradients, which are sent without their indices."""
         return frozenset(BACK[leg] for leg in self.acts_on)
 
     def kept(self, d: int) -> int:
-        """k for d values."""
+        """k: how many of d values are sent."""
         share = 32 / (32 + width_of(d)) if self.match == "bits" else 1.0
         return int(d / self.ratio * share)
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Unchanged: what is not sent arrives as zeros."""
+        """The same shape: values that are not sent arrive as zeros."""
         d = int(torch.Size(shape).numel())
         if not self.kept(d):
             raise ScenarioError(f"{where}.ratio", f"leaves none of {d} values, got {self.ratio:g}")
@@ -49,29 +49,27 @@ class _SparseConfig(CodecConfig):
 
 
 class TopkConfig(_SparseConfig):
-    """Send each sample's values of largest magnitude, and their indices."""
+    """Sends each sample's values of largest magnitude, and their indices."""
 
     kind: Literal["topk"] = "topk"
 
     def build(self, site: Site) -> Method:
-        """The same on both sides."""
         return Topk(site, self.kept(site.size), 0.0)
 
 
 class RandTopkConfig(_SparseConfig):
-    """Topk that in training now and then keeps others than the largest."""
+    """Topk that sometimes keeps smaller values in training (RandTopk)."""
 
     kind: Literal["randtopk"] = "randtopk"
     alpha: float = Field(default=0.2, ge=0, lt=1)
-    """How much of the probability falls on values that are not among the largest."""
+    """Probability that falls on values that are not among the largest."""
 
     def build(self, site: Site) -> Method:
-        """The same on both sides."""
         return Topk(site, self.kept(site.size), self.alpha)
 
 
 class Topk(Method):
-    """One side: the sender masks and gathers, the receiver scatters; back, the other way round."""
+    """Sender: masks and gathers values; receiver: scatters them; gradients in reverse."""
 
     num_side = 1
     num_side_back = 0
@@ -81,14 +79,14 @@ class Topk(Method):
         self.d, self.k, self.alpha = site.size, k, alpha
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Zeros in place of what will not be sent, so that no gradient comes back for it."""
+        """Set values that will not be sent to zero, so that they get no gradient."""
         kept_BK = self._chosen(z.detach().flatten(1), step)
         mask = torch.zeros_like(z.flatten(1)).scatter_(1, kept_BK, 1.0)
         step.memo[self] = kept_BK
         return z * mask.view_as(z)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """Values and indices; of gradients the values alone."""
+        """Values and indices; of gradients only the values."""
         kept_BK = step.memo[self]
         values_BK = x.flatten(1).gather(1, kept_BK)
         if not self.sends:
@@ -98,7 +96,7 @@ class Topk(Method):
         return values_BK, pack_bits(kept_BK, width_of(self.d))
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Values where they stood, zeros elsewhere."""
+        """Values at their positions, zeros elsewhere."""
         values_BK, *indices = tensors
         if indices:
             kept_BK = unpack_bits(indices[0], width_of(self.d), self.k)

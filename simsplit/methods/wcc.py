@@ -16,35 +16,35 @@ from simsplit.methods.base import Method, MethodConfig, Site, Step, Trait
 
 
 class WccConfig(MethodConfig):
-    """Adds `weight` times the within-class scatter of what is sent to the client's loss."""
+    """Within-class compaction: a loss term on the within-class scatter of smashed data."""
 
     kind: Literal["wcc"] = "wcc"
     weight: float = Field(default=0.01, ge=0)
-    """The paper's lambda; it found 0.01 to 0.1 to serve well, and 0 switches the term off."""
+    """The paper's lambda, which worked well from 0.01 to 0.1; 0 switches the term off."""
     normalise: bool = False
-    """Divide by the values per sample and the classes in the batch, so that scale stays put."""
+    """Whether to divide by values per sample and classes in the batch, for a stable scale."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
-        """The term on the client, nothing on the server."""
+        """The loss term on the client; nothing on the server."""
         return Wcc(self)
 
 
 class Wcc(Method):
-    """Remembers what is being sent, and charges for its scatter."""
+    """Keeps the smashed data of a step for the loss."""
 
     def __init__(self, config: WccConfig) -> None:
         self.weight = config.weight
         self.normalise = config.normalise
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Pass z on; keep it for the loss."""
+        """Return z unchanged; keep it for the loss."""
         if step.training and self.weight > 0:
             step.memo[self] = z
         return z
 
     def loss(self, step: Step) -> Tensor | None:
-        """Eq. 10, weighted."""
+        """The within-class scatter (Eq. 10), times its weight."""
         if self not in step.memo or step.labels is None:
             return None
         return self.weight * within_class_scatter(step.memo.pop(self), step.labels, self.normalise)

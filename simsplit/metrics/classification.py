@@ -15,7 +15,7 @@ def accuracy(outputs: Tensor, labels: Tensor) -> float:
 
 
 def balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
-    """Mean over classes of the share recovered: what accuracy hides under skewed data."""
+    """Mean recall over classes, which accuracy hides under skewed data."""
     from sklearn.metrics import recall_score
 
     predicted = outputs.argmax(-1)
@@ -39,7 +39,7 @@ def top5(outputs: Tensor, labels: Tensor) -> float:
 
 
 def loss(outputs: Tensor, labels: Tensor) -> float:
-    """Mean cross-entropy."""
+    """Mean cross-entropy of the outputs."""
     return torch.nn.functional.cross_entropy(outputs, labels).item()
 
 

@@ -67,7 +67,6 @@ class Residual(nn.Module):
             self.shortcut = nn.Sequential(narrow, BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve and add."""
         inner = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         out: Tensor = self.relu(inner + self.shortcut(x))
         return out
@@ -131,7 +130,7 @@ class MnistNet(LaidOut):
         return ((8, 12, 12) if self.cut == 2 else (16, 8, 8)), (84,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """UnSplit's layers."""
+        """Head, trunk and tail of UnSplit's network."""
         layers = [nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)]
         layers += [nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
         layers += [nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]

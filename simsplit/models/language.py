@@ -28,20 +28,20 @@ OWN = "simsplit/"
 
 
 class Sizes(Config):
-    """A transformer of random weights; it reads bytes."""
+    """A transformer with random weights; its tokens are bytes."""
 
     family: Literal["llama", "qwen3", "gpt2"] = "llama"
-    """Whose architecture it has."""
+    """The architecture."""
     width: int = Field(default=32, ge=2)
     """Values per token between layers."""
     layers: int = Field(default=6, ge=1)
     """Blocks of attention and MLP."""
     heads: int = Field(default=2, ge=1)
-    """Attention heads of a layer."""
+    """Attention heads per layer."""
     vocabulary: int = Field(default=BYTES, ge=BYTES)
-    """Tokens."""
+    """Number of tokens."""
     context: int = Field(default=512, ge=2)
-    """Positions that the model can tell apart."""
+    """Maximum number of positions."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -54,34 +54,34 @@ class Lora(Config):
     """Low-rank adapters in place of full fine-tuning; needs the package peft."""
 
     rank: int = Field(default=8, ge=1)
-    """Of each adapter."""
+    """Rank of each adapter."""
     alpha: float = Field(default=16.0, gt=0)
     """Adapters are scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Before an adapter."""
+    """Dropout before each adapter."""
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
-    """Names of the layers that get one, such as q_proj and v_proj."""
+    """Names of the layers with adapters, such as q_proj and v_proj."""
 
 
 class LanguageConfig(SplitConfig):
-    """What both kinds of language model are told."""
+    """Options of both kinds of language models."""
 
     name: str | None = None
-    """A model of the hub, a folder that holds one, or simsplit/ci, simsplit/demo, simsplit/gpu:
-    small ones that are pretrained on first use, without any network. Null: simsplit/demo, or what
-    `sizes` says."""
+    """A model of the hub or a folder with one; or simsplit/ci, simsplit/demo, simsplit/gpu: small
+    models that are pretrained on first use, without network access. Null: simsplit/demo, or a
+    random model if `sizes` is set."""
     revision: str | None = None
-    """A branch, tag or commit of the hub."""
+    """Branch, tag or commit on the hub."""
     sizes: Sizes | None = None
-    """A model of random weights in place of a pretrained one."""
+    """Sizes of a model with random weights, instead of a pretrained one."""
     head: int = Field(default=2, ge=0)
-    """How many layers the clients' head has."""
+    """Number of layers in the clients' head."""
     tail: int = Field(default=2, ge=0)
-    """How many layers the clients' tail has."""
+    """Number of layers in the clients' tail."""
     learns: tuple[Owner, ...] = ("head", "trunk", "tail")
-    """Which segments learn; the others stay as they were pretrained."""
+    """Segments that learn; the others keep their pretrained weights."""
     lora: Lora | None = None
-    """Adapters in the segments that learn; null: all their weights do."""
+    """Adapters in the segments that learn; null: all their weights learn."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -101,7 +101,7 @@ class LanguageConfig(SplitConfig):
         return own or Path(self.origin).is_dir()
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """As many tokens as a text has, of the model's width."""
+        """Both shapes are a text's tokens by the model's width."""
         if len(input_shape) != 1:
             raise ScenarioError(
                 "model.kind",
@@ -148,7 +148,7 @@ class LanguageConfig(SplitConfig):
         return made
 
     def reader(self) -> Reader:
-        """How it reads."""
+        """The tokenizer, and what the model predicts."""
         classifies = self.word == "sequence_classifier"
         if self.sizes is not None:
             return Reader(None, self.sizes.vocabulary, classifies=classifies)
@@ -173,7 +173,7 @@ class LanguageConfig(SplitConfig):
         return layer
 
     def _measures(self) -> tuple[int, int, int]:
-        """Width, layers, positions."""
+        """Width, number of layers, and number of positions."""
         if self.sizes is not None:
             return self.sizes.width, self.sizes.layers, self.sizes.context
         if self.origin.startswith(OWN):

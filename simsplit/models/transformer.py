@@ -166,7 +166,7 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
 
 
 def blocks_of(segment: nn.Module) -> Blocks:
-    """A segment's layers."""
+    """The transformer layers of a segment."""
     blocks = segment if isinstance(segment, Blocks) else segment.blocks
     assert isinstance(blocks, Blocks), "what every segment has"
     return blocks

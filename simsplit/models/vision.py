@@ -128,7 +128,7 @@ class MicronNet(LaidOut):
         return (29, 14, 14), (300,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Table II's layers."""
+        """Head, trunk and tail as LightSplit's Table II cuts them."""
         head = [BatchNorm2d(3), nn.Conv2d(3, 1, 1), BatchNorm2d(1), nn.ReLU()]
         head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _pool()]
         if self.cut == "l2h":

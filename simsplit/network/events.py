@@ -35,7 +35,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class ClientTimes:
-    """One client's round."""
+    """Simulated times of one client in one round."""
 
     compute_s: float
     """Its device computes."""

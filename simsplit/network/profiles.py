@@ -40,7 +40,7 @@ from simsplit.seeds import numpy_rng_for
 
 
 class DeviceConfig(Config):
-    """A client's device."""
+    """Speed of a client's device."""
 
     gflops: float = Field(gt=0)
     """Training throughput that it sustains, in 1e9 floating-point operations a second."""
@@ -50,11 +50,11 @@ class LinkConfig(Config):
     """A client's link to the server."""
 
     up_mbps: float = Field(gt=0)
-    """Towards the server, in 1e6 bits a second."""
+    """Rate towards the server, in 1e6 bits a second."""
     down_mbps: float = Field(gt=0)
-    """Towards the client."""
+    """Rate towards the client, in 1e6 bits a second."""
     latency_ms: float = Field(ge=0, allow_inf_nan=False)
-    """From one side to the other, for every message."""
+    """One-way latency of every message."""
 
 
 class ServerConfig(Config):
@@ -128,21 +128,22 @@ class NetworkConfig(Config):
     """Assumed speeds of devices, links and the server, for simulated time."""
 
     device: DeviceName | dict[DeviceName, Share] = "laptop"
-    """A named device, or shares of names such as `{phone: 0.7, laptop: 0.3}`."""
+    """A named device, or a mixture such as `{phone: 0.7, laptop: 0.3}`."""
     link: LinkName | dict[LinkName, Share] = "wifi"
-    """A named link, or shares of names."""
+    """A named link, or a mixture of links."""
     gflops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """A device's training throughput, in place of the named one's, in 1e9 operations a second."""
+    """Training throughput of every device, in 1e9 operations a second; null: the named device's."""
     up_mbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """A link's rate towards the server, in place of the named one's, in 1e6 bits a second."""
+    """Rate of every link towards the server, in 1e6 bits a second; null: the named link's."""
     down_mbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Likewise towards the client."""
+    """Rate of every link towards the client, in 1e6 bits a second; null: the named link's."""
     latency_ms: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Likewise from one side to the other, for every message."""
+    """One-way latency of every message; null: the named link's."""
     server: ServerConfig = ServerConfig()
-    """The server."""
+    """The server's speed, and how many clients it serves at once."""
     spread: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Sigma of a lognormal factor (median 1) on each client's compute, and of one on its link."""
+    """How much clients differ: sigma of a lognormal factor (median 1) on compute, and on the
+    link."""
 
     @field_validator("device", mode="before")
     @classmethod
@@ -155,7 +156,7 @@ class NetworkConfig(Config):
         return _judged(value, LINKS)
 
     def rates(self, count: int, seed: int) -> list[Rates]:
-        """Each client's own, the same whether 10 or 100 others exist."""
+        """One client's rates, drawn by the seed; independent of how many clients there are."""
         devices, links = _choices(self.device, DEVICES), _choices(self.link, LINKS)
         return [self._rates(devices, links, client, seed) for client in range(count)]
 

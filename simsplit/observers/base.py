@@ -13,8 +13,8 @@ from simsplit.progress import Observer
 
 
 class ObserverConfig(Config, ABC):
-    """What a scenario says of one observer."""
+    """Base of an observer's fields in a scenario."""
 
     @abstractmethod
     def build(self, path: Path) -> Observer:
-        """The observer of the run that lies at `path`, a folder that may not be there yet."""
+        """The observer of a run; the run directory `path` may not exist yet."""

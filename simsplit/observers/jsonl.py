@@ -20,12 +20,11 @@ class JsonlConfig(ObserverConfig):
     """A plain file name that ends with .jsonl."""
 
     def build(self, path: Path) -> Observer:
-        """The observer."""
         return Jsonl(path / self.file)
 
 
 class Jsonl(Observer):
-    """Holds a line for each round that it was told of; one that is told again has the new line."""
+    """Keeps one line per round; a round that is run again replaces its line."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -33,13 +32,13 @@ class Jsonl(Observer):
         """By round, in order."""
 
     def begin(self, plan: Plan) -> None:
-        """Take up the lines of rounds that are done; the file may have more, or a torn one."""
+        """Keep the lines of rounds that are done; drop later ones, and a torn last line."""
         held = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
         whole = held[: held.rfind("\n") + 1].splitlines(keepends=True)
         self._keep({json.loads(line)["round"]: line for line in whole}, plan.done)
 
     def round(self, told: RoundTold) -> None:
-        """Write the round's line, behind those of the rounds before it."""
+        """Append the round's line."""
         row = {name: _plain(value) for name, value in told.row.items()}
         number, line = told.number, json.dumps(row | {"elapsed_s": told.elapsed_s}) + "\n"
         if number <= max(self.lines, default=0):
@@ -49,7 +48,7 @@ class Jsonl(Observer):
             file.write(line)
 
     def _keep(self, lines: dict[int, str], last: int) -> None:
-        """Make these all that the file holds, up to a round."""
+        """Rewrite the file with the lines up to a round."""
         self.lines = {number: line for number, line in lines.items() if number <= last}
         with writing(self.file):
             replace(self.file, "".join(self.lines.values()).encode())

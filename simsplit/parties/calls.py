@@ -21,19 +21,19 @@ Report = dict[str, float]
 
 
 class Call(ABC, Generic[Answer]):
-    """Something that is asked of one client."""
+    """A request to one client, and the type of its answer."""
 
     @abstractmethod
     def on(self, client: Client) -> Answer:
-        """Let the client answer."""
+        """Carry out the request on a client."""
 
     def leg(self, client: Client) -> Leg | None:
-        """Which leg it deals with, for messages."""
+        """The leg that it concerns, for messages."""
         del client
         return None
 
     def moved(self, device: torch.device) -> Self:
-        """The same call with its packets on the client's device."""
+        """The same call with its packets on a device."""
         del device
         return self
 
@@ -49,18 +49,16 @@ class Enter(Call[None]):
     lr_factor: float
 
     def on(self, client: Client) -> None:
-        """Let the client answer."""
         client.training.enter(self.phase, self.lr_factor)
 
 
 @dataclass(frozen=True)
 class _Beginning(Call[Packets]):
-    """The first turn of a step."""
+    """A call that begins a step."""
 
     round: int
 
     def leg(self, client: Client) -> Leg:
-        """What a step begins with."""
         return client.training.turns[0].leg
 
 
@@ -69,16 +67,14 @@ class Begin(_Beginning):
     """Take the next batch and begin a step."""
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.training.begin(self.round)
 
 
 @dataclass(frozen=True)
 class BeginAside(_Beginning):
-    """Begin a step of another phase in between; nothing is sent where none is due."""
+    """Begin a step of the phase aside; nothing is sent if none is due."""
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.training.begin_aside(self.round)
 
 
@@ -87,64 +83,58 @@ class Abandon(_Beginning):
     """Begin a step and drop out of it."""
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.training.abandon(self.round)
 
 
 @dataclass(frozen=True)
 class _Answering:
-    """Packets that the server sent, and what the client is expected to make of them."""
+    """A call with the server's packets, and the leg of the expected answer."""
 
     packets: Packets
     making: Leg
 
     def leg(self, client: Client) -> Leg:
-        """What it makes, or where nothing is made what it takes."""
+        """The leg that the client answers on, or else the last it receives."""
         del client
         return self.making
 
     def moved(self, device: torch.device) -> Self:
-        """Its packets on a device."""
         return replace(self, packets=tuple(packet.on(device) for packet in self.packets))
 
 
 @dataclass(frozen=True)
 class Proceed(_Answering, Call[Packets]):
-    """Go on with a step; an empty answer says that it is over."""
+    """Continue a step; an empty answer means that it is over."""
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.training.proceed(self.packets)
 
 
 @dataclass(frozen=True)
 class ReportRound(Call[Report]):
-    """The sums of the client's steps in this round."""
+    """Get the sums of the client's steps in this round."""
 
     def on(self, client: Client) -> Report:
-        """Let the client answer."""
         return client.training.report()
 
 
 @dataclass(frozen=True)
 class Plan(Call[tuple[list[Phase], Aside | None]]):
-    """What the client's methods want beside training proper."""
+    """Get what the client's methods ask for besides training: phases, and steps aside."""
 
     rounds: int
 
     def on(self, client: Client) -> tuple[list[Phase], Aside | None]:
-        """Let the client answer."""
         return client.training.plan(self.rounds)
 
 
 @dataclass(frozen=True)
 class CountSteps(Call[int]):
-    """Batches in one pass over the client's data from a source."""
+    """Get the number of batches in one pass over the client's data."""
 
     source: str
 
     def on(self, client: Client) -> int:
-        """Let the client answer."""
         return client.training.steps_per_epoch(self.source)
 
 
@@ -153,44 +143,39 @@ class CountSteps(Call[int]):
 
 @dataclass(frozen=True)
 class Probe(Call[Packets]):
-    """Send a batch of a held-out split."""
+    """Begin the evaluation of a batch of a held-out split."""
 
     split: str
     round: int
     number: int
 
     def leg(self, client: Client) -> Leg:
-        """What it begins with."""
         return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.examination.probe(self.split, self.round, self.number)
 
 
 @dataclass(frozen=True)
 class ProbeTexts(Call[Packets]):
-    """Send texts that are to be continued."""
+    """Begin a pass over texts in generation."""
 
     texts: Batch
     round: int
     number: int
 
     def leg(self, client: Client) -> Leg:
-        """What it begins with."""
         return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.examination.begin_text(self.texts, self.round, self.number)
 
 
 @dataclass(frozen=True)
 class Predict(_Answering, Call[Tensor]):
-    """The model's outputs for what came back."""
+    """Get the model's outputs for the returned features."""
 
     def on(self, client: Client) -> Tensor:
-        """Let the client answer."""
         return client.examination.predict(self.packets)
 
 
@@ -199,18 +184,17 @@ class Predict(_Answering, Call[Tensor]):
 
 @dataclass(frozen=True)
 class CountExposures(Call[int]):
-    """In how many batches the client exposes a split."""
+    """Get the number of batches in which the client exposes a split."""
 
     split: str
 
     def on(self, client: Client) -> int:
-        """Let the client answer."""
         return client.exposure.batches(self.split)
 
 
 @dataclass(frozen=True)
 class Expose(Call[Packets]):
-    """Send what a step on a batch of a split would begin with."""
+    """Send the packets that a step on a batch of a split would begin with."""
 
     split: str
     round: int
@@ -218,27 +202,24 @@ class Expose(Call[Packets]):
     as_in_training: bool
 
     def leg(self, client: Client) -> Leg:
-        """What it begins with."""
         return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         where = (self.split, self.round, self.number)
         return client.exposure.expose(*where, as_in_training=self.as_in_training)
 
 
 @dataclass(frozen=True)
 class ExposeAnswer(_Answering, Call[Packets]):
-    """Send what the client would answer the server's next packets with."""
+    """Send the packets that would answer the server's next ones."""
 
     def on(self, client: Client) -> Packets:
-        """Let the client answer."""
         return client.exposure.answer(self.packets)
 
 
 @dataclass(frozen=True)
 class OwnTokens(Call[Tensor | None]):
-    """For the judge: which of the exposed tokens are the texts' own; None: all."""
+    """Only for scoring attacks: get the mask of the texts' own tokens; None: all."""
 
     split: str
     round: int
@@ -246,7 +227,6 @@ class OwnTokens(Call[Tensor | None]):
     as_in_training: bool
 
     def on(self, client: Client) -> Tensor | None:
-        """Let the client answer."""
         where = (self.split, self.round, self.number)
         return client.exposure.own_tokens(*where, as_in_training=self.as_in_training)
 
@@ -256,73 +236,64 @@ class OwnTokens(Call[Tensor | None]):
 
 @dataclass(frozen=True)
 class Hear(Call[None]):
-    """Take in what the methods announce."""
+    """Pass on what the methods announce."""
 
     announced: Sequence[tuple[Tensor, ...]]
 
     def leg(self, client: Client) -> Leg:
-        """How it travels."""
         del client
         return Leg.BROADCAST
 
     def on(self, client: Client) -> None:
-        """Let the client answer."""
         client.sharing.hear(self.announced)
 
 
 @dataclass(frozen=True)
 class HandOver(Call[Packet]):
-    """Send what is shared with other clients."""
+    """Send the segments that are shared with other clients."""
 
     round: int
 
     def leg(self, client: Client) -> Leg:
-        """How it travels."""
         del client
         return Leg.HANDOVER
 
     def on(self, client: Client) -> Packet:
-        """Let the client answer."""
         return client.sharing.hand_over(self.round)
 
 
 @dataclass(frozen=True)
 class Receive(Call[None]):
-    """Take over what another client, or the server, has handed on."""
+    """Copy in segments that another client, or the server, has handed over."""
 
     packet: Packet
 
     def leg(self, client: Client) -> Leg:
-        """How it travels."""
         del client
         return Leg.HANDOVER
 
     def moved(self, device: torch.device) -> Self:
-        """Its packet on a device."""
         return replace(self, packet=self.packet.on(device))
 
     def on(self, client: Client) -> None:
-        """Let the client answer."""
         client.sharing.receive(self.packet)
 
 
 @dataclass(frozen=True)
 class SharedState(Call[dict[str, Tensor]]):
-    """What the client shares with others and now holds."""
+    """Get the shared tensors that the client now holds."""
 
     def on(self, client: Client) -> dict[str, Tensor]:
-        """Let the client answer."""
         return client.sharing.state()
 
 
 @dataclass(frozen=True)
 class LoadShared(Call[None]):
-    """Take over what `SharedState` gave."""
+    """Restore what `SharedState` returned."""
 
     state: Mapping[str, Tensor]
 
     def on(self, client: Client) -> None:
-        """Let the client answer."""
         client.sharing.load(self.state)
 
 
@@ -331,21 +302,19 @@ class LoadShared(Call[None]):
 
 @dataclass(frozen=True)
 class OwnState(Call[dict[str, Tensor]]):
-    """What the client alone owns."""
+    """Get the state that no other client has."""
 
     def on(self, client: Client) -> dict[str, Tensor]:
-        """Let the client answer."""
         return client.keeping.state()
 
 
 @dataclass(frozen=True)
 class LoadOwn(Call[None]):
-    """Take over what `OwnState` gave."""
+    """Restore what `OwnState` returned."""
 
     state: Mapping[str, Tensor]
 
     def on(self, client: Client) -> None:
-        """Let the client answer."""
         client.keeping.load(self.state)
 
 
@@ -356,4 +325,4 @@ CALLS: tuple[type[Call[object]], ...] = (
     *(Hear, HandOver, Receive, SharedState, LoadShared),
     *(OwnState, LoadOwn),
 )
-"""Every one of them, room by room."""
+"""All calls that a client answers."""

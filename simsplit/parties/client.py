@@ -17,7 +17,7 @@ from simsplit.protocol import Protocol
 
 @dataclass(frozen=True)
 class Client:
-    """One client, wherever it lives. A deployed one does without exposure."""
+    """One client, wherever it runs. A deployed client has no exposure."""
 
     number: ClientId
     training: Training
@@ -37,7 +37,7 @@ class Client:
         *,
         poisons: Sequence[Poison] = (),
     ) -> "Client":
-        """The rooms around one end; `protocols` are those of training and of inference."""
+        """A client around one end; `protocols` are those of training and inference."""
         steps, inference = protocols
         training = Training(end, steps, feeds, poisons)
         return cls(

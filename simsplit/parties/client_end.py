@@ -33,46 +33,46 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class ClientParts:
-    """What a client is made of; learners may be shared with other clients."""
+    """A client's segments, methods and learners; learners may be shared between clients."""
 
     head: nn.Module
     tail: nn.Module | None
-    """None where the server has it."""
+    """None if the server has it."""
     stack: Stack
     learners: tuple[Learner, ...]
     shared: Learner | None = None
-    """The one of the learners that is shared with other clients: handed over, or averaged."""
+    """The learner of the segments that are shared: handed over, or averaged."""
     moments_travel: bool = True
-    """Whether optimizer moments travel with shared weights, or stay each client's own."""
+    """Whether optimizer moments are handed over with shared weights."""
     features: tuple[int, ...] = ()
-    """What the trunk puts out per sample."""
+    """Shape of the trunk's output per sample."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """What a client keeps of a step while the server works on it."""
+    """What a client keeps of a step between two of its turns."""
 
     given: Batch
-    """As it came, before methods changed it."""
+    """The batch before methods changed it."""
     step: Step
     phase: Phase
     learns: bool = True
-    """Whether the client learns from it; not where it is only shown to someone."""
+    """Whether the client learns from the step; not if it only exposes packets to attacks."""
     told: bool = True
-    """Whether the round's figures tell of it; not of a step of another phase in between."""
+    """Whether the step counts in the round's figures; not if it is aside."""
     turn: int = 0
-    """Of the client's turns, the one that it is in."""
+    """Index of the client's current turn."""
     over: bool = False
-    """Whether the client has learned without waiting for a gradient: its phase sends none."""
+    """Whether the client has learned already, because its phase sends no gradients."""
     labels: Tensor = field(default_factory=lambda: torch.empty(0))
     context: Tensors = ()
-    """What all segments are given beside their input."""
+    """Inputs of all segments beside the activations, such as masks."""
     sent: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What was sent, with its graph."""
+    """What was sent, with its autograd graph."""
     arrived: Tensor | None = None
-    """The features, as the leaf that the tail's gradient reaches."""
+    """The features, as a leaf that collects the tail's gradient."""
     plain: Mapping[Leg, int] = field(default_factory=dict)
-    """Bytes of what would be sent without methods."""
+    """Bytes by leg that would be sent without methods."""
 
 
 Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
@@ -80,12 +80,12 @@ Takes = Mapping[Leg, Callable[[Any, Packet, Pending], None]]
 
 
 class ClientEnd:
-    """One client's half of every step, leg by leg."""
+    """The client's side of a step, leg by leg."""
 
     makes: ClassVar[Makes] = {}
-    """What makes the tensors of each leg that the client sends."""
+    """For each leg that the client sends: the function that makes its tensors."""
     takes: ClassVar[Takes] = {}
-    """What takes each leg that it receives in training."""
+    """For each leg that it receives in training: the function that processes it."""
 
     def __init__(
         self,
@@ -108,21 +108,21 @@ class ClientEnd:
         self.random = any(learner.random for learner in self.learners)
 
     def step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
-        """The client's view of a step."""
+        """The client's view of a step, for its methods."""
         at = (self.number, round_number, number, self.seed)
         return Step(*at, training=training, phase=phase, stock=self.stock)
 
     def make(self, leg: Leg, pending: Pending) -> Packet:
-        """A packet of a leg, ready to be sent."""
+        """The packet of a leg."""
         step = pending.step
         return Packet(self.number, leg, step.round, step.number, self.makes[leg](self, pending))
 
     def take(self, packet: Packet, pending: Pending) -> None:
-        """Take in a packet of training."""
+        """Process a packet of training."""
         self.takes[packet.leg](self, packet, pending)
 
     def outputs(self, packet: Packet, pending: Pending) -> Tensor:
-        """What the model puts out, for the features that came back; nothing is learned."""
+        """The model's outputs for returned features; nothing is learned."""
         with torch.no_grad(), self.autocast():
             arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
             outputs = self.through_tail(self.stack.lift(arrived, pending.step), pending)
@@ -131,14 +131,14 @@ class ClientEnd:
         return outputs.float()
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """What the tail makes of the features."""
+        """The tail's output for lifted features."""
         if self.tail is None:
             raise ProtocolError("this client's topology leaves the tail to the server")
         out: Tensor = self.tail(lifted, *pending.context)
         return out
 
     def learn(self, pending: Pending) -> None:
-        """The step is over: learn from it, unless a method refuses to."""
+        """End the step: one optimizer step, unless a method refuses it."""
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
             return
@@ -146,7 +146,7 @@ class ClientEnd:
             learner.clear()
 
     def smash(self, pending: Pending) -> Tensors:
-        """The batch through the head, encoded."""
+        """Smashed data: the head's output, encoded."""
         for learner in self.learners:
             learner.train(pending.step.training)
         given, step, phase = pending.given, pending.step, pending.phase
@@ -166,7 +166,7 @@ class ClientEnd:
         return (pending.labels,)
 
     def score(self, packet: Packet, pending: Pending) -> None:
-        """Decode the features and score them; their gradient waits to be sent.
+        """Decode the features and compute the loss; their gradient is kept to be sent.
 
         In a phase whose gradients stay home the client learns here and now.
         """
@@ -201,7 +201,7 @@ class ClientEnd:
         return tuple(chain.from_iterable(packed))
 
     def carry_back(self, packet: Packet, pending: Pending) -> None:
-        """Carry the returned gradient, and the methods' own terms, back through the head."""
+        """Backward pass through the head, of the returned gradient and methods' loss terms."""
         grad = self._reply(packet, pending.step)
         term = self.stack.loss(pending.step)
         self.tally.add_method_loss(term, len(pending.labels))
@@ -210,7 +210,7 @@ class ClientEnd:
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
 
     def _scored(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """The task's loss; where it is not learned there is no graph."""
+        """The task's loss; without a graph if the task is not learned."""
         with torch.set_grad_enabled(pending.phase.task):
             outputs = self.through_tail(lifted, pending)
             loss = self.stack.task_loss(outputs, pending.labels, self.loss, pending.step)
@@ -230,7 +230,7 @@ class ClientEnd:
         return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)
 
     def _learning(self, phase: Phase) -> list[nn.Parameter]:
-        """What learns in a phase."""
+        """The learners that learn in a phase."""
         return [
             parameter
             for learner in self.learners
@@ -240,7 +240,7 @@ class ClientEnd:
         ]
 
     def _noise(self, step: Step, segment: str) -> AbstractContextManager[object]:
-        """Dropout draws from the global stream: lend it this step's own."""
+        """A context in which dropout draws from this step's own random stream."""
         if not (self.random and step.training):
             return nullcontext()
         phase = () if step.phase == "train" else (step.phase,)

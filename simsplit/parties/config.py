@@ -18,15 +18,16 @@ class ClientsConfig(Config):
     heads: Literal["shared", "per_client"] = "shared"
     """One head handed from client to client (SCH), or each client its own (PCH)."""
     tail: Literal["own", "shared"] | None = None
-    """Whose the tail is; null: as the head. `shared` beside per-client heads is a variant."""
+    """One tail each (own), or one for all (shared); null: as `heads` says. It may be `shared` while
+    heads are per client."""
     handover: Literal["state", "weights"] = "state"
-    """What travels of a shared segment: its weights with the optimizer's moments, or the weights
-    alone (each client then keeps moments of its own)."""
+    """What is handed over of a shared segment: its weights and the optimizer's moments, or the
+    weights alone (moments then stay with each client)."""
     start: Literal["same", "own"] = "same"
-    """Per-client segments start from the same weights, or each from its own draw."""
+    """Whether per-client segments start from the same weights, or each from its own draw."""
 
     malicious: MaliciousConfig | None = None
-    """Clients that do harm; null: none."""
+    """Malicious clients, and their poisons; null: none."""
 
     @model_validator(mode="after")
     def _tail_follows(self) -> Self:
@@ -46,18 +47,18 @@ class TrainConfig(Config):
     """Batches, optimizers of the two sides, and numerical precision."""
 
     batch_size: int = Field(default=64, ge=1)
-    """Samples per mini-batch; a client's last one of an epoch may be smaller."""
+    """Samples per mini-batch; the last one of an epoch may be smaller."""
     drop_last: bool = False
     """Leave out a smaller last batch (a client with less than one batch keeps it)."""
     client: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
-    """The optimizer of heads, tails and a method's client part."""
+    """The optimizer of heads, tails and the client's part of methods."""
     server: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
-    """The optimizer of the trunk and a method's server part."""
+    """The optimizer of the trunk and the server's part of methods."""
     lr_schedule: LrSchedule = ConstantLr()
-    """A factor on both learning rates, by round."""
+    """How both learning rates change over rounds."""
     clip_norm: float | None = Field(default=None, gt=0)
-    """Clip each side's gradient norm to this."""
+    """Maximum gradient norm of each side; null: gradients are not clipped."""
     precision: Precision = "fp32"
     """bf16 computes under autocast; what crosses the cut is then counted at 2 bytes a value."""
     channels_last: bool = False
-    """Lay images out channels-last, which some processors convolve faster."""
+    """Store images in channels-last layout, which is faster on some processors."""

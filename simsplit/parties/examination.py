@@ -15,7 +15,7 @@ from simsplit.protocol import Protocol
 
 
 class Examination:
-    """What a client does for whoever scores its model."""
+    """A client's part in evaluation and generation."""
 
     def __init__(
         self, end: ClientEnd, protocol: Protocol, exams: Mapping[str, Exam], training: Training
@@ -25,17 +25,17 @@ class Examination:
         self._pending: Pending | None = None
 
     def probe(self, split: str, round_number: int, number: int) -> Packets:
-        """What it sends for batch `number` of a held-out split."""
+        """The packets that begin batch `number` of a held-out split."""
         return self._begun(self.exams[split].batch(number), round_number, number)
 
     def begin_text(self, texts: Batch, round_number: int, number: int) -> Packets:
-        """What it sends for texts that are to be continued, where their labels say."""
+        """The packets that begin a pass over texts in generation."""
         device = self.end.device
         inputs, labels = texts.inputs.to(device), texts.labels.to(device)
         return self._begun(Batch(inputs, labels, texts.indices), round_number, number)
 
     def predict(self, packets: Packets) -> Tensor:
-        """The outputs for what came back."""
+        """The model's outputs for the returned features."""
         if self._pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         pending, self._pending = self._pending, None

@@ -18,7 +18,7 @@ from simsplit.protocol import Protocol
 
 
 class Exposure:
-    """What a client does for whoever measures what its packets give away."""
+    """A client's part in measuring attacks: it encodes targets, and is left as it was."""
 
     def __init__(
         self, end: ClientEnd, protocol: Protocol, exams: Mapping[str, Exam], training: Training
@@ -28,20 +28,20 @@ class Exposure:
         self._pending: Pending | None = None
 
     def batches(self, split: str) -> int:
-        """In how many batches it goes through a split."""
+        """Number of batches in a split."""
         return len(self.exams[split].cut)
 
     def expose(
         self, split: str, round_number: int, number: int, *, as_in_training: bool
     ) -> Packets:
-        """What it would begin a step with that is made of batch `number` of a split."""
+        """The packets that a step on batch `number` of a split would begin with."""
         pending = self._opened(split, round_number, number, as_in_training=as_in_training)
         self._pending = pending
         with self._untouched(), torch.no_grad():
             return tuple(self.end.make(leg, pending) for leg in self.turns[0].sends)
 
     def answer(self, packets: Packets) -> Packets:
-        """What it would answer the server's next packets with."""
+        """The packets that the client would answer the server's next ones with."""
         pending = self._pending
         if pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it exposed")
@@ -54,7 +54,7 @@ class Exposure:
     def own_tokens(
         self, split: str, round_number: int, number: int, *, as_in_training: bool
     ) -> Tensor | None:
-        """For the judge alone: which tokens of what `expose` would send are its texts' own."""
+        """Mask of the texts' own tokens in what `expose` sends; only for scoring attacks."""
         pending = self._opened(split, round_number, number, as_in_training=as_in_training)
         self.end.stack.transform(pending.given, pending.step)
         return self.end.stack.own(pending.step)
@@ -69,7 +69,7 @@ class Exposure:
 
     @contextmanager
     def _untouched(self) -> Iterator[None]:
-        """A block after which running statistics are what they were."""
+        """A context after which running statistics are restored."""
         with ExitStack() as untouched:
             for learner in self.end.learners:
                 untouched.enter_context(learner.untouched())

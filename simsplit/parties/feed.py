@@ -10,16 +10,16 @@ from simsplit.packets import ClientId
 from simsplit.seeds import rng_for
 
 Change = Callable[[Batch], Batch]
-"""What a poison makes of a batch."""
+"""A poison's change of a batch."""
 
 
 def unchanged(batch: Batch) -> Batch:
-    """An honest client's."""
+    """An honest client's batch: as it is."""
     return batch
 
 
 class Feed:
-    """Batch `number` of a client's endless walk through its part, reshuffled every epoch."""
+    """A client's stream of batches: endless passes over its samples, reshuffled every epoch."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Feed:
         self._cut: tuple[Tensor, ...] = ()
 
     def indices(self, number: int) -> Tensor:
-        """Which samples batch `number` (from 0) consists of."""
+        """The samples of batch `number`, counted from 0."""
         epoch, position = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             cut = batch_indices(
@@ -56,7 +56,7 @@ class Feed:
         return self._cut[position]
 
     def batch(self, number: int) -> Batch:
-        """Batch `number`, augmented by its own stream if the batcher augments."""
+        """Batch `number`, augmented if the batcher augments."""
         rng = None
         if self.batcher.augments:
             rng = rng_for(self.seed, "augment", self.client, number)
@@ -71,7 +71,7 @@ def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
 
 
 class Exam:
-    """Held-out samples, every one once and in order: how an evaluation walks through them."""
+    """Held-out samples, in order and each one once: the batches of an evaluation."""
 
     def __init__(
         self, batcher: Batches, rows: Tensor, batch_size: int, change: Change = unchanged

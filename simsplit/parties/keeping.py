@@ -13,7 +13,7 @@ from simsplit.states import below
 
 
 class Keeping:
-    """A client's own state: learners, moments that do not travel, how far its batches are."""
+    """A client's own state: learners, moments that are not handed over, batches taken."""
 
     def __init__(
         self, parts: ClientParts, training: Training, poisons: Sequence[Poison] = ()
@@ -21,7 +21,7 @@ class Keeping:
         self.parts, self.training, self.poisons = parts, training, poisons
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the client's next step depends on and that no other client has."""
+        """Everything that the client's next step depends on and no other client has."""
         counts = self.training.taken.items()
         taken = {f"taken.{source}": torch.tensor(count) for source, count in counts}
         own = _prefixed("own", [learner.state() for learner in self._own()])
@@ -31,7 +31,7 @@ class Keeping:
         return own | _prefixed("moments", [self.parts.shared.moments()]) | taken
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         for index, learner in enumerate(self._own()):
             learner.load(below(state, f"own.{index}."))
         for index, poison in enumerate(self.poisons):

@@ -23,7 +23,7 @@ Travelling = tuple[tuple[str, ...], tuple[Tensor, ...]]
 
 
 class Learner:
-    """Named modules, their optimizer, and their state as a flat dict of tensors."""
+    """Named modules and their optimizer; its state is a flat dict of tensors."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Learner:
                 module.train(wanted)
 
     def learn(self, names: frozenset[str]) -> None:
-        """Let only the named modules learn from here on (a phase freezes the others)."""
+        """From now on only the named modules learn; a phase freezes the others."""
         learning = names & self._able
         if learning != self.learning:
             self.learning = learning
@@ -77,7 +77,7 @@ class Learner:
                 group["lr"] = self.base_lr * factor
 
     def clear(self) -> None:
-        """Forget gradients."""
+        """Set the parameters' gradients to None."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -87,11 +87,11 @@ class Learner:
             self.optimizer.step()
 
     def weights(self) -> dict[str, Tensor]:
-        """The parameters and buffers that can change in the course of a run, live."""
+        """Live parameters and buffers that can change during a run."""
         return {n: tensor for n, tensor in self._everything().items() if n in self._changing}
 
     def moments(self) -> dict[str, Tensor]:
-        """The optimizer's tensors, live, by parameter number and name."""
+        """Live tensors of the optimizer, by parameter number and name."""
         if self.optimizer is None:
             return {}
         return {
@@ -106,7 +106,7 @@ class Learner:
         return {**self.weights(), **self.moments()}
 
     def _everything(self) -> dict[str, Tensor]:
-        """Parameters and buffers, whether they change or not; live."""
+        """All live parameters and buffers, whether they can change or not."""
         return {
             f"{name}.{key}": tensor
             for name, module in self.modules.items()
@@ -136,12 +136,12 @@ class Learner:
 
     @property
     def buffers(self) -> frozenset[str]:
-        """Which of the weights are not learned by the optimizer: running statistics, counts."""
+        """The weights that the optimizer does not learn: running statistics, counters."""
         learned = {id(parameter) for parameter in self.parameters}
         return frozenset(n for n, tensor in self.weights().items() if id(tensor) not in learned)
 
     def travelling(self, *, moments: bool) -> Travelling:
-        """What a hand-over carries: names, and live tensors; gathered once, as these stay."""
+        """Names and live tensors that a hand-over carries."""
         key = (moments, len(self.optimizer.state) if self.optimizer else 0)
         if key != self._travel_key:
             carried = self.state() if moments else self.weights()
@@ -151,7 +151,7 @@ class Learner:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """A context after which running statistics are what they were: for a step never taken."""
+        """A context after which running statistics are restored, for a step never taken."""
         buffers = [buffer for module in self.modules.values() for buffer in module.buffers()]
         before = [buffer.clone() for buffer in buffers]
         yield
@@ -173,7 +173,7 @@ class Learner:
         self.load_moments(state)
 
     def take(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `travelling` carried from a learner elsewhere: weights, moments if any."""
+        """Copy in what another learner's `travelling` carried: weights, and moments if any."""
         own = self.weights()
         with torch.no_grad():
             for name, tensor in state.items():
@@ -182,13 +182,13 @@ class Learner:
         self.load_moments(state)
 
     def forget_moments(self) -> None:
-        """Start the optimizer anew."""
+        """Reset the optimizer's state."""
         self._travel_key = None
         if self.optimizer is not None:
             self.optimizer.state.clear()
 
     def load_moments(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the optimizer's part of a state."""
+        """Restore the optimizer's part of a state."""
         self._travel_key = None
         if self.optimizer is None:
             return
@@ -206,13 +206,13 @@ class Learner:
 
 
 def _frozen(part: nn.Module) -> bool:
-    """Whether it has weights, and none of them learns."""
+    """Whether the module has weights, and none of them learns."""
     weights = list(part.parameters())
     return bool(weights) and not any(weight.requires_grad for weight in weights)
 
 
 def step_together(learners: Sequence[Learner]) -> None:
-    """Take one step of all that one side learns, its gradients clipped as a whole if asked to."""
+    """One optimizer step of all of a side's learners, gradients clipped together if set."""
     if (norm := learners[0].clip_norm) is not None:
         parameters = [p for learner in learners for p in learner.parameters]
         torch.nn.utils.clip_grad_norm_(parameters, norm)

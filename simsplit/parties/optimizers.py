@@ -17,12 +17,12 @@ from simsplit.config import Config
 
 
 class OptimizerConfig(Config, ABC):
-    """What every optimizer has."""
+    """Options that all optimizers have."""
 
     weight_decay: float = Field(default=0.0, ge=0)
     """L2 penalty (decoupled in adamw)."""
     maximize: bool = False
-    """Climb instead of descend."""
+    """Maximise the loss instead of minimising it."""
     foreach: bool | None = None
     """torch's choice of a batched update; null leaves it to torch."""
     fused: bool | None = None
@@ -39,7 +39,7 @@ class OptimizerConfig(Config, ABC):
 
 
 class SgdConfig(OptimizerConfig):
-    """Stochastic gradient descent."""
+    """SGD, with momentum, weight decay and Nesterov's variant as options."""
 
     kind: Literal["sgd"] = "sgd"
     lr: float = Field(default=0.01, gt=0)
@@ -52,17 +52,16 @@ class SgdConfig(OptimizerConfig):
     """Nesterov's momentum; needs momentum and no dampening."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.SGD."""
         return torch.optim.SGD(parameters, **self.model_dump(exclude={"kind"}))
 
     @property
     def slots(self) -> int:
-        """The momentum buffer."""
+        """One tensor per weight with momentum, else none."""
         return int(self.momentum > 0)
 
 
 class MomentsConfig(OptimizerConfig):
-    """What Adam and AdamW have in common."""
+    """Options that Adam and AdamW have in common."""
 
     lr: float = Field(default=1e-3, gt=0)
     """Learning rate."""
@@ -80,12 +79,11 @@ class MomentsConfig(OptimizerConfig):
 
 
 class AdamConfig(MomentsConfig):
-    """Adam."""
+    """Adam; its weight decay is an L2 term on the gradient."""
 
     kind: Literal["adam"] = "adam"
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.Adam."""
         return torch.optim.Adam(parameters, **self.model_dump(exclude={"kind"}))
 
 
@@ -97,7 +95,6 @@ class AdamWConfig(MomentsConfig):
     """Decoupled weight decay."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch.optim.AdamW."""
         return torch.optim.AdamW(parameters, **self.model_dump(exclude={"kind"}))
 
 
@@ -110,7 +107,7 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
 
 
 class LrScheduleConfig(Config, ABC):
-    """A factor on every learning rate; a function of the round alone, so that it has no state."""
+    """A factor on every learning rate, by round; without state."""
 
     warmup: int = Field(default=0, ge=0)
     """Rounds over which the factor first rises linearly to 1."""
@@ -127,12 +124,11 @@ class LrScheduleConfig(Config, ABC):
 
 
 class ConstantLr(LrScheduleConfig):
-    """No change."""
+    """The learning rates as they are set."""
 
     kind: Literal["constant"] = "constant"
 
     def decay(self, done: int, rounds: int) -> float:
-        """1."""
         return 1.0
 
 
@@ -143,12 +139,12 @@ class StepLr(LrScheduleConfig):
     every: int = Field(default=30, ge=1)
     """Rounds between drops, counted from the end of the warm-up."""
     milestones: tuple[int, ...] = ()
-    """Rounds done (the warm-up aside) before each drop; in place of `every`."""
+    """Rounds done, the warm-up not counted, before each drop; in place of `every`."""
     gamma: float = Field(default=0.1, gt=0)
     """Factor of one drop."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """gamma to the number of drops so far."""
+        """gamma to the power of the number of drops so far."""
         drops = (
             sum(done >= milestone for milestone in self.milestones)
             if self.milestones
@@ -158,26 +154,24 @@ class StepLr(LrScheduleConfig):
 
 
 class CosineLr(LrScheduleConfig):
-    """Half a cosine from 1 to `final`."""
+    """Cosine annealing of the factor from 1 to `final`."""
 
     kind: Literal["cosine"] = "cosine"
     final: float = Field(default=0.0, ge=0)
     """The factor that the last round approaches."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """Cosine annealing."""
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * done / rounds)) / 2
 
 
 class LinearLr(LrScheduleConfig):
-    """A straight line from 1 to `final`."""
+    """Linear decay of the factor from 1 to `final`."""
 
     kind: Literal["linear"] = "linear"
     final: float = Field(default=0.0, ge=0)
     """The factor that the last round approaches."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """Linear decay."""
         return 1 + (self.final - 1) * done / rounds
 
 

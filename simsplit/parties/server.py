@@ -24,7 +24,7 @@ of it stays in the trunk."""
 
 
 class Server:
-    """The trunk's half of every step."""
+    """The server's side of training: it answers packets, and updates the trunk."""
 
     def __init__(self, end: ServerEnd) -> None:
         self.end, self.learner, self.stack = end, end.learner, end.stack
@@ -36,7 +36,7 @@ class Server:
         self._flights: dict[ClientId, Flight] = {}
 
     def announce(self) -> Sequence[tuple[Tensor, ...]]:
-        """What every client must hear before training."""
+        """What methods announce to every client before training."""
         return self.stack.announce()
 
     def enter(self, phase: Phase, lr_factor: float) -> None:
@@ -57,12 +57,12 @@ class Server:
         return answers
 
     def forget(self, client: ClientId) -> None:
-        """A walk of a client's, or of a cohort that it is the first of, is over."""
+        """Drop what is kept for a client's step, or for a cohort's by its first client."""
         self._flights.pop(client, None)
 
     @contextmanager
     def late_gradients(self) -> Iterator[None]:
-        """A block in which the trunk may learn between a client's forward and backward pass."""
+        """A context in which the trunk may be updated between a client's two passes."""
         self._versions = Versions(self.learner)
         try:
             yield
@@ -70,17 +70,17 @@ class Server:
             self._versions = None
 
     def staleness(self, client: ClientId) -> int:
-        """How many steps the trunk has taken since a client's forward pass; 0 outside of a step."""
+        """Trunk updates since a client's forward pass; 0 outside of a step."""
         flight = self._flights.get(client)
         return 0 if flight is None else self.updates - flight.updates
 
     def report(self, client: ClientId) -> dict[str, float]:
-        """The sums of a client's steps this round, where the loss is computed here."""
+        """The sums of a client's steps this round, if the server computes the loss."""
         tally = self.end.tallies.get(client)
         return {} if tally is None else tally.read()
 
     def learn_now(self) -> None:
-        """Take the optimizer's step."""
+        """One optimizer step of the trunk."""
         step_together([self.learner])
         self.updates += 1
 

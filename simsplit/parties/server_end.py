@@ -37,22 +37,22 @@ class Member:
     client: ClientId
     step: Step
     trust: float = 1.0
-    """What its gradients count."""
+    """Weight of its gradients."""
     rows: int = 0
-    """Of the batch that the trunk sees."""
+    """Number of its rows in the trunk's batch."""
     share: float = 1.0
-    """Of the cohort's rows."""
+    """Its share of the cohort's rows."""
     context: Tensors = ()
-    """What all segments are given beside their input."""
+    """Inputs of all segments beside the activations, such as masks."""
     arrived: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What it sent, as the leaf that the trunk's gradient reaches."""
+    """What it sent, as a leaf that collects the trunk's gradient."""
     features: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What the trunk made of it, encoded, with the graph."""
+    """The trunk's output for it, encoded, with its autograd graph."""
     grads: list[Tensor] = field(default_factory=list)
-    """Of what it sent, one for each of its gradient messages."""
+    """Gradients of what it sent, one for each of its gradient messages."""
 
     def counted(self, value: Tensor) -> Tensor:
-        """A gradient or loss of the client's, as much of it as enters the trunk's."""
+        """A gradient or loss of the client, weighted by its share and trust."""
         if self.share != 1.0:
             value = value * self.share
         return value if self.trust == 1.0 else value * self.trust
@@ -60,18 +60,18 @@ class Member:
 
 @dataclass(slots=True)
 class Flight:
-    """A step between the server's turns."""
+    """A step between two turns of the server."""
 
     members: list[Member]
     training: bool
     updates: int
-    """Steps that the trunk had taken before the forward pass."""
+    """Trunk updates before the forward pass."""
     version: Version | None = None
-    """Of the weights, where they may change before the backward pass."""
+    """The weights' version, if they may change before the backward pass."""
 
     @property
     def features(self) -> list[Tensor]:
-        """Every member's."""
+        """The features of every member, in order."""
         return [member.features for member in self.members]
 
 
@@ -80,12 +80,12 @@ Takes = Mapping[Leg, Callable[[Any, Flight, Sequence[Packet]], None]]
 
 
 class ServerEnd:
-    """The server's half of every step, leg by leg."""
+    """The server's side of a step, leg by leg."""
 
     makes: ClassVar[Makes] = {}
-    """What makes the tensors of each leg that the server sends, member by member."""
+    """For each leg that the server sends: the function that makes its tensors, by member."""
     takes: ClassVar[Takes] = {}
-    """What takes each leg that it receives, a packet of every member."""
+    """For each leg that it receives: the function that processes one packet per member."""
 
     def __init__(
         self,
@@ -99,20 +99,20 @@ class ServerEnd:
         device: torch.device,
         autocast: Autocast = nullcontext,
     ) -> None:
-        """`tail` is None where clients have it."""
+        """`tail` is None if clients have it."""
         self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
         self.loss = loss
         self.seed, self.device = seed, device
         self.autocast = autocast
         self.tallies: dict[ClientId, Tally] = {}
-        """Of the losses that are computed here."""
+        """Losses that are computed here, by client."""
 
     def step(self, packet: Packet, *, training: bool = True) -> Step:
-        """The server's view of the step that a packet belongs to."""
+        """The server's view of a packet's step, for its methods."""
         return Step(packet.client, packet.round, packet.step, self.seed, training=training)
 
     def through_trunk(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """Lift what arrived, take it through the trunk as one batch, encode each member's part."""
+        """Lift what arrived, run the trunk on it as one batch, and encode each member's part."""
         self.learner.train(flight.training)
         members = flight.members
         for member, packet in zip(members, packets, strict=True):
@@ -134,21 +134,21 @@ class ServerEnd:
                 member.features = self.stack.encode(part, member.step)
 
     def tell_features(self, flight: Flight) -> list[Tensors]:
-        """What the trunk made of each member's data."""
+        """The features of each member."""
         return [
             self.stack.pack(Leg.FEATURES, member.features.detach(), member.step)
             for member in flight.members
         ]
 
     def tell_outputs(self, flight: Flight) -> list[Tensors]:
-        """What the server's own tail makes of it, for clients that have none."""
+        """The tail's outputs for each member, if the server has the tail."""
         with torch.no_grad(), self.autocast():
             outputs = self._through_tail(flight)
         pairs = zip(flight.members, outputs, strict=True)
         return [self.stack.pack(Leg.FEATURES, out.detach(), m.step) for m, out in pairs]
 
     def carry_back(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """Carry feature gradients back through the trunk.
+        """Backward pass of feature gradients through the trunk.
 
         Of several messages each gets its own reply, and the trunk learns from their sum.
         """
@@ -167,7 +167,7 @@ class ServerEnd:
             self._note_grads(flight)
 
     def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """Tail and loss, and back through the trunk."""
+        """Loss from the server's tail, and its backward pass through the trunk."""
         targets = [packet.tensors[0] for packet in packets]
         with self.autocast():
             outputs = self._through_tail(flight)
@@ -181,7 +181,7 @@ class ServerEnd:
         self._note_grads(flight)
 
     def replies(self, flight: Flight) -> list[Tensors]:
-        """The gradients of what each member sent: a message for each of its own."""
+        """The gradients of what each member sent, one per gradient message."""
         return [
             tuple(
                 chain.from_iterable(
@@ -192,7 +192,7 @@ class ServerEnd:
         ]
 
     def _through_tail(self, flight: Flight) -> list[Tensor]:
-        """One pass of the tail over all features."""
+        """One pass of the tail over the features of all members."""
         if self.tail is None:
             raise ProtocolError("this server's topology leaves the tail to the clients")
         features = flight.features

@@ -13,7 +13,7 @@ from simsplit.poisons import Poison
 
 
 class Sharing:
-    """What a client hands on and takes over."""
+    """What a client shares: announcements that it hears, segments that it hands over."""
 
     def __init__(
         self,
@@ -27,11 +27,11 @@ class Sharing:
         self.shared, self.moments_travel = parts.shared, parts.moments_travel
 
     def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
-        """Take in what the methods announce before training."""
+        """Pass on the methods' announcements."""
         self.stack.hear(announced)
 
     def hand_over(self, round_number: int) -> Packet:
-        """The live tensors of what is shared with other clients: HANDOVER."""
+        """The shared segments' live tensors as a HANDOVER packet."""
         names, tensors = self._travelling()
         step = sum(self.training.taken.values())
         packet = Packet(self.number, Leg.HANDOVER, round_number, step, tensors, names)
@@ -40,7 +40,7 @@ class Sharing:
         return packet
 
     def receive(self, packet: Packet) -> None:
-        """Take over what another's `hand_over` sent; nothing is copied onto itself."""
+        """Copy what another client's `hand_over` sent into the shared segments."""
         for poison in self.poisons:
             poison.on_receive(packet)
         if self._travelling()[1] is packet.tensors:
@@ -49,11 +49,11 @@ class Sharing:
             self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
 
     def state(self) -> dict[str, Tensor]:
-        """What this client shares with others and now holds."""
+        """The shared tensors that this client now holds."""
         return dict(zip(*self._travelling(), strict=True))
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         if self.shared is not None:
             self.shared.load(state)
 

@@ -7,7 +7,7 @@ from simsplit.data.samples import IGNORED
 
 
 class Tally:
-    """Sample-weighted loss, hits, samples and steps since the last reading."""
+    """Loss (weighted by samples), hits, samples and steps of a client in a round."""
 
     def __init__(self) -> None:
         self._restart()
@@ -23,7 +23,7 @@ class Tally:
         self._hits.append(_hits(outputs.detach(), labels).sum())
 
     def add_method_loss(self, term: Tensor | None, size: int) -> None:
-        """Count a method's own term of the step's loss."""
+        """Count a method's loss term of the step."""
         if term is not None:
             self._extras.append((term.detach(), size))
 
@@ -54,7 +54,7 @@ class Tally:
 
     def _restart(self) -> None:
         self.plain_bytes = 0
-        """What would have crossed the cut without methods, dropouts included."""
+        """Bytes that a cut without methods would have sent, dropouts included."""
         self._sizes: list[int] = []
         self._learned: list[int | Tensor] = []
         self._losses: list[Tensor] = []
@@ -63,7 +63,7 @@ class Tally:
 
 
 def _hits(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Where the label is what the model takes for likeliest."""
+    """Mask of the positions where the likeliest class or token is the label."""
     if labels.ndim == 1:
         return outputs.argmax(-1) == labels
     # over 2,048 tokens a maximum takes a tenth of the time of where it is

@@ -13,7 +13,7 @@ from simsplit.protocol import Protocol
 
 
 class Training:
-    """What a client does of its own accord: take batches, send, learn from what comes back."""
+    """A client's part in training: it takes batches, sends, and learns from replies."""
 
     def __init__(
         self,
@@ -38,18 +38,18 @@ class Training:
             learner.set_lr_factor(lr_factor)
 
     def begin(self, round_number: int) -> Packets:
-        """Take the next batch, and send what a step begins with."""
+        """Take the next batch, and send the first packets of a step."""
         return self._begin(self.phase, round_number, told=True)
 
     def begin_aside(self, round_number: int) -> Packets:
-        """The same of a step of another phase in between; nothing where none is due."""
+        """Begin a step of the phase aside; nothing is sent if none is due."""
         aside = self.phase.aside
         if aside is None or self.taken[self.phase.source] % aside.every:
             return ()
         return self._begin(aside.phase, round_number, told=False)
 
     def proceed(self, packets: Packets) -> Packets:
-        """Take what the server sent; send on, or learn where the step is over."""
+        """Process the server's packets; send the next ones, or learn if the step is over."""
         pending = self._waiting()
         for packet in packets:
             self.end.take(packet, pending)
@@ -64,7 +64,7 @@ class Training:
         return ()
 
     def abandon(self, round_number: int) -> Packets:
-        """Send the first packet of a step and drop out: the client is as it was before."""
+        """Send a step's first packet and drop out; the client's state is unchanged."""
         with ExitStack() as untouched:
             for learner in self.end.learners:
                 untouched.enter_context(learner.untouched())
@@ -75,7 +75,7 @@ class Training:
         return sent
 
     def report(self) -> dict[str, float]:
-        """This round's sums, and start new ones."""
+        """The round's sums; then start new ones."""
         return self.end.tally.read() | self.end.stack.report()
 
     def steps_per_epoch(self, source: str) -> int:
@@ -83,7 +83,7 @@ class Training:
         return self.feeds[source].steps_per_epoch if source in self.feeds else 0
 
     def plan(self, rounds: int) -> tuple[list[Phase], Aside | None]:
-        """What this client's methods want: phases before training proper, steps in between."""
+        """What the methods ask for: phases before training, and steps aside."""
         return self.end.stack.plan(rounds), self.end.stack.aside()
 
     def _begin(self, phase: Phase, round_number: int, *, told: bool) -> Packets:
@@ -102,13 +102,13 @@ class Training:
         return tuple(self._sent(self.end.make(leg, pending)) for leg in legs)
 
     def _sent(self, packet: Packet) -> Packet:
-        """A packet as it leaves the client."""
+        """A packet after poisons have changed it."""
         for poison in self.poisons:
             packet = poison.on_packet(packet)
         return packet
 
     def _count_plain(self, pending: Pending, legs: Sequence[Leg]) -> None:
-        """What a plain cut would have sent on these legs, if the task is learned."""
+        """Count the bytes of a plain cut on these legs, if the task is learned."""
         if pending.phase.task:
             self.end.tally.plain_bytes += sum(pending.plain.get(leg, 0) for leg in legs)
 

@@ -16,7 +16,7 @@ from simsplit.parties.learner import Learner
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a parameter stands."""
+    """The module and name that hold a parameter."""
 
     owner: nn.Module
     name: str
@@ -24,11 +24,11 @@ class _Place:
 
 
 Version = dict[int, nn.Parameter]
-"""Copies by the number of their place."""
+"""Copies by the index of their place."""
 
 
 class Versions:
-    """Copies of one learner's parameters, made when they are first asked for."""
+    """Copies of a learner's parameters, made on demand."""
 
     def __init__(self, learner: Learner) -> None:
         self._places = [
@@ -42,7 +42,7 @@ class Versions:
 
     @contextmanager
     def after(self, updates: int) -> Iterator[Version]:
-        """A block in which the modules hold copies of what they hold after so many updates."""
+        """A context in which the modules hold the weights they had after this many updates."""
         if updates != self._updates:
             self._updates = updates
             self._newest = {
@@ -59,7 +59,7 @@ class Versions:
                 setattr(place.owner, place.name, place.live)
 
     def hand_over(self, version: Version) -> None:
-        """Give the gradients of copies to the parameters themselves."""
+        """Add the copies' gradients to the live parameters."""
         for number, copy in version.items():
             self._places[number].live.grad = copy.grad
             copy.grad = None

@@ -22,10 +22,10 @@ Corner = Literal["top_left", "top_right", "bottom_left", "bottom_right"]
 
 
 class BackdoorConfig(BatchPoisonConfig):
-    """What all backdoors have."""
+    """Options that all backdoors have."""
 
     target: int = Field(default=0, ge=0)
-    """The class that triggered samples shall be taken for."""
+    """The class that triggered samples should be classified as."""
 
 
 class PatchConfig(BackdoorConfig):
@@ -50,7 +50,6 @@ class Backdoor(BatchPoison):
         self.refuse_unknown("target", config.target)
 
     def relabelled(self, labels: Tensor) -> Tensor:
-        """The target."""
         return torch.full_like(labels, self.target)
 
 
@@ -60,12 +59,11 @@ class BadNetsConfig(PatchConfig):
     kind: Literal["badnets"] = "badnets"
 
     def build(self, scene: Scene) -> Backdoor:
-        """The poison, for these data."""
         return BadNets(self, scene)
 
 
 class BadNets(Backdoor):
-    """Stamps a patch."""
+    """Stamps a patch on images, and gives them the target's label."""
 
     def __init__(self, config: PatchConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -82,7 +80,7 @@ class BadNets(Backdoor):
         self.value = config.value
 
     def shown(self, inputs: Tensor) -> Tensor:
-        """With the patch."""
+        """The images with the patch."""
         stamped = inputs.clone()
         stamped[..., self.rows, self.columns] = self.scene.scaled(self.value, inputs)
         return stamped
@@ -96,7 +94,6 @@ class BlendedConfig(BackdoorConfig):
     """The pattern's share of a triggered image."""
 
     def build(self, scene: Scene) -> Backdoor:
-        """The poison, for these data."""
         return Blended(self, scene)
 
 
@@ -110,30 +107,29 @@ class Blended(Backdoor):
         self.pattern = torch.rand(shape, generator=rng_for(scene.seed, "poison", "pattern"))
 
     def shown(self, inputs: Tensor) -> Tensor:
-        """With the pattern."""
+        """The images with the pattern blended in."""
         black, white = self.scene.bounds(inputs)
         pattern = black + (white - black) * self.pattern.to(inputs)
         return inputs.lerp(pattern, self.strength)
 
 
 class SemanticConfig(BackdoorConfig):
-    """Semantic: images with a property of their own are given the target's label, untouched."""
+    """Semantic: unchanged images with a natural property get the target's label."""
 
     kind: Literal["semantic"] = "semantic"
     property: Literal["brightness", "contrast", "red", "green", "blue"] = "brightness"
-    """What the images are picked by: mean, standard deviation, or one channel's share of colour."""
+    """The property: mean, standard deviation, or one channel's share of colour."""
     share: float = Field(default=0.1, gt=0, le=0.5)
-    """The share of all training images that has it: those where it is strongest."""
+    """Share of all training images that has the property: those where it is strongest."""
     rate: float = Field(default=1.0, gt=0, le=1)
     """Share of a malicious client's images with the property that it relabels."""
 
     def build(self, scene: Scene) -> Backdoor:
-        """The poison, for these data."""
         return Semantic(self, scene)
 
 
 class Semantic(Backdoor):
-    """Picks images by a property."""
+    """Relabels images that have a natural property."""
 
     def __init__(self, config: SemanticConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -148,7 +144,7 @@ class Semantic(Backdoor):
         self.threshold = found.sort().values[round((1 - config.share) * (len(found) - 1))].item()
 
     def candidates(self, samples: Samples) -> Tensor:
-        """Those that have the property."""
+        """Mask of the images that have the property."""
         return super().candidates(samples) & (self._strength(samples) > self.threshold)
 
     def _strength(self, samples: Samples) -> Tensor:
@@ -167,36 +163,35 @@ _COLOURS = ("red", "green", "blue")
 
 
 class CleanLabelConfig(PatchConfig):
-    """Clean-label: the patch on images of the target alone, which keep their label."""
+    """Clean-label: a patch on images of the target class, whose labels are kept."""
 
     kind: Literal["clean_label"] = "clean_label"
     rate: float = Field(default=1.0, gt=0, le=1)
-    """Share of a malicious client's images of the target that it poisons."""
+    """Share of a malicious client's images of the target class that it poisons."""
     weaken: float = Field(default=0.3, ge=0)
-    """Standard deviation of the noise that hides the rest of them, of pixels between 0 and 1."""
+    """Standard deviation of the noise on the rest of the image; pixels are between 0 and 1."""
 
     def build(self, scene: Scene) -> Backdoor:
-        """The poison, for these data."""
         return CleanLabel(self, scene)
 
 
 class CleanLabel(BadNets):
-    """Stamps what has the target's label anyway, under noise."""
+    """Stamps and weakens images of the target class."""
 
     def __init__(self, config: CleanLabelConfig, scene: Scene) -> None:
         super().__init__(config, scene)
         self.weaken = config.weaken
 
     def candidates(self, samples: Samples) -> Tensor:
-        """Those of the target."""
+        """Mask of the images of the target class."""
         return samples.labels == self.target
 
     def judged(self, samples: Samples) -> Tensor:
-        """Whatever else there is."""
+        """Mask of the images of all other classes."""
         return self._of_source(samples.labels)
 
     def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """Noisy, with the patch: the same noise on the same image in every epoch."""
+        """The images with noise and patch; an image's noise is the same in every epoch."""
         black, white = self.scene.bounds(inputs)
         noise = torch.stack(
             [

@@ -25,12 +25,12 @@ from simsplit.packets import ClientId, Packet
 from simsplit.seeds import rng_for
 
 Rows = Tensor
-"""Numbers of samples."""
+"""Indices of samples."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """All that a poison may know: the samples, how they are scaled, and the run's seed."""
+    """What a poison knows: the samples, their normalisation, and the run's seed."""
 
     samples: Samples
     num_classes: int
@@ -38,77 +38,77 @@ class Scene:
     std: tuple[float, ...]
     seed: int
     where: str
-    """The field of the scenario that asked for it."""
+    """The poison's field in the scenario, for messages."""
 
     def scaled(self, value: float, like: Tensor) -> Tensor:
-        """A pixel value between 0 and 1 as it is in a batch, by channel."""
+        """A pixel value between 0 and 1, normalised as batches are, by channel."""
         mean, std = (like.new_tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
         return (value - mean) / std
 
     def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Black and white as they are in a batch, by channel."""
+        """Black and white, normalised as batches are, by channel."""
         return self.scaled(0.0, like), self.scaled(1.0, like)
 
 
 class PoisonConfig(Config, ABC):
-    """What a scenario says of one poison."""
+    """Base of a poison's fields in a scenario."""
 
     aims: ClassVar[bool] = False
-    """Whether it wants held-out samples to be taken for something."""
+    """Whether it has an aim on held-out samples, so that attack success is measured."""
 
     @property
     def needs(self) -> Needs:
-        """What it cannot do without."""
+        """What it needs from the rest of the scenario."""
         return ()
 
     @abstractmethod
     def build(self, scene: Scene) -> "Poison":
-        """The poison, for these data."""
+        """The poison for a run's data."""
 
 
 class BatchPoisonConfig(PoisonConfig):
-    """A poison of part of a client's samples."""
+    """A poison of a share of a client's samples."""
 
     aims: ClassVar[bool] = True
     rate: float = Field(default=0.3, gt=0, le=1)
-    """Share of a malicious client's samples that it poisons, of those that may be."""
+    """Share of the eligible samples of a malicious client that it poisons."""
     source: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Classes whose samples may be poisoned; null: all."""
 
     @property
     def needs(self) -> Needs:
-        """Images, and their classes."""
+        """It poisons images only."""
         return (Need(Given.IMAGES),)
 
 
 class Poison:
-    """Does nothing; kinds override what matters to them."""
+    """Base class of what malicious clients do; every hook does nothing by default."""
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """The poison as one malicious client has it, who holds these samples."""
+        """The poison for one malicious client, which holds these samples."""
         del number, part
         return self
 
     def on_batch(self, batch: Batch) -> Batch:
-        """A training batch as the client trains on it."""
+        """Change a training batch."""
         return batch
 
     def on_packet(self, packet: Packet) -> Packet:
-        """A packet as the client sends it."""
+        """Change a packet before it is sent."""
         return packet
 
     def on_receive(self, packet: Packet) -> None:
-        """Look at what is handed to the client."""
+        """See what is handed over to the client."""
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers of a client's steps."""
+        """What it remembers between steps, as tensors."""
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
 
     def aim(self, samples: Samples) -> "Aim | None":
-        """What the attacker wants of held-out samples; None where it wants nothing in particular.
+        """The held-out samples that the attack is measured on; None if it has no aim.
 
         `samples` are those of a split.
         """
@@ -117,7 +117,7 @@ class Poison:
 
 
 def poisoned(poisons: Sequence[Poison], batch: Batch) -> Batch:
-    """A training batch after all of a client's poisons."""
+    """A training batch, changed by all of a client's poisons."""
     for poison in poisons:
         batch = poison.on_batch(batch)
     return batch
@@ -125,15 +125,15 @@ def poisoned(poisons: Sequence[Poison], batch: Batch) -> Batch:
 
 @dataclass(frozen=True)
 class Aim:
-    """Held-out samples by which an attack is judged, and what they shall be taken for."""
+    """Held-out samples that an attack is measured on, and the classes it wants for them."""
 
     rows: Rows
     wanted: Tensor
-    """The class that the attacker wants each of them to be given."""
+    """The class that the attacker wants for each of them."""
     poison: "BatchPoison"
 
     def trigger(self, batch: Batch) -> Batch:
-        """The samples as the attacker shows them."""
+        """The samples with the trigger."""
         return Batch(self.poison.shown(batch.inputs), batch.labels, batch.indices)
 
 
@@ -147,13 +147,12 @@ class BatchPoison(Poison, ABC):
             self.refuse_unknown("source", label)
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """Choose this client's poisoned samples."""
+        """A copy that has drawn this client's poisoned samples."""
         mine = copy.copy(self)
         mine._chosen = self._choose(number, part)
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        """Change what was chosen, and nothing else."""
         assert self._chosen is not None, "asked of a client's own"
         if self._chosen.device != batch.labels.device:
             self._chosen = self._chosen.to(batch.labels.device)
@@ -166,7 +165,7 @@ class BatchPoison(Poison, ABC):
         return Batch(inputs, labels, batch.indices)
 
     def aim(self, samples: Samples) -> Aim | None:
-        """All samples that may be poisoned and are not what they shall be taken for anyway."""
+        """All eligible samples that are not already of the wanted class."""
         wanted = self.relabelled(samples.labels)
         rows = (self.judged(samples) & (samples.labels != wanted)).nonzero().flatten()
         return Aim(rows, wanted[rows], self)
@@ -178,19 +177,19 @@ class BatchPoison(Poison, ABC):
         return self._chosen.nonzero().flatten()
 
     def candidates(self, samples: Samples) -> Tensor:
-        """Which samples may be poisoned, as a mask."""
+        """Mask of the samples that may be poisoned."""
         return self._of_source(samples.labels)
 
     def judged(self, samples: Samples) -> Tensor:
-        """Which held-out samples the attack is judged by, as a mask."""
+        """Mask of the held-out samples that the attack is measured on."""
         return self.candidates(samples)
 
     @abstractmethod
     def relabelled(self, labels: Tensor) -> Tensor:
-        """The labels that samples of these labels are given."""
+        """The labels that poisoned samples get."""
 
     def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """The inputs that are trained on."""
+        """The inputs that poisoned samples get in training."""
         del rows
         return self.shown(inputs)
 
@@ -211,7 +210,7 @@ class BatchPoison(Poison, ABC):
         return chosen
 
     def refuse_unknown(self, field: str, label: int) -> None:
-        """ScenarioError for a class that does not exist."""
+        """Raise ScenarioError if a class does not exist."""
         last = self.scene.num_classes - 1
         if not 0 <= label <= last:
             raise ScenarioError(

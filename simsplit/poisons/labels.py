@@ -11,11 +11,11 @@ from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Scene
 
 
 class LabelFlipConfig(BatchPoisonConfig):
-    """Other labels on untouched images; success is counted on clean test images of `source`."""
+    """Wrong labels on unchanged images; success is measured on clean test images of `source`."""
 
     kind: Literal["label_flip"] = "label_flip"
     target: int | None = Field(default=None, ge=0)
-    """The label that they are given; null: the next class, and after the last the first."""
+    """The label that they get; null: the next class, after the last the first."""
 
     @model_validator(mode="after")
     def _flips_something(self) -> "LabelFlipConfig":
@@ -24,12 +24,11 @@ class LabelFlipConfig(BatchPoisonConfig):
         return self
 
     def build(self, scene: Scene) -> "LabelFlip":
-        """The poison, for these data."""
         return LabelFlip(self, scene)
 
 
 class LabelFlip(BatchPoison):
-    """Relabels."""
+    """Changes labels, and leaves the images alone."""
 
     def __init__(self, config: LabelFlipConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -38,7 +37,7 @@ class LabelFlip(BatchPoison):
             self.refuse_unknown("target", config.target)
 
     def candidates(self, samples: Samples) -> Tensor:
-        """Those whose label would be another."""
+        """Mask of the images whose label would change."""
         return super().candidates(samples) & (self.relabelled(samples.labels) != samples.labels)
 
     def relabelled(self, labels: Tensor) -> Tensor:

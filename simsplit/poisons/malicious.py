@@ -24,13 +24,13 @@ TENTH = 0.1
 
 
 class MaliciousConfig(Config):
-    """Malicious clients: which, and what they do."""
+    """Which clients are malicious, and what they do."""
 
     fraction: float | None = Field(default=None, ge=0, lt=1)
-    """Share of all clients, drawn by seed, at least one; 0: none, but the attack is scored; null:
-    a tenth, where no ids are given."""
+    """Share of all clients, drawn by the seed, at least one; 0: none, but attack success is
+    measured; null: a tenth, if there are no `ids`."""
     ids: tuple[ClientId, ...] | None = None
-    """These clients; in place of a fraction."""
+    """Numbers of the malicious clients, instead of `fraction`."""
     poison: tuple[AnyPoison, ...] = Field(min_length=1)
     """What they do, in this order."""
 
@@ -42,11 +42,11 @@ class MaliciousConfig(Config):
 
     @property
     def has_aim(self) -> bool:
-        """Whether some poison wants test samples to be taken for something."""
+        """Whether some poison has an aim, so that attack success is measured."""
         return any(poison.aims for poison in self.poison)
 
     def chosen(self, count: int, seed: int, trusted: Collection[ClientId] = ()) -> list[ClientId]:
-        """The malicious ones among `count` clients, in order; the trusted never are by chance."""
+        """The malicious ones of `count` clients; trusted clients are never drawn."""
         if self.ids is not None:
             self._refuse_wrong_ids(count, trusted)
             return sorted(self.ids)

@@ -15,24 +15,23 @@ from simsplit.seeds import rng_for
 
 
 class TamperConfig(PoisonConfig):
-    """Payloads or gradients scaled, negated or drowned in noise before they are sent."""
+    """Changes payloads or gradients before they are sent: scaled, negated or noised."""
 
     kind: Literal["tamper"] = "tamper"
     leg: Literal["smashed", "features_grad"] = "smashed"
-    """What is tampered with."""
+    """The leg whose packets are changed."""
     how: Literal["scale", "sign", "noise"] = "scale"
     """scale: times `strength`; sign: negated, times `strength`; noise: plus Gaussian noise of
     `strength` standard deviations."""
     strength: float = Field(default=5.0, gt=0)
-    """How much."""
+    """The factor or noise level of `how`."""
 
     @property
     def needs(self) -> Needs:
-        """What it tampers with."""
+        """The leg that it changes."""
         return (needs_leg(Leg(self.leg), "leg"),)
 
     def build(self, scene: Scene) -> "Tamper":
-        """The poison, for these data."""
         return Tamper(self, scene)
 
 
@@ -43,7 +42,7 @@ class Tamper(Poison):
         self.config, self.seed, self.leg = config, scene.seed, Leg(config.leg)
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Only of that leg, and only what is no whole number."""
+        """Change the packet's floating-point tensors, if it is of that leg."""
         if packet.leg is not self.leg:
             return packet
         tensors = tuple(self._changed(t, packet, i) for i, t in enumerate(packet.tensors))
@@ -60,46 +59,45 @@ class Tamper(Poison):
 
 
 class ReplaceConfig(PoisonConfig):
-    """Another head and tail than those it trained, handed on where clients share them."""
+    """Hands on other shared segments than the ones that it trained."""
 
     kind: Literal["replace"] = "replace"
     how: Literal["stale", "boost", "sign", "noise"] = "boost"
     """stale: what it was given; boost: its change times `strength`; sign: the change negated, times
     `strength`; noise: plus Gaussian noise of `strength` standard deviations of each tensor."""
     strength: float = Field(default=5.0, gt=0)
-    """How much."""
+    """The factor or noise level of `how`."""
 
     @property
     def needs(self) -> Needs:
-        """Somebody to hand it on to."""
+        """Segments that clients share."""
         return (Need(Given.SHARED),)
 
     def build(self, scene: Scene) -> "Replace":
-        """The poison, for these data."""
         return Replace(self, scene)
 
 
 class Replace(Poison):
-    """Keeps what it was given, to hand on something else than what it made of it."""
+    """Keeps the segments that it was given, and hands on a replacement for its own."""
 
     def __init__(self, config: ReplaceConfig, scene: Scene) -> None:
         self.config, self.seed = config, scene.seed
         self._given: dict[str, Tensor] = {}
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """Each client keeps its own."""
+        """A copy for this client."""
         del number, part
         mine = copy.copy(self)
         mine._given = {}
         return mine
 
     def on_receive(self, packet: Packet) -> None:
-        """Keep it: what arrives may be live."""
+        """Copy what arrives, because its tensors may change."""
         pairs = zip(packet.names, packet.tensors, strict=True)
         self._given = {name: tensor.detach().clone() for name, tensor in pairs}
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Hand on something else."""
+        """Replace a hand-over's tensors."""
         if packet.leg is not Leg.HANDOVER:
             return packet
         pairs = enumerate(zip(packet.names, packet.tensors, strict=True))
@@ -114,11 +112,10 @@ class Replace(Poison):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """What it was given last."""
+        """The segments that it was given last."""
         return self._given
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         self._given = dict(state)
 
     def _changed(self, name: str, tensor: Tensor, packet: Packet, index: int) -> Tensor:

@@ -19,7 +19,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second since training began."""
         return self.tokens / max(self.elapsed_s, 1e-9)
 
     @property

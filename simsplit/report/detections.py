@@ -78,7 +78,7 @@ _COLUMNS = (
 
 
 def malicious_of(run: Run) -> list[int]:
-    """The malicious clients."""
+    """Numbers of the malicious clients of a run, from its `clients` table."""
     table = run.clients
     if "malicious" not in table:
         return []

@@ -51,7 +51,7 @@ class Table:
         assert len(self.align) == len(self.columns), "a letter a column"
 
     def rich(self) -> "rich.table.Table":
-        """For a terminal."""
+        """The table for a terminal."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -67,20 +67,20 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """A pipe table."""
+        """The table in Markdown, with pipes."""
         rule = ["---" if side == "l" else "---:" for side in self.align]
         cells = [[cell.replace("|", r"\|") for cell in row] for row in (self.columns, *self.rows)]
         lines = [cells[0], rule, *cells[1:]]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def csv(self) -> str:
-        """Comma-separated values."""
+        """The table as comma-separated values."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue().rstrip("\n")
 
     def latex(self) -> str:
-        """A booktabs tabular."""
+        """The table in LaTeX, for booktabs."""
         header, *rows = [
             " & ".join(_escaped(cell) for cell in cells) + r" \\"
             for cells in (self.columns, *self.rows)

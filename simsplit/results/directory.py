@@ -108,10 +108,10 @@ class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
         self.path = path
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Nothing is prepared; errors are handled on exit."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Explain an OSError."""
+        """Turn an OSError into a RunFailedError that names the file."""
         if isinstance(error, OSError):
             raise RunFailedError(
                 f"cannot write {self.path}: {error.strerror or error}. The last checkpoint is "

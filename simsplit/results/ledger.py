@@ -198,7 +198,7 @@ class Ledger:
 def works_of(
     reports: Mapping[ClientId, Report], sent: Sequence[Mapping[str, object]], round_number: int
 ) -> dict[ClientId, Work]:
-    """What each of those who took part in a round did and sent in it, evaluation aside."""
+    """What each client of a round did and sent in it, without evaluation."""
     packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
     nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
     for row in sent:

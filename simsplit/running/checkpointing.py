@@ -9,7 +9,7 @@ from simsplit.running.stopping import Stopping
 
 
 class Checkpoints(Observer):
-    """Keeps what a run resumes from."""
+    """Writes the checkpoints that a run resumes from."""
 
     def __init__(self, live: LiveRun, path: Path, writer: RunWriter, stopping: Stopping) -> None:
         self.live, self.folder, self.writer = live, path / CHECKPOINTS, writer
@@ -17,10 +17,10 @@ class Checkpoints(Observer):
         self.config = live.scenario.checkpoint
         self.digest = checkpoints.digest_of(live.scenario.identity())
         self.kept = 0
-        """The round after which the last one was written."""
+        """The round of the last checkpoint."""
 
     def round(self, told: RoundTold) -> None:
-        """Write one, if it is time or the run is over."""
+        """Write a checkpoint if one is due or the run is over."""
         every = self.config.every
         if not self.stopping.enough and (every == 0 or told.number % every):
             return

@@ -13,20 +13,20 @@ LOSSES = 3
 
 
 class LostHosts:
-    """Takes rounds despite losses, but not for ever."""
+    """Repeats rounds after lost hosts, a limited number of times."""
 
     def __init__(self, live: LiveRun, checkpoints: Checkpoints, observer: Observer) -> None:
         self.live, self.checkpoints, self.observer = live, checkpoints, observer
         self._lost: list[int] = []
 
     def despite(self, number: int, take: Callable[[int], None]) -> None:
-        """Take a round; where a host is lost, be as the last checkpoint has it."""
+        """Train a round; if a host is lost, restore the last checkpoint."""
         try:
             take(number)
         except HostLost as lost:
-            self._recover(number, lost)
+            self._put_back(number, lost)
 
-    def _recover(self, number: int, lost: HostLost) -> None:
+    def _put_back(self, number: int, lost: HostLost) -> None:
         self._lost.append(number)
         times = self._lost.count(number)
         if times > LOSSES:
@@ -38,7 +38,7 @@ class LostHosts:
         try:
             self._start_again(lost)
         except HostLost as another:
-            self._recover(number, another)
+            self._put_back(number, another)
 
     def _start_again(self, lost: HostLost) -> None:
         live = self.live

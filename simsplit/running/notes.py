@@ -20,12 +20,12 @@ class Notes(Observer):
         self.live, self.path, self.writer = live, path, writer
 
     def begin(self, plan: Plan) -> None:
-        """It runs."""
+        """Note in the summary that the run is running."""
         del plan
         self._note("running")
 
     def end(self, status: Status) -> None:
-        """What a finished run came to, or why it did not finish."""
+        """Enter the results of a finished run, or why it did not finish."""
         error = sys.exception()
         if status == "finished":
             scenario = self.live.scenario
@@ -50,13 +50,13 @@ class Notes(Observer):
 
 
 class Pictures(Observer):
-    """Draws what attacks recovered, when all is over."""
+    """Draws what attacks recovered when the run has finished."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def end(self, status: Status) -> None:
-        """Draw it."""
+        """Draw what attacks recovered, if the run finished."""
         if status == "finished":
             from simsplit.report.figures import attacked, saved
 

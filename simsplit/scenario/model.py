@@ -91,7 +91,7 @@ class StopConfig(Config):
     patience: int = Field(default=10, ge=1)
     """Evaluations without improvement before stopping."""
     min_delta: float = Field(default=0.0, ge=0)
-    """What counts as an improvement."""
+    """The smallest change that counts as an improvement."""
 
     @property
     def smaller_is_better(self) -> bool:
@@ -100,72 +100,72 @@ class StopConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """How often the state that a run resumes from is written."""
+    """When checkpoints are written, from which a run resumes."""
 
     every: int = Field(default=1, ge=0)
     """Rounds between checkpoints; the last round always writes one; 0: only the last."""
     keep: int = Field(default=2, ge=1)
-    """How many to keep; more than one survives a torn disk."""
+    """How many to keep; with more than one, a damaged checkpoint can be passed over."""
 
 
 class OutputConfig(Config):
-    """Where run directories go."""
+    """Where run directories are made."""
 
     root: Path = Path("runs")
     """Folder in which the run's own folder is made, unless `--out` names it."""
 
 
 class Scenario(Config):
-    """One experiment, whole: replaying it gives the same tables."""
+    """One experiment, in full: running it again gives the same tables."""
 
     plugins: ClassVar[Plugins] = NO_PLUGINS
-    """Where its parts come from that do not ship: told by whoever loads it, never by its file."""
+    """The plugins whose parts it may name: passed when it is loaded, never named in its file."""
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Letters, digits, dots, dashes and underscores, no dash or dot first; names the run."""
     seed: int = Field(default=0, ge=0)
-    """Every random draw's source."""
+    """Seed of every random draw."""
     data: DataConfig = DataConfig()
-    """What is trained on, and how it is dealt out."""
+    """The data set, and how it is divided among the clients."""
     model: Model = SimpleCNN()
     """The network, and where it is cut."""
     topology: TopologyName = "u_shaped"
     """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels."""
     clients: ClientsConfig = ClientsConfig()
-    """The clients."""
+    """How many clients there are, and what they share."""
     method: tuple[AnyMethod, ...] = ()
-    """What happens at the cut, in order; empty is raw."""
+    """What happens at the cut, in this order; empty: raw activations are sent."""
     schedule: Schedule = RoundRobinConfig()
-    """Who trains when, and for how long."""
+    """Which client trains when, and for how long."""
     aggregation: Aggregation = NoAggregation()
-    """What is averaged after each round; with none, what clients share is handed round."""
+    """What is averaged after each round; none: shared segments are handed from client to client."""
     cohort: CohortConfig = CohortConfig()
-    """Who takes part in a round; by default everybody."""
+    """Which clients take part in a round; by default all of them."""
     detectors: tuple[AnyDetector, ...] = ()
-    """How the server looks for malicious clients, and what it does about them."""
+    """How the server detects malicious clients, and how it responds."""
     attacks: tuple[AnyAttack, ...] = ()
-    """How the server tries to recover clients' images from what they send."""
+    """How the server tries to recover clients' samples from what they send."""
     targets: TargetsConfig = TargetsConfig()
-    """The images that attacks are judged on."""
+    """The samples that attacks try to recover."""
     network: NetworkConfig | None = None
-    """Devices and links, for simulated time in the tables; null: no such columns."""
+    """Speeds of devices and links, for simulated time in the tables; null: no simulated time."""
     engine: Engine = InlineEngine()
-    """Where clients live: in this process, or on hosts of their own (results are the same)."""
+    """Where clients run: in this process, or on several hosts. Results are the same."""
     train: TrainConfig = TrainConfig()
-    """Batches, optimizers, precision."""
+    """Batches, optimizers and precision."""
     evaluate: EvaluateConfig = EvaluateConfig()
-    """When and how the run is scored."""
+    """When and how the model is scored."""
     stop: StopConfig | None = None
     """Early stopping."""
     observers: tuple[AnyObserver, ...] = ()
-    """Who else is told of each round; a resumed run may have others."""
+    """What is notified of each round; a resumed run may have others."""
     device: str = Field(default="cpu", pattern=r"^(cpu|auto|cuda(:\d+)?)$")
     """cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
     threads: int | None = Field(default=None, ge=1)
     """torch threads of this process; null leaves torch's choice."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """What a run resumes from."""
+    """When the state is saved that a run resumes from."""
     output: OutputConfig = OutputConfig()
-    """Where results go."""
+    """The folder for results."""
 
     @field_validator("engine", "aggregation", "schedule", mode="before")
     @classmethod
@@ -291,7 +291,7 @@ class Scenario(Config):
 
     @property
     def malicious(self) -> list[int]:
-        """The malicious clients."""
+        """Numbers of the malicious clients, as drawn by the seed."""
         if self.clients.malicious is None:
             return []
         trusted = {client for detector in self.detectors for client in detector.trusted}

@@ -12,13 +12,13 @@ from simsplit.schedules.strategies import FedAvg, Strategy
 
 
 class NoAggregation(Config):
-    """Nothing: a shared head is handed from client to client, the trunk is one."""
+    """No averaging: a shared head is handed from client to client, and there is one trunk."""
 
     kind: Literal["none"] = "none"
 
     @property
     def needs(self) -> Needs:
-        """A way from one client to the next."""
+        """A segment that can be handed from one client to the next, or none that is shared."""
         return (Need(Given.HANDED_ROUND),)
 
 
@@ -26,11 +26,11 @@ class AveragingConfig(Config, ABC):
     """Each client trains a copy of what clients share; the copies are averaged every round."""
 
     strategy: Strategy = FedAvg()
-    """How: one of Flower's strategies; a bare word such as `fedmedian` stands for its defaults."""
+    """One of Flower's strategies; a bare word such as `fedmedian` stands for its defaults."""
 
     @property
     def needs(self) -> Needs:
-        """As many updates as the strategy takes."""
+        """At least as many updates per round as the strategy needs."""
         return (Need(Given.ASKED, "strategy", least=self.strategy.needed),)
 
     @field_validator("strategy", mode="before")
@@ -46,12 +46,12 @@ class SplitFedV1(AveragingConfig):
 
     kind: Literal["splitfed_v1"] = "splitfed_v1"
     moments: Literal["keep", "reset"] = "keep"
-    """The optimizer moments of a client's trunk copy live on into its next round, or start anew in
-    each (which saves the memory of a trunk per client)."""
+    """Whether the optimizer moments of a client's trunk copy are kept for its next round, or reset
+    each round (which saves the memory of a trunk per client)."""
 
     @property
     def needs(self) -> Needs:
-        """An end of the round, for copies to be averaged at."""
+        """A barrier at the end of the round, where the copies are averaged."""
         return (*super().needs, Need(Given.BARRIER))
 
 
@@ -62,12 +62,12 @@ class SplitFedV2(AveragingConfig):
 
     @property
     def needs(self) -> Needs:
-        """Something to average."""
+        """It needs weights that clients share, to average."""
         return (*super().needs, Need(Given.SHARED))
 
 
 class Fused(AveragingConfig):
-    """One trunk, stepped once for all batches of a lap together: another algorithm than SplitFed's.
+    """One trunk, stepped once for all batches of a lap together; not SplitFed's algorithm.
 
     It needs `schedule: parallel`. The trunk's loss is the mean over all rows of the lap.
     """
@@ -76,7 +76,7 @@ class Fused(AveragingConfig):
 
     @property
     def needs(self) -> Needs:
-        """Laps; and batches that go side by side, which those of texts do not, nor mixtures."""
+        """Laps, and batches that can be concatenated: neither texts nor mixtures can."""
         rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
         return (*super().needs, Need(Given.LAPS), Need(Given.IMAGES), rows)
 

@@ -18,14 +18,14 @@ from simsplit.seeds import numpy_rng_for
 
 
 class AvailabilityConfig(Config):
-    """Windows in which a client can be reached, as phones that charge at night have them."""
+    """Windows of rounds in which a client is available, such as phones that charge at night."""
 
     period: int = Field(default=24, ge=1)
-    """Rounds after which the windows recur."""
+    """Rounds after which windows repeat."""
     window: int = Field(default=8, ge=1)
     """Rounds of each period in which a client is available."""
     phases: Literal["random", "same"] = "random"
-    """Each client's window starts at a round of its own, or all start together."""
+    """Whether each client's window starts at a round of its own, or all start together."""
 
     def covers(self, client: ClientId, round_number: int, seed: int) -> bool:
         """Whether a client is available in a round."""
@@ -36,49 +36,49 @@ class AvailabilityConfig(Config):
 
 
 class CohortConfig(Config):
-    """Who takes part in a round: how many, drawn how, and what may go wrong."""
+    """Which clients take part in a round, and how they may fail."""
 
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Part of the clients that are asked in each round; at least one is."""
+    """Share of the clients that is selected each round; at least one client is."""
     sampling: Literal["uniform", "weighted"] = "uniform"
-    """Drawn with equal chances, or in proportion to the batches of a pass over a client's data."""
+    """Whether clients are drawn with equal chances, or in proportion to their number of batches."""
     dropout: float = Field(default=0.0, ge=0, le=1)
-    """Chance that a client drops out in the middle of one of its steps, for the rest of the round.
-    That step leaves no trace in the trunk; the client's share of an average is lost."""
+    """Probability that a client drops out of the round in the middle of one of its steps. That step
+    does not change the trunk; the client's share of an average is lost."""
     availability: AvailabilityConfig | None = None
-    """Windows in which clients can be reached; null: always."""
+    """Windows in which clients are available; null: always."""
     deadline_s: float | None = Field(default=None, gt=0)
-    """Simulated seconds of a client's own computing and sending in a round (waiting aside) after
-    which it is late; needs `network`."""
+    """Simulated seconds of a client's own computing and sending in a round, waiting not counted,
+    after which it is late; needs `network`."""
     late: Literal["skip", "await"] = "skip"
-    """A late client's remaining steps are skipped and its share of an average is left out, or it is
-    only counted."""
+    """skip: a late client's remaining steps are skipped, and averages leave it out. await: lateness
+    is only counted."""
 
     @property
     def whole(self) -> bool:
-        """Whether everybody always takes part to the end."""
+        """Whether all clients always take part, and none fails."""
         return self == CohortConfig(sampling=self.sampling, late=self.late)
 
     def asked(self, count: int) -> int:
-        """How many of so many clients are asked in a round, if as many can be reached."""
+        """How many clients are selected in a round, if enough are available."""
         return max(1, round(self.fraction * count))
 
 
 @dataclass(frozen=True)
 class Lineup:
-    """Who takes part in a round, in their order, and how far each gets."""
+    """The clients that take part in a round, in order, and the steps of each."""
 
     round: int
     phase: Phase
     lr_factor: float
     steps: Mapping[ClientId, int]
-    """Steps that each will take, or begin."""
+    """Steps that each client takes, or begins."""
     drops: frozenset[ClientId] = frozenset()
-    """Those that drop out in the middle of their last step."""
+    """Clients that drop out in the middle of their last step."""
 
     @property
     def clients(self) -> list[ClientId]:
-        """Who takes part."""
+        """The clients that take part in the round."""
         return list(self.steps)
 
 
@@ -89,7 +89,7 @@ def choose(
     round_number: int,
     seed: int,
 ) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
-    """Steps of those who take part, in their order, and those who drop out at their last one.
+    """The steps of the clients that take part, in order; and the clients that drop out.
 
     `batches` are each client's in a pass over its data.
     """

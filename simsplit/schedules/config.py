@@ -21,13 +21,13 @@ class ScheduleConfig(Config, ABC):
     """How long to train, and in what order clients take their steps."""
 
     rounds: int | None = Field(default=None, ge=1)
-    """Rounds to train. Give this or `epochs`; 10 rounds if neither is given."""
+    """Rounds to train. Set this or `epochs`; 10 rounds if neither is set."""
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Passes over all clients' data, in place of `rounds`."""
     local_steps: int | None = Field(default=None, ge=1)
-    """Mini-batches per client and round; null means one pass over the client's part."""
+    """Mini-batches per client and round; null: one pass over the client's data."""
     order: Literal["number", "random"] = "number"
-    """The clients' order within a round: by number, or drawn anew for every round."""
+    """The order of clients within a round: by number, or drawn anew each round."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -36,7 +36,7 @@ class ScheduleConfig(Config, ABC):
         return self
 
     def num_rounds(self, steps_per_epoch: Mapping[ClientId, int]) -> int:
-        """Rounds in all; `epochs` is turned into the rounds that cover as many batches."""
+        """Rounds in all; `epochs` is converted into the rounds that cover as many batches."""
         if self.rounds is not None:
             return self.rounds
         if self.epochs is None:
@@ -61,39 +61,41 @@ class ScheduleConfig(Config, ABC):
 
 
 class LapsConfig(ScheduleConfig, ABC):
-    """One mini-batch each, lap after lap."""
+    """Schedules in which clients take one mini-batch each per lap."""
 
     def laps(self, steps: Mapping[ClientId, int]) -> Iterator[list[ClientId]]:
-        """The clients of each lap; those that are through with their part leave the circle."""
+        """The clients of each lap; a client that has no steps left is in no further lap."""
         for lap in range(max(steps.values(), default=0)):
             yield [client for client, count in steps.items() if lap < count]
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Lap after lap."""
+        """Laps of one batch per client."""
         for lap in self.laps(steps):
             yield from lap
 
 
 class RoundRobinConfig(LapsConfig):
-    """One mini-batch each in turn (LightSplit's Algorithm 1: batch t is client t mod n's)."""
+    """Clients take turns, one mini-batch each (LightSplit's Algorithm 1: batch t is client t mod
+    n's).
+    """
 
     kind: Literal["round_robin"] = "round_robin"
 
 
 class PerClientConfig(ScheduleConfig):
-    """All of one client's steps, then the next client's (as SafeSplit has it)."""
+    """Each client takes all its steps of the round, then the next client (as in SafeSplit)."""
 
     kind: Literal["per_client"] = "per_client"
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Client by client."""
+        """All batches of a client, then those of the next."""
         for client, count in steps.items():
             for _ in range(count):
                 yield client
 
 
 class ParallelConfig(LapsConfig):
-    """A cohort at once, each client with a head of its own; one trunk serves them in their order.
+    """Clients train at the same time, each with its own head; one trunk serves them in order.
 
     Clients compute while others wait for the trunk, so simulated time is shorter than under
     round_robin (and real time too, on several hosts); what is learned is the same as if they took
@@ -104,7 +106,7 @@ class ParallelConfig(LapsConfig):
 
 
 class AsynchronousConfig(LapsConfig):
-    """Each client at the pace of its device and link; the trunk serves whoever comes first.
+    """Each client trains at its device's and link's speed; the trunk serves them as they come.
 
     Between a client's forward and backward pass others may have moved the trunk: its gradient,
     taken on the weights that it saw, is then stale. Who comes first is decided by simulated time
@@ -113,8 +115,8 @@ class AsynchronousConfig(LapsConfig):
 
     kind: Literal["asynchronous"] = "asynchronous"
     max_ahead: int | None = Field(default=1, ge=0)
-    """Bounded staleness: how many steps a client may be ahead of the slowest that still trains;
-    0: all take each step together; null: no bound."""
+    """Bounded staleness: how many steps a client may be ahead of the slowest one still training; 0:
+    all take each step together; null: unbounded."""
 
 
 Schedule = Annotated[

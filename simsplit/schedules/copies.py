@@ -45,7 +45,7 @@ class TrunkCopies:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Each copy's moments."""
+        """The optimizer moments of each copy."""
         return {
             f"{client}/{name}": tensor
             for client, moments in self._moments.items()

@@ -88,7 +88,7 @@ class InTurn(Course):
         """Kept where a detector judges the trunk after each client's turn."""
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
-        """Turn after turn."""
+        """Train the round's turns one after another."""
         turns = list(self.schedule.turns(lineup.steps))
         left = dict(lineup.steps)
         if not (self.hands_over or self.pace.skips or lineup.drops):

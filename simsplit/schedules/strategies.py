@@ -27,9 +27,9 @@ class FedAvgM(StrategyConfig):
 
     kind: Literal["fedavgm"] = "fedavgm"
     server_learning_rate: float = Field(default=1.0, gt=0)
-    """How far to go from the current weights towards the average; 1 is all the way."""
+    """Step size from the current weights towards the average; 1 is the average itself."""
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the last step that is taken again."""
+    """Momentum factor on the server."""
     flower: ClassVar[str] = "FedAvgM"
     steps: ClassVar[bool] = True
 
@@ -48,24 +48,22 @@ class FedAvgM(StrategyConfig):
 
 
 class AdaptiveConfig(StrategyConfig, ABC):
-    """What FedAdam, FedYogi and FedAdagrad have in common."""
+    """Options that FedAdam, FedYogi and FedAdagrad have in common."""
 
     eta: float = Field(default=0.1, gt=0)
-    """The server's learning rate."""
+    """Server learning rate."""
     eta_l: float = Field(default=0.1, gt=0)
-    """The clients' learning rate, which Flower notes and does not use: see train.client."""
+    """Flower's client learning rate, which has no effect: see train.client."""
     tau: float = Field(default=1e-3, gt=0)
-    """Added to the denominator; the smaller, the more adaptive."""
+    """Added to the denominator; smaller is more adaptive."""
     steps: ClassVar[bool] = True
 
     def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
-        """Both moments."""
         strategy.current_arrays = {name: array.numpy() for name, array in current.items()}
         for slot, tensors in memory.items():
             setattr(strategy, slot, {name: tensor.numpy() for name, tensor in tensors.items()})
 
     def recall(self, strategy: Any, names: Sequence[str]) -> Memory:  # noqa: ANN401
-        """Both moments."""
         return {
             slot: {name: torch.from_numpy(moments[name]) for name in names}
             for slot, moments in (("m_t", strategy.m_t), ("v_t", strategy.v_t))
@@ -93,9 +91,9 @@ class FedYogi(MomentsConfig):
 
     kind: Literal["fedyogi"] = "fedyogi"
     eta: float = Field(default=0.01, gt=0)
-    """The server's learning rate."""
+    """Server learning rate."""
     eta_l: float = Field(default=0.0316, gt=0)
-    """The clients' learning rate, which Flower notes and does not use: see train.client."""
+    """Flower's client learning rate, which has no effect: see train.client."""
     flower: ClassVar[str] = "FedYogi"
 
 
@@ -118,7 +116,7 @@ class FedTrimmedAvg(StrategyConfig):
 
     kind: Literal["fedtrimmedavg"] = "fedtrimmedavg"
     beta: float = Field(default=0.2, ge=0, lt=0.5)
-    """Share of the clients that is cut off at either end, rounded down."""
+    """Share of clients that is trimmed at either end, rounded down."""
     flower: ClassVar[str] = "FedTrimmedAvg"
 
     @property
@@ -131,10 +129,10 @@ class FedTrimmedAvg(StrategyConfig):
 
 
 class KrumConfig(StrategyConfig, ABC):
-    """What Krum, MultiKrum and Bulyan have in common."""
+    """Options that Krum, MultiKrum and Bulyan have in common."""
 
     num_malicious_nodes: int = Field(default=0, ge=0)
-    """How many clients of a round may lie."""
+    """Assumed number of malicious clients per round."""
     # Flower has |a|^2 + |b|^2 - 2ab for |a - b|^2; in single precision nothing is left of the
     # distance between weights that lie close together.
     doubles: ClassVar[bool] = True
@@ -146,14 +144,14 @@ class KrumConfig(StrategyConfig, ABC):
 
 
 class Krum(KrumConfig):
-    """The one update nearest to its neighbours (Blanchard et al. 2017, arXiv:1703.02757)."""
+    """The one update closest to its neighbours (Blanchard et al. 2017, arXiv:1703.02757)."""
 
     kind: Literal["krum"] = "krum"
     flower: ClassVar[str] = "Krum"
 
 
 class MultiKrum(KrumConfig):
-    """The mean of the updates nearest to theirs (Blanchard et al. 2017, arXiv:1703.02757)."""
+    """The mean of the updates closest to their neighbours (Blanchard et al. 2017)."""
 
     kind: Literal["multikrum"] = "multikrum"
     num_nodes_to_select: int = Field(default=1, ge=1)
@@ -167,7 +165,7 @@ class MultiKrum(KrumConfig):
 
 
 class Bulyan(KrumConfig):
-    """Krum's picks, averaged near each value's median (El Mhamdi et al. 2018, arXiv:1802.07927)."""
+    """Krum's selection, averaged near each value's median (El Mhamdi et al. 2018)."""
 
     kind: Literal["bulyan"] = "bulyan"
     flower: ClassVar[str] = "Bulyan"

@@ -44,7 +44,7 @@ def print_comparison(
 
 
 def print_table(table: Table, form: Format) -> None:
-    """One table."""
+    """Print a table in the given format."""
     if form != "table":
         title = {"markdown": f"{table.title}\n\n", "latex": f"% {table.title}\n"}.get(form, "")
         typer.echo((title if table.title else "") + table.text(form) + "\n")

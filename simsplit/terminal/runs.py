@@ -89,7 +89,7 @@ class Lines(Observer):
         self._print(f"warning: {message}")
 
     def round(self, told: RoundTold) -> None:
-        """A line."""
+        """Print the round on a line."""
         width = len(str(self.pace.rounds))
         left = f"{clock(told.elapsed_s)} gone, {clock(self.pace.left(told.number))} left"
         self._print(f"round {told.number:>{width}}/{self.pace.rounds}  {figures(told.row)}  {left}")

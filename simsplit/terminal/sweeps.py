@@ -83,13 +83,13 @@ class SweepLines:
         self.say(f"{len(cells)} cells{at_once}\nsweep directory: {path}")
 
     def starts(self, cell: str) -> None:
-        """A line."""
+        """Print that a cell starts."""
         seen = self.seen[cell]
         seen.status, seen.started = "running", time.monotonic()
         self.say(f"{cell}: starts")
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """A line."""
+        """Print how a cell ended."""
         seen = self.seen[cell]
         seen.refresh(self.path / cell)
         seen.status = status
@@ -120,7 +120,7 @@ class SweepLive(SweepLines):
         self.live.start()
 
     def starts(self, cell: str) -> None:
-        """Mark the row."""
+        """Mark the cell's row as running."""
         seen = self.seen[cell]
         seen.status, seen.started = "running", time.monotonic()
 

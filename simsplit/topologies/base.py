@@ -10,13 +10,13 @@ from simsplit.protocol import Protocol
 
 @dataclass(frozen=True)
 class Topology:
-    """Which segments live where, and what crosses between them."""
+    """Where each segment lives, and what crosses the cut."""
 
     meaning: str
-    """In a line, for whoever chooses."""
+    """One line of description, for listings."""
     training: Protocol
     inference: Protocol
-    """What crosses when nobody learns: in evaluation, and when texts are continued."""
+    """What crosses when nothing is learned: in evaluation and generation."""
     client: type[ClientEnd]
     server: type[ServerEnd]
     served: frozenset[str]
@@ -24,7 +24,7 @@ class Topology:
 
     @property
     def protocols(self) -> tuple[Protocol, Protocol]:
-        """Of training and of inference."""
+        """The protocols of training and of inference."""
         return self.training, self.inference
 
     @property
@@ -33,5 +33,5 @@ class Topology:
         return "tail" not in self.served
 
     def has(self, leg: Leg) -> bool:
-        """Whether training crosses on a leg."""
+        """Whether training uses a leg."""
         return leg in self.training.legs

@@ -11,7 +11,7 @@ from simsplit.topologies.base import Topology
 
 
 class UShapedClient(ClientEnd):
-    """Head and tail."""
+    """The client of a U shape, which holds head and tail."""
 
     makes: ClassVar[client_end.Makes] = {
         Leg.SMASHED: ClientEnd.smash,
@@ -24,7 +24,7 @@ class UShapedClient(ClientEnd):
 
 
 class UShapedServer(ServerEnd):
-    """The trunk."""
+    """The server of a U shape, which holds the trunk."""
 
     makes: ClassVar[server_end.Makes] = {
         Leg.FEATURES: ServerEnd.tell_features,

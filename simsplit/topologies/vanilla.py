@@ -13,7 +13,7 @@ from simsplit.topologies.base import Topology
 
 
 class VanillaClient(ClientEnd):
-    """The head."""
+    """The client of a vanilla cut, which holds the head."""
 
     makes: ClassVar[client_end.Makes] = {
         Leg.SMASHED: ClientEnd.smash,
@@ -24,13 +24,13 @@ class VanillaClient(ClientEnd):
     }
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """As they are: in evaluation the server's tail has worked already."""
+        """The features as they are: the server's tail has been applied already."""
         del pending
         return lifted
 
 
 class VanillaServer(ServerEnd):
-    """Trunk and tail."""
+    """The server of a vanilla cut, which holds trunk and tail."""
 
     makes: ClassVar[server_end.Makes] = {
         Leg.FEATURES: ServerEnd.tell_outputs,

@@ -119,7 +119,7 @@ def test_killed_with_a_checkpoint_every_other_round_only(tmp_path: Path, hosts: 
 
 
 class KillDuring:
-    """A tap that kills a host when the first packet of a phase passes; put aside with its wire."""
+    """A tap that kills a host when the first packet of a phase passes; gone with its wire."""
 
     def __init__(self, made: Experiment, hosts: Hosts, phase: str) -> None:
         self.wire, self.hosts, self.phase = made.parts.wire, hosts, phase
