@@ -41,60 +41,54 @@ every = pytest.mark.parametrize(
 
 
 def given(path, kind, fields, **changes):
-    data = {"auxiliary": 0.3, "source": {"length": 24}}
-    return text_scenario(path, model=WORDS, data=data, method=[{"kind": kind, **fields}], **changes)
+    common = {"model": WORDS, "data": {"auxiliary": 0.3, "source": {"length": 24}}}
+    return text_scenario(path, method=[{"kind": kind, **fields}], **{**common, **changes})
 
 
 def test_every_method_of_texts_has_cases():
     assert CASES.keys() == {kind for kind, each in METHODS.items() if each.suits >= TEXTS}
 
 
+class Tap:
+    """What crosses, unless it is handed on; and whether it carries more than its values."""
+
+    def __init__(self) -> None:
+        self.crossed, self.wrong = 0, []
+
+    def observe(self, packet: Packet) -> None:
+        if packet.leg is Leg.HANDOVER:
+            return
+        for tensor in packet.tensors:
+            self.crossed += tensor.nbytes
+            if tensor.requires_grad or tensor.untyped_storage().nbytes() != tensor.nbytes:
+                self.wrong.append(packet)
+
+
 @pytest.mark.slow
 @every
 def test_runs_learn_and_are_the_same_twice(kind, fields, tmp_path):
+    """Packets hold their values alone and no graph, all their bytes are counted, and torch's own
+    stream of random numbers stays put.
+    """
     scenario = given(tmp_path, kind, fields)
-    first, second = (finished(scenario, tmp_path / name).path for name in ("one", "two"))
-    assert_equal(first, second)
-    rounds = Run.load(first).rounds
-    trained = rounds[rounds["phase"] == "train"]["train_loss"].tolist()
-    assert trained[-1] < trained[0]
-
-
-@pytest.mark.slow
-@every
-def test_packets_hold_no_more_than_their_values_and_no_graph(kind, fields, tmp_path):
-    seen: list[Packet] = []
-
-    class Tap:
-        def observe(self, packet: Packet) -> None:
-            seen.append(packet)
-
-    made = experiment(given(tmp_path, kind, fields), tmp_path / "run")
-    made.parts.wire.taps.append(Tap())
+    made, tap = experiment(scenario, tmp_path / "one"), Tap()
+    made.parts.wire.taps.append(tap)
+    before = torch.get_rng_state()
     made.run(resume=False)
-    crossing = [packet for packet in seen if packet.leg is not Leg.HANDOVER]
-    for packet in crossing:
-        for tensor in packet.tensors:
-            assert not tensor.requires_grad
-            assert tensor.untyped_storage().nbytes() == tensor.nbytes
-    counted = Run.load(made.path).wire
-    legs = counted[counted["leg"] != "handover"]["bytes"].sum()
-    assert legs == sum(t.nbytes for packet in crossing for t in packet.tensors)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert tap.wrong == []
+    first = Run.load(tmp_path / "one")
+    assert first.wire[first.wire["leg"] != "handover"]["bytes"].sum() == tap.crossed
+    trained = first.rounds[first.rounds["phase"] == "train"]["train_loss"].tolist()
+    assert trained[-1] < trained[0]
+    assert_equal(tmp_path / "one", finished(scenario, tmp_path / "two").path)
 
 
 @pytest.mark.slow
 @every
 def test_a_single_text_is_no_trouble(kind, fields, tmp_path):
-    scenario = given(tmp_path, kind, fields, train={"batch_size": 1}, clients={"count": 1})
-    scenario = scenario.model_copy(update={"schedule": scenario.schedule})
+    few = {"train_samples": 12, "test_samples": 4, "auxiliary": 0.3, "source": {"length": 24}}
+    changes = {"train": {"batch_size": 1}, "clients": {"count": 1}}
+    scenario = given(tmp_path, kind, fields, data=few, **changes)
     rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
     assert rounds["train_loss"].notna().all()
-
-
-@pytest.mark.slow
-@every
-def test_global_streams_stay_put(kind, fields, tmp_path):
-    made = experiment(given(tmp_path, kind, fields), tmp_path / "run")
-    before = torch.get_rng_state()
-    made.run(resume=False)
-    assert torch.equal(torch.get_rng_state(), before)

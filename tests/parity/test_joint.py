@@ -125,7 +125,8 @@ def test_split_training_equals_the_joint_network(case: str, tmp_path: Path) -> N
     assert_same(scenario(**CASES[case]), tmp_path / "run")
 
 
-@pytest.mark.parametrize("l2h", quick(["moved", "added"], "added"))
+@pytest.mark.slow
+@pytest.mark.parametrize("l2h", ["moved", "added"])
 def test_resnet18_with_batch_norm_on_both_sides(l2h: str, tmp_path: Path) -> None:
     folder = image_folder(tmp_path / "images", each=9)
     source = {"kind": "folder", "path": str(folder), "size": 32}

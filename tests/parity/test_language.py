@@ -19,7 +19,7 @@ from simsplit.results import Run
 from simsplit.scenario import Scenario
 
 LM = {"kind": "causal_lm", "sizes": {"width": 16}, "head": 1, "tail": 1}
-FAMILIES = pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+FAMILIES = pytest.mark.parametrize("family", quick(["llama", "qwen3", "gpt2"], "qwen3"))
 
 
 def whole(given: Scenario, classes: int) -> torch.nn.Module:
@@ -86,7 +86,7 @@ def test_split_training_is_that_of_the_whole_model(family, model, tmp_path):
     assert rounds["train_loss"][1] < rounds["train_loss"][0]
 
 
-@pytest.mark.parametrize("model", [{}, LM], ids=["classifier", "words"])
+@pytest.mark.parametrize("model", quick([{}, LM], LM), ids=["classifier", "words"])
 def test_padding_on_the_left_changes_nothing_but_that_a_mask_crosses(model, tmp_path):
     made = {}
     for side in ("right", "left"):

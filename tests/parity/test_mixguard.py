@@ -38,16 +38,13 @@ def trained(made: Run, phases: list[str]) -> dict[str, int]:
 
 
 def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_path):
-    plain = text_scenario(tmp_path, data={"auxiliary": 0.3, "source": {"length": 8}})
-    unit = trained(Run.load(finished(plain, tmp_path / "plain").path), ["train"])
-    assert len(set(unit.values())) == 1
-    (one,) = set(unit.values())
     # public batches are whole where private ones may be short, so of these all must be whole
     given = mixed(tmp_path, train={"drop_last": True})
     whole = text_scenario(
         tmp_path, data={"auxiliary": 0.3, "source": {"length": 8}}, train={"drop_last": True}
     )
-    one = trained(Run.load(finished(whole, tmp_path / "whole").path), ["train"])["smashed"]
+    unit = trained(Run.load(finished(whole, tmp_path / "whole").path), ["train"])
+    (one,) = set(unit.values())
     made = Run.load(finished(given, tmp_path / "mixed").path)
     assert trained(made, ["train"]) == dict.fromkeys(LEGS, 3 * one)
     assert trained(made, ["refine"]) == {"smashed": 4 * one, "features": 4 * one}
@@ -65,8 +62,9 @@ def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
     assert (rounds.loc[rounds["phase"] != "train", "bytes_plain"] == 0).all()
 
 
-@pytest.mark.parametrize(("messages", "inputs"), [(5, 3), (3, 7)])
-def test_messages_cost_bytes_and_inputs_do_not(messages, inputs, tmp_path):
+@pytest.mark.parametrize("sizes", quick([(5, 3), (3, 7)], (5, 3)))
+def test_messages_cost_bytes_and_inputs_do_not(sizes, tmp_path):
+    messages, inputs = sizes
     sizes = {"messages": messages, "inputs": inputs}
     given = mixed(tmp_path, mixguard=sizes, train={"drop_last": True})
     made = Run.load(finished(given, tmp_path / "run").path)
@@ -178,7 +176,7 @@ def test_simulated_time_counts_every_input_and_every_message(tmp_path):
 @pytest.mark.parametrize(
     ("schedule", "aggregation", "heads"),
     [
-        ("per_client", "none", "shared"),
+        pytest.param("per_client", "none", "shared", marks=pytest.mark.slow),
         pytest.param("parallel", "splitfed_v1", "shared", marks=pytest.mark.slow),
         pytest.param("parallel", "splitfed_v2", "shared", marks=pytest.mark.slow),
         pytest.param("parallel", "none", "per_client", marks=pytest.mark.slow),
@@ -203,6 +201,7 @@ def test_clients_of_uneven_topics_mix_and_refine_under_every_scheme(
     assert made.rounds["train_loss"].notna().all()
 
 
+@pytest.mark.slow
 def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
     """Two of them, each with a batch in hand that may yet turn out to be a public one."""
     learns = {"kind": "adaptive_online", "iterations": 4, "hidden": 8, "unmixer": 8}
@@ -216,7 +215,7 @@ def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
     assert_equal(tmp_path / "whole", tmp_path / "again")
 
 
-@pytest.mark.parametrize("task", ["language", "sst2"])
+@pytest.mark.parametrize("task", quick(["language", "sst2"], "sst2"))
 def test_public_texts_need_no_classes(tmp_path, task):
     """Not even where they have some, which could be others than the classifier's."""
     task = {"kind": "language", "text": "sentence"} if task == "language" else task

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from simsplit import Run, run
 from simsplit.attacks import fora, fsha
 from simsplit.experiment import Experiment
+from simsplit.running.notes import Pictures
 
 BASE = {
     "data": {"auxiliary": 0.4, "normalise": "unit"},
     "model": {"kind": "resnet20", "width": 2},
     "schedule": {"rounds": 3},
     "train": {"batch_size": 10},
-    "targets": {"count": 7, "every": 2},
+    "targets": {"count": 3, "every": 2},
 }
 ONLINE = [{"kind": "pcat"}]
 OFFLINE = [{"kind": "unsplit", "outer": 2, "inner": 2}, {"kind": "whitebox", "iterations": 3}]
@@ -28,6 +29,18 @@ OTHERS = [*ONLINE, *OFFLINE]
 
 def attacked(**changes):
     return scenario(**{**BASE, "attacks": OTHERS, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run under all of them, which nothing stops."""
+    return finished(attacked(), tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """They are drawn in a second, and nobody here looks at them."""
+    monkeypatch.setattr(Pictures, "end", lambda self, status: None)
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +77,10 @@ def trained(table: pd.DataFrame) -> pd.DataFrame:
     ),
     ids=["u_shaped", "vanilla", "own heads", "methods"],
 )
-def test_passive_attacks_change_nothing(tmp_path, changes):
-    finished(attacked(**changes), tmp_path / "attacked")
+def test_passive_attacks_change_nothing(tmp_path, changes, whole):
+    made = finished(attacked(**changes), tmp_path / "attacked") if changes else whole
     finished(attacked(**changes, attacks=[]), tmp_path / "plain")
-    here, plain = (Run.load(tmp_path / name) for name in ("attacked", "plain"))
+    here, plain = (Run.load(path) for path in (made.path, tmp_path / "plain"))
     for table in ("rounds", "clients", "wire"):
         pd.testing.assert_frame_equal(
             trained(getattr(here, table)), trained(getattr(plain, table)), check_exact=True
@@ -76,7 +89,7 @@ def test_passive_attacks_change_nothing(tmp_path, changes):
     assert set(here.recovered["round"]) == {2, 3}
     names = ["pcat", "unsplit", "whitebox", "black", "mean_image"]
     assert list(here.attacks["attack"].unique()) == names
-    assert (here.recovered.groupby(["round", "attack"]).size() == 7).all()
+    assert (here.recovered.groupby(["round", "attack"]).size() == 3).all()
 
 
 @pytest.mark.parametrize("stop", quick([1, 2], 2))
@@ -84,9 +97,10 @@ def test_passive_attacks_change_nothing(tmp_path, changes):
     "attacks",
     quick([OTHERS, [{"kind": "fora"}, {"kind": "fsha"}]], OTHERS),
 )
-def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks):
+def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks, whole):
     given = attacked(attacks=attacks)
-    whole = finished(given, tmp_path / "whole")
+    if attacks != OTHERS:
+        whole = finished(given, tmp_path / "whole")
     broken = experiment(given, tmp_path / "broken")
     original = Experiment.round
 
@@ -184,13 +198,13 @@ def test_auxiliary_images_are_nobodys(tmp_path):
     assert not rows & private
 
 
-def test_images_lie_beside_the_originals(tmp_path):
+def test_images_lie_beside_the_originals(whole):
     from simsplit.results.images import load_images
 
-    made = finished(attacked(targets={"count": 5}), tmp_path / "run")
+    made = whole
     images = load_images(made.path)
     assert set(images) == {"originals", "pcat", "unsplit", "whitebox", "black", "mean_image"}
-    assert all(each.shape == (5, 1, 28, 28) for each in images.values())
-    part = made.data.parts[0][:5]
+    assert all(each.shape == (3, 1, 28, 28) for each in images.values())
+    part = made.data.parts[0][:3]
     assert (images["originals"] == made.data.train.inputs[part].numpy()).all()
     assert torch.tensor(images["black"]).sum() == 0

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from contracts.leaks import Setting, follow, setting
-from pace import quick
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from simsplit.attacks.fora import Fora, ForaConfig, mk_mmd
@@ -33,7 +32,8 @@ def fake(logits):
     return binary_cross_entropy_with_logits(logits, torch.zeros_like(logits))
 
 
-@pytest.mark.parametrize("vanilla", quick([False, True], False))
+@pytest.mark.slow
+@pytest.mark.parametrize("vanilla", [False, True])
 def test_sdar_is_the_published_iteration(vanilla):
     here = setting(vanilla=vanilla)
     # rates at which a step of any network is felt by the next

@@ -19,6 +19,8 @@ SIZES = [
     *((3920, k) for k in (1, 490)),
     *((509, k) for k in (1, 63, 509)),  # a prime
 ]
+EVERY = [(kind, *size) for kind in KINDS for size in SIZES]
+SOME = [each for each in EVERY if each[1] < 1000 or each[2] == 360]
 SHAPES = [(64, 8, 8), (29, 14, 14), (20, 12, 12)]
 
 
@@ -39,7 +41,11 @@ def kept(kind: Kind, inputs: Tensor, k: int, seed: int = 0) -> Tensor:
 
 
 # of module scope, so that the tests of one R follow each other while it is still kept
-@pytest.fixture(scope="module", params=[(kind, *size) for kind in KINDS for size in SIZES], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=quick(EVERY, *SOME),
+    ids=str,
+)
 def sized(request):
     return request.param
 
