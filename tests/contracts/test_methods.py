@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import torch
 from contracts.method_cases import BATCH, CASES, COMPOSITIONS, CUT, EVERY_CASE, FEATURES
 from contracts.method_exchange import (
@@ -128,6 +129,7 @@ DEGENERATE = {
 }
 
 
+@pytest.mark.slow
 @together(EVERY_CASE, [True, False], DEGENERATE)
 def test_degenerate_batches(case, training, batch):
     sides, z = pair(case.configs), DEGENERATE[batch].clone().requires_grad_(training)

@@ -36,6 +36,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Walker:
     return Walker(tmp_path_factory.mktemp("walk"))
 
 
+@pytest.mark.slow
 def test_every_part_on_every_axis_is_refused_by_its_own_path_or_not_at_all() -> None:
     bare = {
         (axes, texts): refusal(axes, {}, texts=texts) for axes in PRODUCT for texts in (False, True)
@@ -189,6 +190,7 @@ def both_topologies(index: int) -> list[Axes]:
     return [(topology, *PLAIN[1:]) for topology in TOPOLOGIES]
 
 
+@pytest.mark.slow
 def test_every_method_of_images_does_something_under_either_topology(walker: Walker) -> None:
     parts = [part for part in METHOD_PARTS if not part.texts]
     assert_no(without_effect(trainable(parts, both_topologies), walker))

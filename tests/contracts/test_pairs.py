@@ -135,6 +135,7 @@ def image_pairs() -> Iterator[tuple[str, list[MethodConfig]]]:
                 yield f"{leg}: {', '.join(kinds_of)}", configs
 
 
+@pytest.mark.slow
 def test_pairs_of_image_methods_work_as_they_read() -> None:
     alone: dict[str, list[object]] = {}
     wrong = []

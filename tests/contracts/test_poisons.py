@@ -181,6 +181,7 @@ ONE: dict[str, Any] = {"ids": [2]}
 LATE = {"schedule": {"kind": "per_client", "rounds": 1}, "clients": {"heads": "per_client"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(EVERY, EVERY[0], EVERY[-1]), ids=str)
 def test_until_the_malicious_client_acts_a_run_is_the_clean_one(case, tmp_path):
     """Client by client, the last one malicious: what comes before it is bit for bit the same."""

@@ -58,6 +58,7 @@ def test_own_heads_have_a_success_each(tmp_path: Path):
     assert last["malicious"].tolist() == [0, 0, 1, 0, 0]
 
 
+@pytest.mark.slow
 def test_an_attack_by_nobody_changes_nothing_and_is_scored(tmp_path: Path):
     nobody = {"malicious": {"fraction": 0, "poison": [BADNETS]}}
     finished(attacked(clients=nobody), tmp_path / "nobody")
@@ -68,6 +69,7 @@ def test_an_attack_by_nobody_changes_nothing_and_is_scored(tmp_path: Path):
     assert "attack_success" not in Run.load(tmp_path / "clean").rounds
 
 
+@pytest.mark.slow
 def test_detectors_that_only_look_change_nothing(tmp_path: Path):
     everything = [
         {"kind": kind} for kind in ("cosine_mad", "foolsgold", "contra", "krum", "root_cosine")
@@ -197,6 +199,7 @@ def watched_turns(path: Path) -> Experiment:
     return experiment(given, path)
 
 
+@pytest.mark.slow
 def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
     """Its trunk is as some client's turn left it, and never as the loud one's did."""
     made = watched_turns(tmp_path)
@@ -221,6 +224,7 @@ def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
             assert 2 not in same
 
 
+@pytest.mark.slow
 def test_safesplit_hands_on_the_head_that_belongs_to_the_trunk(tmp_path: Path):
     made = watched_turns(tmp_path)
     turns = made.live.detection.turns
@@ -269,6 +273,7 @@ def of_case(case: str):
     return attacked(*changes.pop("poisons", [BADNETS]), **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, "rolled back"))
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
     finished(of_case(case), tmp_path / "whole")

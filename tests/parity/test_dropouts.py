@@ -204,6 +204,7 @@ def test_who_dropped_out_is_back_in_the_next_round(tmp_path: Path) -> None:
     assert_equal(weights_of(run), dropped.weights())
 
 
+@pytest.mark.slow
 def test_a_method_may_report_on_who_dropped_out_of_its_only_step(tmp_path: Path) -> None:
     """SplitGuard has its score in every round, steps or none."""
     given = scenario(

@@ -75,6 +75,7 @@ def losses_of_the_whole(given: Scenario) -> list[float]:
     return means
 
 
+@pytest.mark.slow
 @FAMILIES
 @pytest.mark.parametrize("model", quick([{}, LM], LM), ids=["classifier", "words"])
 def test_split_training_is_that_of_the_whole_model(family, model, tmp_path):
@@ -86,6 +87,7 @@ def test_split_training_is_that_of_the_whole_model(family, model, tmp_path):
     assert rounds["train_loss"][1] < rounds["train_loss"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", quick([{}, LM], LM), ids=["classifier", "words"])
 def test_padding_on_the_left_changes_nothing_but_that_a_mask_crosses(model, tmp_path):
     made = {}
@@ -106,6 +108,7 @@ def _bytes(wire: pd.DataFrame) -> dict[str, int]:
     return trained.groupby("leg")["bytes"].sum().to_dict()
 
 
+@pytest.mark.slow
 def test_a_vanilla_cut_learns_the_same(tmp_path):
     rounds = []
     for topology in ("u_shaped", "vanilla"):
@@ -115,6 +118,7 @@ def test_a_vanilla_cut_learns_the_same(tmp_path):
     assert rounds[0]["test_loss"].tolist() == pytest.approx(rounds[1]["test_loss"].tolist())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_resumed_is_the_same(tmp_path):
     given = text_scenario(tmp_path, model=LM, clients={"heads": "per_client"})
     finished(given, tmp_path / "whole")

@@ -37,6 +37,7 @@ def trained(made: Run, phases: list[str]) -> dict[str, int]:
     return wire[wire["leg"].isin(LEGS)].groupby("leg")["bytes"].sum().to_dict()
 
 
+@pytest.mark.slow
 def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_path):
     # public batches are whole where private ones may be short, so of these all must be whole
     given = mixed(tmp_path, train={"drop_last": True})
@@ -51,6 +52,7 @@ def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_pat
     assert sum(trained(made, ["train", "refine"]).values()) == 5.0 * 4 * one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aside", quick([{}, {"tokens": 5}], {"tokens": 5}))
 def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
     """Texts of several lengths, whose batches differ in width; secret tokens do not count."""
@@ -73,6 +75,7 @@ def test_messages_cost_bytes_and_inputs_do_not(sizes, tmp_path):
     assert (wire["bytes"] == wire["packets"] * messages * unit).all()
 
 
+@pytest.mark.slow
 def test_the_server_sees_no_private_text_as_it_is_and_public_ones_only_in_public_steps(tmp_path):
     seen: list[tuple[str, Packet]] = []
 
@@ -144,6 +147,7 @@ def test_calibration_learns_in_public_phases_alone(tmp_path):
     assert changed == [public, private, private]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", quick(["shared", "per_client"], "shared"))
 def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
     given = mixed(tmp_path, clients={"heads": heads}, mixguard={"tokens": 3})
@@ -215,6 +219,7 @@ def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
     assert_equal(tmp_path / "whole", tmp_path / "again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", quick(["language", "sst2"], "sst2"))
 def test_public_texts_need_no_classes(tmp_path, task):
     """Not even where they have some, which could be others than the classifier's."""

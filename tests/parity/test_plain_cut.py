@@ -86,6 +86,7 @@ CUTS = [("u_shaped", method) for method in METHODS]
 CUTS += [("vanilla", method) for method in METHODS if "both legs" not in method]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", quick(CUTS, ("u_shaped", "lightsplit"), ("vanilla", "c3sl")))
 @pytest.mark.parametrize("model", quick(["simplecnn", "resnet20"], "simplecnn"))
 def test_of_images(model: str, cut: tuple[str, str], tmp_path: Path) -> None:
@@ -93,6 +94,7 @@ def test_of_images(model: str, cut: tuple[str, str], tmp_path: Path) -> None:
     assert_plain(*twins(tmp_path, model, METHODS[method], topology=topology), tmp_path)
 
 
+@pytest.mark.slow
 @TWO_TOPOLOGIES
 @pytest.mark.parametrize("course", quick(COURSES, "some drop out", "some drop out of one step"))
 def test_however_a_round_goes(course: str, topology: str, tmp_path: Path) -> None:
@@ -127,6 +129,7 @@ TEXTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(TEXTS, "mixguard", "dp_forward, padded on the left"))
 def test_of_texts(case: str, tmp_path: Path) -> None:
     method, changes = TEXTS[case]

@@ -61,6 +61,7 @@ def trained(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["phase"] != "evaluate"].reset_index(drop=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     quick(
@@ -92,6 +93,7 @@ def test_passive_attacks_change_nothing(tmp_path, changes, whole):
     assert (here.recovered.groupby(["round", "attack"]).size() == 3).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", quick([1, 2], 2))
 @pytest.mark.parametrize(
     "attacks",
@@ -117,6 +119,7 @@ def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks, w
     assert_equal(whole.path, tmp_path / "broken")
 
 
+@pytest.mark.slow
 def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
     """As many bytes, another head; and until it starts nothing is forged."""
     plain = finished(attacked(attacks=[]), tmp_path / "plain")
@@ -170,6 +173,7 @@ def reached(start: object) -> dict[int, Tensor]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", quick(["u_shaped", "vanilla"], "u_shaped"))
 def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
     made = experiment(

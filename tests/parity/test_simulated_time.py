@@ -104,6 +104,7 @@ def test_what_a_lost_step_sent_takes_its_time(tmp_path: Path) -> None:
     assert (found.clients["compute_s"] == 0).all()
 
 
+@pytest.mark.slow
 def test_the_running_sum_goes_on_after_a_resumption(tmp_path: Path) -> None:
     given = scenario(network=NETWORK, schedule={"rounds": 3})
     whole = finished(given, tmp_path / "whole")

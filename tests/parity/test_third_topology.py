@@ -93,6 +93,7 @@ def test_an_echo_changes_nothing_but_what_crosses(case: str, tmp_path: Path) -> 
     same_but_for_the_echo(made["echo"], made["u_shaped"])
 
 
+@pytest.mark.slow
 def test_texts_are_exposed_as_far_as_an_attack_needs(tmp_path: Path) -> None:
     """`tag` reads the gradient of features, which the echo's client sends in its third turn."""
     source = {"path": str(reviews(tmp_path / "reviews")), "length": 16}

@@ -60,6 +60,7 @@ HANDED: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(HANDED, "and Adam's moments"))
 def test_a_hand_over_is_the_adapters_of_head_and_tail(case: str, tmp_path: Path) -> None:
     changes, nbytes = HANDED[case]
@@ -84,6 +85,7 @@ def test_of_frozen_segments_no_packet_is_sent(changes: dict[str, Any], tmp_path:
     assert {"handover", "broadcast"}.isdisjoint(Run.load(tmp_path / "run").wire["leg"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", quick(["splitfed_v1", "splitfed_v2"], "splitfed_v2"))
 def test_averages_are_of_adapters(kind: str, tmp_path: Path) -> None:
     given = small(tmp_path, aggregation=kind, schedule=PARALLEL)
@@ -127,6 +129,7 @@ def data_bytes(path: Path) -> int:
 FINGERPRINT, TAKEN = 16, 8
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_as_large_as_what_learns(tmp_path: Path) -> None:
     finished(small(tmp_path), tmp_path / "run")
     adam = 4 * (4 + 2) * LAYER * 3 + 4 * (4 + 2) * PAIRS  # of trunk, head and tail
@@ -191,6 +194,7 @@ def of_case(case: str, path: Path) -> Scenario:
     return small(path, **({"schedule": {"rounds": 3}} | CASES[case]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, *QUICK))
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path) -> None:
     given = of_case(case, tmp_path)
@@ -242,6 +246,7 @@ def test_hosts_take_what_travels_and_have_built_the_rest(
 EARLIER = ("adapters", "head alone", "adapters, turns undone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(EARLIER, "head alone"))
 def test_a_checkpoint_of_an_earlier_version_is_taken_up(case: str, tmp_path: Path) -> None:
     given = of_case(case, tmp_path)
@@ -262,6 +267,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_up(case: str, tmp_path: Pat
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
 
 
+@pytest.mark.slow
 def test_another_model_under_the_same_name_is_refused(tmp_path: Path) -> None:
     given = small(tmp_path)
     finished(given, tmp_path / "run")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from builders import entered, experiment, finished, scenario
 
@@ -59,6 +60,7 @@ def test_one_step_differs_in_the_head_alone(tmp_path: Path) -> None:
     assert not any(name.startswith("tail") for name in changed)
 
 
+@pytest.mark.slow
 def test_weight_zero_changes_nothing_at_all(tmp_path: Path) -> None:
     finished(scenario(method=[PROJECTION]), tmp_path / "plain")
     zero = scenario(method=[PROJECTION, {"kind": "wcc", "weight": 0.0}])

@@ -64,6 +64,7 @@ def test_table_one(
     assert round(everything * scale, 2) == gib_with_features
 
 
+@pytest.mark.slow
 def test_the_feature_legs_shrink_too_where_the_scenario_says_so(
     images: Path, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_the_feature_legs_shrink_too_where_the_scenario_says_so(
     assert legs["features"] == legs["features_grad"] == SAMPLES * 64 * 4
 
 
+@pytest.mark.slow
 def test_int8_counts_its_scales_and_a_matrix_is_counted_once_per_client(
     images: Path, tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_hand_overs_carry_head_and_tail(
     assert rows["bytes"].sum() == (steps - 1) * (parameters * copies * 4 + buffers)
 
 
+@pytest.mark.slow
 def test_vanilla_sends_labels_and_no_features_and_own_heads_are_never_handed_over(
     images: Path, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def of(run: Run, attack: str, number: int = 3):
     return rows.drop(columns="attack").reset_index(drop=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", OFFLINE, ids=lambda fields: fields["kind"])
 @pytest.mark.parametrize("stops", quick([False, True], True))
 def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fields, stops):
@@ -52,6 +53,7 @@ def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fi
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_from_the_shell(run_dir, simsplit):
     changes = ("name=twice", "outer=2", "inner=1", "targets.count=3")
     words = [word for change in changes for word in ("--set", change)]

@@ -45,6 +45,7 @@ POSSIBLE = [axes for axes in PRODUCT if goes(*axes)]
 IMPOSSIBLE = [axes for axes in PRODUCT if not goes(*axes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", quick(POSSIBLE, *POSSIBLE[::4]), ids=" ".join)
 def test_what_is_possible_trains(axes: tuple[str, str, str, str], tmp_path: Path) -> None:
     found = Run.load(trained(tmp_path / "run", [6, 2], **fields(*axes)).path)

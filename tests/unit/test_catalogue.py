@@ -116,6 +116,7 @@ def test_an_unknown_group_says_what_is_near():
     assert str(e.value).endswith("metrics, topologies")
 
 
+@pytest.mark.slow
 @together([None, *groups(), "profiles", "metrics", "topologies"], [80, 140])
 def test_tables_fit_and_keep_the_names_of_fields_whole(what, width):
     for table in catalogue(what):

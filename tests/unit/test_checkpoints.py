@@ -50,6 +50,7 @@ def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
     assert checkpoints.load(tmp_path, "digest") is None
 
 
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     given = scenario(schedule={"rounds": 3})
     finished(given, tmp_path / "whole")
@@ -82,6 +83,7 @@ def test_another_scenarios_checkpoint_is_refused(tmp_path: Path) -> None:
         experiment(scenario(seed=4), tmp_path / "run").run(resume=True)
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     """Resuming with more rounds gives what a longer run would have given from the start."""
     finished(scenario(schedule={"rounds": 2}), tmp_path / "run")

@@ -247,6 +247,7 @@ def test_runs_are_compared_in_every_form(simsplit, small):
         assert simsplit("compare", "raw", "light", "--figure", figure)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_plugins_method_runs_and_is_listed_only_where_it_is_named(simsplit, small, plugin):
     flags = ("--plugin", plugin(PLUGIN))
     halve = ("--set", "method=[{kind: halve}]")

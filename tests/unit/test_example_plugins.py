@@ -71,6 +71,7 @@ def test_there_is_one_of_each_kind_and_each_is_short():
     assert all(f"`{path.name}`" in told for path in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(USES, "sign", "quantity"))
 def test_an_example_works_in_every_command(simsplit, file, name):
     what, changes = USES[name]
@@ -146,6 +147,7 @@ def test_an_attack_on_a_run_made_with_plugins(simsplit, file):
     assert simsplit(*nearest, *sign)[0] == 0
 
 
+@pytest.mark.slow
 def test_who_changes_a_plugin_between_two_parts_of_a_run_is_warned(simsplit, file):
     file.write_text(yaml.safe_dump(merge(SMALL, USES["sign"][1])))
     mine = file.parent / "mine.py"
@@ -174,6 +176,7 @@ def test_a_sweep_over_a_part_of_ones_own_is_gone_on_with(simsplit, file):
     assert simsplit("compare", "swept")[0] == 0
 
 
+@pytest.mark.slow
 def test_bench_measures_methods_and_models(simsplit):
     named = [word for name in ("sign", "mlp") for word in ("--plugin", EXAMPLES / f"{name}.py")]
     code, out, _ = simsplit("bench", "overhead", "--quick", *named)

@@ -32,6 +32,7 @@ def by_hand(made, prompt, tokens, end):
     return text[len(prompt) :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", quick(["right", "left"], "left"))
 def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
     made = experiment(
@@ -52,6 +53,7 @@ def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(paddin
         assert text == reader.decode(tokens.tolist()).strip()
 
 
+@pytest.mark.slow
 def test_metrics_of_generated_texts_are_in_the_tables_and_see_a_model_learn(tmp_path):
     training = {"client": {"kind": "adam", "lr": 0.01}, "server": {"kind": "adam", "lr": 0.01}}
     scenario = given(

@@ -93,6 +93,7 @@ def test_perceptual_distance_is_the_one_of_the_package_on_the_weights_of_a_file(
     assert image_figures(truth, truth, lpips_from(path, "x"))[0]["lpips"] == 0
 
 
+@pytest.mark.slow
 def test_perceptual_distance_takes_small_grey_images(alexnet):
     truth, image = pair()
     (figures,) = image_figures(0.5 * image, truth, lpips_from(alexnet[0], "targets.lpips"))
@@ -100,6 +101,7 @@ def test_perceptual_distance_takes_small_grey_images(alexnet):
     assert figures["fg_lpips"] > 0
 
 
+@pytest.mark.slow
 def test_weights_that_are_none_are_blamed_on_the_field(tmp_path, alexnet):
     (tmp_path / "other.pth").write_bytes(b"no weights")
     with pytest.raises(ScenarioError, match=r"targets\.lpips.*other\.pth"):

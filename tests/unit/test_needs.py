@@ -251,6 +251,7 @@ def test_sparse_gradients_go_back_to_each_client_of_a_lap(legs: list[str], tmp_p
     assert all(torch.equal(one, other) for one, other in zip(*sent, strict=True))
 
 
+@pytest.mark.slow
 def test_detectors_read_texts_of_any_length_and_find_who_tampers(tmp_path: Path) -> None:
     """Of five clients whose batches differ in length one scales what it sends."""
     tampering = {"ids": [1], "poison": [{"kind": "tamper", "leg": "smashed"}]}

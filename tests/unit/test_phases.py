@@ -92,6 +92,7 @@ def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
         experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", quick([3, 6, 9], 6))
 def test_resumed_in_and_between_the_phases(after: int, tmp_path: Path) -> None:
     """The phase is two steps for each of three clients; training proper as many a round."""

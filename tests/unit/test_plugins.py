@@ -85,6 +85,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLACES)
 def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
     where, wrapped = PLACES[name]
@@ -148,6 +149,7 @@ def test_texts_of_ones_own_may_be_public_and_images_may_not():
         parse({"data": {"public": {"kind": "mine"}}}, images)
 
 
+@pytest.mark.slow
 def test_plugins_change_nothing_of_a_scenario_that_uses_none_of_them():
     everything = {name: {"mine": config_of(name)} for name in PLACES}
     extended = parse(TINY, everything)
@@ -167,6 +169,7 @@ def test_plugins_change_nothing_of_a_scenario_that_uses_none_of_them():
     }
 
 
+@pytest.mark.slow
 def test_a_default_is_of_the_extended_kind():
     """Or a scenario would not be what its own file is read as."""
     everything = {name: {"mine": config_of(name)} for name in PLACES}

@@ -75,6 +75,7 @@ def test_data_not_known_beforehand_leave_shapes_unchecked():
     assert parse({"data": {"source": source}}).data.source.describe() is None
 
 
+@pytest.mark.slow
 def test_the_schema_is_one():
     for plugins in ((), HALVE):
         schema = file_schema(plugins)

@@ -438,6 +438,7 @@ def complaints(values):
     return []
 
 
+@pytest.mark.slow
 @together(EVERYTHING)
 def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(found):
     config, path, around = found

@@ -233,6 +233,7 @@ def test_overrides_are_yaml(tmp_path):
     assert said.startswith("scenario.method.0: '[', line 1, column 2 is not valid YAML")
 
 
+@pytest.mark.slow
 @first_cells_or_all
 def test_every_shipped_scenario_replays_from_what_is_saved_and_is_of_the_schema(tmp_path, cells):
     schema = Draft202012Validator(file_schema())

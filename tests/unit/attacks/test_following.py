@@ -80,6 +80,7 @@ def step(optimizer, loss, every):
     optimizer.step()
 
 
+@pytest.mark.slow
 def test_fora_is_the_published_iteration():
     here = setting()
     attack = ForaConfig(lr_substitute=1e-3, lr_decoder=1e-3).build(here.known)

@@ -34,6 +34,7 @@ def sizes(parts):
     return [len(part) for part in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PARTITIONS)
 def test_every_sample_has_exactly_one_client(kind):
     labels = balanced(1437)
@@ -105,6 +106,7 @@ def test_exponential_shares_that_round_to_nothing_are_topped_up_to_one():
     assert got == sorted(got)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", quick([0.1, 1.0, 10.0], 0.1))
 def test_dirichlet_shares_vary_as_alpha_says(alpha):
     clients, per_class = 10, 200

@@ -121,6 +121,7 @@ def convolved(x: Tensor, key: Tensor, sign: int) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 def test_quantisation_is_right_on_average_and_to_half_a_level():
     z = normal(1, 50)
     method = built("quantise", (50,), bits=3)

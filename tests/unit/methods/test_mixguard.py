@@ -149,6 +149,7 @@ def test_calibration_does_not_learn_in_private_steps_but_gradients_pass_it():
     assert head.weight.grad.abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_calibration_brings_back_what_a_trunk_that_is_not_linear_spoils():
     method = mixguard(tokens=0, noise="none", sampler="affine", dropout=0)
     trunk = nn.Sequential(linear(), nn.Tanh(), linear())

@@ -74,6 +74,7 @@ def test_a_lower_condition_number_amplifies_less(sampler):
         assert np.linalg.norm(each.decode) == pytest.approx(np.sqrt(3))
 
 
+@pytest.mark.slow
 def test_blinding_that_would_never_be_drawn_is_refused_at_once():
     for fields in ({"messages": 200}, {"condition": 1.001}):
         with pytest.raises(ValidationError, match="raise condition"):

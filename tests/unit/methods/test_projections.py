@@ -57,6 +57,7 @@ def test_orthonormal(sized):
     assert (R.T @ R - torch.eye(k)).abs().max() <= 1e-6
 
 
+@pytest.mark.slow
 def test_up_is_the_adjoint_of_down(sized):
     kind, d, k = sized
     drawn = projection(kind, 0, d, k, CPU)

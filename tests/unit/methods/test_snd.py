@@ -83,6 +83,7 @@ def test_public_steps_teach_the_denoiser_alone_from_the_plain_rows_behind():
     assert made.shape == z.shape
 
 
+@pytest.mark.slow
 def test_a_denoiser_learns_to_undo_noise_it_is_shown():
     method = snd(layers=2)
     assert method.module is not None

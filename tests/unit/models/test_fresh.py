@@ -90,6 +90,7 @@ def test_batch_norms_start_at_identity(config):
             assert module.num_batches_tracked == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", EVERY_CUT, ids=name)
 def test_split_training_step_equals_the_joint_one(config):
     """Detached leaves at both crossings, against one graph: loss and gradients bit for bit."""

@@ -33,6 +33,7 @@ def folder(tmp_path):
     return tmp_path / "model", model
 
 
+@pytest.mark.slow
 def test_segments_of_a_folder_are_the_saved_models(folder):
     path, model = folder
     config = CausalLM(name=str(path), head=1, tail=2)

@@ -57,6 +57,7 @@ FAMILIES = pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
 CUTS = pytest.mark.parametrize("cut", [Cut(1, 1), Cut(2, 2), Cut(0, 4), Cut(3, 0)])
 
 
+@pytest.mark.slow
 @FAMILIES
 @CUTS
 def test_logits_are_the_whole_models(family, cut):

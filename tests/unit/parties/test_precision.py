@@ -29,6 +29,7 @@ def smashed_bytes(wire: pd.DataFrame) -> int:
     return int(legs["bytes"].sum())
 
 
+@pytest.mark.slow
 def test_bf16_halves_what_crosses_and_hardly_moves_the_loss(tmp_path: Path) -> None:
     full, narrow = trained(tmp_path / "fp32"), trained(tmp_path / "bf16", precision="bf16")
     assert smashed_bytes(full.wire) == 2 * 48 * 20 * 12 * 12 * 4  # rounds, samples, cut, fp32
@@ -39,6 +40,7 @@ def test_bf16_halves_what_crosses_and_hardly_moves_the_loss(tmp_path: Path) -> N
     assert losses != full.rounds["train_loss"].tolist()
 
 
+@pytest.mark.slow
 def test_bf16_under_a_vanilla_cut(tmp_path: Path) -> None:
     runs = []
     for precision in ("fp32", "bf16"):

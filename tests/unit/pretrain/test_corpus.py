@@ -13,6 +13,7 @@ def default():
     return corpus.default_text()
 
 
+@pytest.mark.slow
 def test_python_brings_more_than_a_megabyte_of_english(default):
     whole = "\n\n".join(default)
     assert len(whole.encode()) > 1_000_000

@@ -60,6 +60,7 @@ def test_documents_lie_between_special_tokens_which_their_text_cannot_forge():
     assert tokenizer.decode(stream, skip_special_tokens=True) == "a</s>bc"
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_a_text_that_repeats_itself(tiny, tmp_path):
     seen = []
     given = tiny.model_copy(update={"steps": 120, "lr": 1e-2})

@@ -31,6 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
     return entries
 
 
+@pytest.mark.slow
 def test_a_run_says_who_was_caught(runs: list[Entry]) -> None:
     run = runs[2].run
     table = detected(run)

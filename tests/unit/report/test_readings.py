@@ -33,6 +33,7 @@ def run(tmp_path_factory) -> Run:
     return Run.load(path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_of_texts_leaves_a_picture(run):
     assert (run.path / "figures" / "recovered.png").stat().st_size > 5000
 

@@ -79,6 +79,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     )
 
 
+@pytest.mark.slow
 @every_kind
 def test_what_all_have_alike_may_be_left_out(kind: str) -> None:
     """Frozen weights do not travel: the average of the others is what it is beside them."""
@@ -118,6 +119,7 @@ def test_a_scenario_names_it_by_its_kind(kind: str) -> None:
     assert type(TypeAdapter(Strategy).validate_python(given)) is STRATEGIES[kind]
 
 
+@pytest.mark.slow
 @every_kind
 def test_equal_clients_are_their_own_average(kind: str) -> None:
     """Where the server takes steps, they have stopped: from the equal weights, it stays there."""
@@ -152,6 +154,7 @@ def test_names_shapes_and_types_stay_and_nothing_is_shared_or_changed(kind: str)
     assert same(made.weights, reached)
 
 
+@pytest.mark.slow
 @every_kind
 def test_the_order_of_clients_does_not_matter(kind: str) -> None:
     given = updates(9)
@@ -162,6 +165,7 @@ def test_the_order_of_clients_does_not_matter(kind: str) -> None:
     assert same(forth.weights, back.weights)
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_state_that_was_written_and_read_goes_on_alike(kind: str) -> None:
     through, restored = (averager(kind, module(0), **OPTIONS[kind]) for _ in range(2))

@@ -129,6 +129,7 @@ def test_the_order_changes_nothing_but_the_order() -> None:
 # dropping out
 
 
+@pytest.mark.slow
 def test_dropping_out_is_a_clients_own_luck() -> None:
     """At a step that is equally likely to be any of its own; whoever else there is."""
     config, schedule = CohortConfig(dropout=0.25), RoundRobinConfig()

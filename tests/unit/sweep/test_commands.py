@@ -43,6 +43,7 @@ def swept(simsplit, file):
     return out, err
 
 
+@pytest.mark.slow
 def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     out, err = swept
     assert err.splitlines()[:3] == [

@@ -98,6 +98,7 @@ def tables(path):
     return {name: (path / name).read_bytes() for name in TABLES}
 
 
+@pytest.mark.slow
 def test_a_cell_is_the_run_that_its_scenario_is_by_itself(swept, tmp_path):
     sweep = swept({"train.batch_size": [16, 30], "seed": [0, 1]})
     heard = Heard()
@@ -120,6 +121,7 @@ def test_a_cell_is_the_run_that_its_scenario_is_by_itself(swept, tmp_path):
     assert Run.load(tmp_path / "out" / "batch_size=16,seed=1").summary["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_resuming_keeps_what_is_finished_and_runs_what_is_new(swept, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
@@ -136,6 +138,7 @@ def test_resuming_keeps_what_is_finished_and_runs_what_is_new(swept, tmp_path):
     assert [c.name for c in SweepDirectory.load(out).cells] == ["seed=2", "seed=0", "seed=1"]
 
 
+@pytest.mark.slow
 def test_a_half_finished_cell_goes_on_and_comes_to_the_same(swept, tmp_path):
     sweep = swept({"seed": [0, 1]}, schedule={"rounds": 3})
     whole = run_sweep(sweep, tmp_path / "whole")
@@ -156,6 +159,7 @@ def test_a_longer_schedule_lengthens_finished_cells(swept, tmp_path):
     assert longer.runs["seed=0"].rounds["round"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp_path):
     out = tmp_path / "out"
     sweep = swept({"train.client.lr": [1e30, 0.1]}, train={"server": {"lr": 1e30}})
