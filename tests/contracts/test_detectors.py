@@ -107,6 +107,7 @@ def test_every_registered_detector_has_cases():
     assert CASES.keys() == DETECTORS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
 def test_a_planted_client_is_found(kind, options):
     last = list(rounds(kind, built(kind, options), planted=True))[-1]
@@ -125,6 +126,7 @@ def test_a_clean_run_is_left_alone(kind, options):
         assert not any(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(EVERY, *EVERY[::6]), ids=str)
 def test_what_it_remembers_is_all_that_it_needs(case):
     kind, options = case
@@ -183,6 +185,7 @@ def under_skew(kind: str, planted: bool, topology: str = "u_shaped"):
         yield detector.judge(View(number, readings, 10)), readings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
 def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     """Where the cosine to the consensus sees nothing but the skew."""

@@ -49,6 +49,7 @@ def test_attack_success_is_that_of_the_triggered_samples(tmp_path: Path):
     assert Run.load(tmp_path).rounds["attack_success"].iloc[-1] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_own_heads_have_a_success_each(tmp_path: Path):
     finished(attacked(clients={"heads": "per_client"}), tmp_path)
     run = Run.load(tmp_path)
@@ -123,6 +124,7 @@ def test_skip(tmp_path: Path):
     assert table[table["client"] != 2]["barred"].sum() == 0
 
 
+@pytest.mark.slow
 def test_rollback_undoes_the_round(tmp_path: Path):
     """All are where they were before it, and the round after it is theirs without the client."""
     made = experiment(loud("rollback", rounds=2), tmp_path / "rolled")

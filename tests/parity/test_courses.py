@@ -114,6 +114,7 @@ def trained_apart(run: Experiment, rounds: int) -> list[Net]:
     return nets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "topology"), [("momentum", "u_shaped"), ("adam", "vanilla")])
 def test_splitfed_v1_averages_copies_of_everything(
     optimizer: str, topology: str, tmp_path: Path
@@ -135,6 +136,7 @@ def test_splitfed_v1_averages_copies_of_everything(
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["splitfed_v1", "splitfed_v2", "fused"])
 def test_where_the_tail_is_changes_nothing_that_a_copy_of_it_would_not(
     aggregation: str, tmp_path: Path

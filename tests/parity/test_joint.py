@@ -120,6 +120,7 @@ def assert_same(given: Scenario, path: Path) -> None:
     assert rounds["train_loss"].tolist() == pytest.approx(losses, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, *QUICK))
 def test_split_training_equals_the_joint_network(case: str, tmp_path: Path) -> None:
     assert_same(scenario(**CASES[case]), tmp_path / "run")
@@ -138,6 +139,7 @@ def test_resnet18_with_batch_norm_on_both_sides(l2h: str, tmp_path: Path) -> Non
     assert_same(given, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_different_optimizers_on_the_two_sides_are_really_two(tmp_path: Path) -> None:
     """The oracle above could pass if the server's options were ignored: here they must matter."""
     same = scenario(clients={"count": 1}, train={"client": SGD, "server": SGD})

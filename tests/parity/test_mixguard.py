@@ -132,6 +132,7 @@ class Weights(Observer):
         )
 
 
+@pytest.mark.slow
 def test_calibration_learns_in_public_phases_alone(tmp_path):
     given = mixed(tmp_path, mixguard={"refine_every": 0, "warm_up": 2}, clients={"count": 1})
     watch = Weights()

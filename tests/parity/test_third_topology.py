@@ -84,6 +84,7 @@ def weights(made: Run) -> dict[str, torch.Tensor]:
     return load_file(newest / "state.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, "fused", "splitfed_v2, late gradients"))
 def test_an_echo_changes_nothing_but_what_crosses(case: str, tmp_path: Path) -> None:
     made = {
@@ -123,6 +124,7 @@ def test_who_drops_out_has_sent_nothing_after_the_first_packet(tmp_path: Path) -
     assert packets["confirmed"] == packets["features"] == packets["smashed_grad"]
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed(tmp_path: Path) -> None:
     case = given("echo", aggregation="splitfed_v2")
     whole = run(case, tmp_path / "whole")

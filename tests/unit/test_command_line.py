@@ -100,6 +100,7 @@ def test_a_run_shows_progress_on_stderr_and_its_figures_on_stdout(simsplit, smal
     assert shown[1] in out
 
 
+@pytest.mark.slow
 def test_runs_without_a_directory_are_numbered_and_none_is_overwritten(simsplit, small):
     for _ in range(3):
         assert simsplit("run", small, "--quiet") == (0, "", "")
@@ -141,6 +142,7 @@ def test_resuming_with_another_scenario_is_refused(simsplit, small):
     assert "was written by another scenario" in err
 
 
+@pytest.mark.slow
 def test_no_colour_means_no_escape_codes_even_on_a_forced_terminal(simsplit, small, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     _, out, err = simsplit("run", small, "--out", "coloured")
@@ -231,6 +233,7 @@ def test_listings(simsplit, monkeypatch):
     assert out.splitlines()[0] == "field,type,default,meaning"
 
 
+@pytest.mark.slow
 def test_runs_are_compared_in_every_form(simsplit, small):
     assert simsplit("run", small, "-q", "--out", "raw")[0] == 0
     light = ("--set", "method=[{kind: lightsplit, ratio: 8}]", "--set", "name=light_8")

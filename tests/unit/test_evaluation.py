@@ -97,6 +97,7 @@ def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> Non
     assert head[4].num_batches_tracked.item() == 2
 
 
+@pytest.mark.slow
 def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
     often = Run.load(finished(scenario(), tmp_path / "often").path)
     seldom = Run.load(finished(scenario(evaluate={"every": 0}), tmp_path / "seldom").path)

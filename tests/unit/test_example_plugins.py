@@ -107,6 +107,7 @@ def test_an_example_works_in_every_command(simsplit, file, name):
     assert_equal(Path("first"), Path("whole"), given)
 
 
+@pytest.mark.slow
 def test_what_the_examples_promise(simsplit, file):
     file.write_text(yaml.safe_dump(everything()))
     made = run(load_scenario(file, plugins=plugins()), "all")

@@ -75,6 +75,7 @@ def test_a_run_tells_its_own_observers_beside_the_callers(tmp_path: Path) -> Non
     assert all(row["elapsed_s"] > 0 for row in told)
 
 
+@pytest.mark.slow
 def test_a_record_has_each_round_once_whatever_happens_to_the_run(tmp_path: Path) -> None:
     given = scenario(observers=[{"kind": "jsonl"}], schedule={"rounds": 4}, checkpoint={"every": 2})
     steps = 3 * 2 * 3 + 1  # in the fourth round; the last checkpoint is the second's

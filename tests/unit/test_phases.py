@@ -60,6 +60,7 @@ def weights(made: Experiment) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in state_of(made.parts).items()}
 
 
+@pytest.mark.slow
 def test_the_tables_tell_the_phases_apart(tmp_path: Path) -> None:
     finished(warmed(), tmp_path / "run")
     run = Run.load(tmp_path / "run")

@@ -71,6 +71,7 @@ def test_a_clone_has_learned_methods_where_it_matches_what_crossed(objective):
     assert isinstance(attack.sender.head, nn.PReLU)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", [False, True])
 def test_scaling_holds_the_match_against_the_prior_by_the_size_of_what_is_matched(scaled):
     """Against a prior of weight one, a match of weight w leaves w / (1 + w) of the image."""

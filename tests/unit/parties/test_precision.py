@@ -66,6 +66,7 @@ def test_channels_last_is_the_same_up_to_rounding(tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_resumed_channels_last_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     changes: dict[str, Any] = ONE | {"train": {"channels_last": True, "client": {"kind": "adam"}}}
     whole = finished(scenario(**changes, schedule={"rounds": 3}), tmp_path / "whole")

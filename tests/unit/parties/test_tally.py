@@ -39,6 +39,7 @@ def test_terms_alone_are_read_alone_and_once() -> None:
     assert tally.read() == {}
 
 
+@pytest.mark.slow
 def test_a_vanilla_cut_reports_the_methods_term_as_a_u_shape_does(tmp_path: Path) -> None:
     losses = []
     for topology in ("u_shaped", "vanilla"):

@@ -37,6 +37,7 @@ def closed():
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_a_signal_has_a_line_a_client_and_the_malicious_one_is_red(runs: dict[str, Run]):
     run = runs["attacked"]
     lines = {line.get_color(): line for line in figures.signal(run, "cosine_payload").lines}

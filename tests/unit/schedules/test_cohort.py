@@ -82,6 +82,7 @@ def test_uniform_chances_are_equal(fraction: float) -> None:
     assert list(found.values()) == pytest.approx([0.1] * 10, abs=0.025)
 
 
+@pytest.mark.slow
 def test_weighted_chances_follow_the_batches_that_a_client_has() -> None:
     """Also where all take the same steps in a round."""
     batches = {0: 1, 1: 2, 2: 3, 3: 4}

@@ -59,6 +59,7 @@ def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_is_compared_in_every_form(simsplit, swept):
     csv = simsplit("compare", "runs/small", "--format", "csv")[1].splitlines()
     assert csv[0] == "ratio,method,seeds,accuracy,balanced,change,bytes,of baseline"
@@ -119,6 +120,7 @@ def test_an_override_of_what_is_swept_is_said_to_do_nothing(simsplit, file):
     assert simsplit("sweep", file, "-q", "--jobs", 1, "--out", "y", *fields[2:]) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_failed_cells_are_listed_and_exit_code_1(simsplit, file):
     hot = ["--set", "sweep={zip: {train.client.lr: [1e30, 0.1], train.server.lr: [1e30, 0.1]}}"]
     code, out, err = simsplit("sweep", file, "--jobs", 1, *hot, "--set", "schedule.rounds=3")

@@ -153,6 +153,7 @@ def test_a_half_finished_cell_goes_on_and_comes_to_the_same(swept, tmp_path):
         assert tables(run.path) == tables(resumed.runs[name].path)
 
 
+@pytest.mark.slow
 def test_a_longer_schedule_lengthens_finished_cells(swept, tmp_path):
     run_sweep(swept({"seed": [0]}), tmp_path / "out")
     longer = run_sweep(swept({"seed": [0]}, schedule={"rounds": 3}), tmp_path / "out", resume=True)
