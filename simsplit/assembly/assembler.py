@@ -232,6 +232,7 @@ class Assembler:
             client=number,
             drop_last=train.drop_last,
             change=change,
+            lengths=batcher.lengths(part) if train.group_by_length else None,
         )
 
     def _batcher(self, samples: Samples, *, augment: bool) -> Batches:

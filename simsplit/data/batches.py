@@ -27,7 +27,8 @@ class Batch:
     labels: Tensor
     indices: Tensor
     mask: Tensor | None = None
-    """Which tokens are real, of texts padded on the left; on the right nothing looks at padding."""
+    """Which tokens are real: of texts padded on the left, and of all that an encoder reads. Padding
+    on the right needs none where tokens look back alone."""
 
     @property
     def context(self) -> tuple[Tensor, ...]:
@@ -43,6 +44,9 @@ class Batches(Protocol):
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
         """The rows `indices`; augmented with draws from `rng`, plain without."""
+
+    def lengths(self, rows: Tensor) -> Tensor | None:
+        """The number of tokens of each row; None of images."""
 
 
 class Batcher:
@@ -93,6 +97,10 @@ class Batcher:
         inputs = images.float().mul_(self._scale).add_(self._shift)
         return Batch(inputs, self._labels.index_select(0, rows), indices)
 
+    def lengths(self, rows: Tensor) -> None:
+        """Images have none."""
+        del rows
+
 
 def shifted(images_BCHW: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:
     """Each image cropped at random out of a black border `pad` wide, and mirrored half the time.
@@ -128,19 +136,36 @@ def _bordered(images_BCHW: Tensor, pad: int, flip: bool) -> Tensor:
     return bordered
 
 
+ALIKE = 50
+"""Batches that are sorted by length at once: enough for little padding, and still a shuffle."""
+
+
 def batch_indices(
-    part: Tensor, batch_size: int, seed: int, client: int, epoch: int, *, drop_last: bool
+    part: Tensor,
+    batch_size: int,
+    seed: int,
+    client: int,
+    epoch: int,
+    *,
+    drop_last: bool,
+    lengths: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """A client's rows in this epoch's order, cut into batches; the same on every call.
 
     `drop_last` leaves out a last batch that is not full, unless it is the only one: a client with
-    fewer samples than `batch_size` would otherwise never train.
+    fewer samples than `batch_size` would otherwise never train. With `lengths` (one for each row of
+    `part`) a batch holds texts of like length; batches still come in random order.
     """
-    order = torch.randperm(len(part), generator=rng_for(seed, "batches", client, epoch))
-    batches = torch.split(part[order], batch_size) if len(part) else ()
-    if drop_last and len(batches) > 1 and len(batches[-1]) < batch_size:
-        return tuple(batches[:-1])
-    return tuple(batches)
+    rng = rng_for(seed, "batches", client, epoch)
+    order = torch.randperm(len(part), generator=rng)
+    if drop_last and len(part) > batch_size:
+        order = order[: len(part) - len(part) % batch_size]
+    if lengths is None:
+        return torch.split(part[order], batch_size) if len(part) else ()
+    some = order.split(ALIKE * batch_size)
+    order = torch.cat([rows[lengths[rows].argsort(descending=True)] for rows in some])
+    batches = torch.split(part[order], batch_size)
+    return tuple(batches[place] for place in torch.randperm(len(batches), generator=rng))
 
 
 def channel_statistics(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -49,10 +49,13 @@ class TextInfo:
     """int64, N: class or topic, by which texts are dealt to clients."""
     left: bool = False
     """Whether padding is on the left."""
+    masked: bool = False
+    """Whether padding must be masked on the right too."""
 
     def take(self, rows: Tensor) -> "TextInfo":
         """The information on the texts `rows`."""
-        return TextInfo(self.lengths[rows], self.prompts[rows], self.groups[rows], self.left)
+        lengths, prompts, groups = self.lengths[rows], self.prompts[rows], self.groups[rows]
+        return TextInfo(lengths, prompts, groups, self.left, self.masked)
 
 
 class Choices(NamedTuple):

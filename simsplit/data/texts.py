@@ -1,7 +1,8 @@
 """Texts as data: where their rows lie, and how they become tokens, targets and batches.
 
-The label at a position is what the model should predict there: the next token, or (for a classifier
-at the last token) the class. Elsewhere nothing is learned. So one loss serves all tasks.
+The label at a position is what the model should predict there: the next token, or the class (at
+the last token, for an encoder at the first). Elsewhere nothing is learned. So one loss serves all
+tasks.
 """
 
 from abc import abstractmethod
@@ -222,15 +223,15 @@ def encoded(
         # all of it is there to be read: a classifier has no answers that could be tokens
         pieces = [Piece(piece.prompt + piece.answer, "") for piece in pieces]
     prompts = reader.encode([piece.prompt for piece in pieces])
-    shown, learned = _cut(prompts, pieces, reader, length - len(begin))
-    lengths = [
-        len(begin) + len(one) + len(other) for one, other in zip(shown, learned, strict=True)
-    ]
+    close = [] if reader.close is None else [reader.close]
+    shown, learned = _cut(prompts, pieces, reader, length - len(begin) - len(close))
+    around = len(begin) + len(close)
+    lengths = [around + len(one) + len(other) for one, other in zip(shown, learned, strict=True)]
     inputs = torch.full((len(pieces), length), reader.pad)
     labels = torch.full((len(pieces), length), IGNORED)
     left = source.padding == "left"
     for row, (prompt, answer) in enumerate(zip(shown, learned, strict=True)):
-        tokens = torch.tensor([*begin, *prompt, *answer])
+        tokens = torch.tensor([*begin, *prompt, *answer, *close])
         start = length - len(tokens) if left else 0
         inputs[row, start : start + len(tokens)] = tokens
         if not (reader.classifies and public):
@@ -241,6 +242,7 @@ def encoded(
         torch.tensor([len(begin) + len(prompt) for prompt in shown]),
         torch.from_numpy(groups),
         left,
+        reader.both_ways,
     )
     return Samples(inputs, labels, info)
 
@@ -264,7 +266,7 @@ def _targets(tokens: Tensor, prompt: int, piece: Piece, learns: str, reader: Rea
     """At each position, what is to come out there."""
     targets = torch.full_like(tokens, IGNORED)
     if reader.classifies:
-        targets[-1] = piece.label
+        targets[0 if reader.both_ways else -1] = piece.label
         return targets
     first = 0 if learns == "all" else max(0, prompt - 1)
     targets[first:-1] = tokens[first + 1 :]
@@ -283,6 +285,10 @@ class TextBatcher:
         self._labels = samples.labels.to(self.device)
         self._texts = samples.texts
 
+    def lengths(self, rows: Tensor) -> Tensor:
+        """The number of tokens of each row."""
+        return self._texts.lengths[rows.cpu()]
+
     def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
         """The rows `indices`; texts are never augmented."""
         del rng
@@ -295,6 +301,8 @@ class TextBatcher:
         mask = None
         if self._texts.left:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)
+        elif self._texts.masked:
+            mask = (torch.arange(longest) < lengths[:, None]).to(self.device)
         return Batch(inputs.contiguous(), labels.contiguous(), indices, mask)
 
 

@@ -103,7 +103,7 @@ class MixguardConfig(MethodConfig):
     @property
     def needs(self) -> Needs:
         """Features to unmix, and texts to mix with; public data if calibration learns."""
-        own = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.PADDED_RIGHT))
+        own = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
         calibrates = self.calibrate and (self.warm_up or self.refine_every)
         public = (Need(Given.PUBLIC, "calibrate"),) if calibrates else ()
         return (*super().needs, *own, *public)

@@ -43,7 +43,7 @@ class NaiveMixConfig(MethodConfig):
     @property
     def needs(self) -> Needs:
         """Clients that compute the loss, and texts without a mask."""
-        return (*super().needs, Need(Given.SCORING), Need(Given.PADDED_RIGHT))
+        return (*super().needs, Need(Given.SCORING), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
         """Mixing on the client; the server knows nothing of it."""

@@ -70,7 +70,7 @@ class SndConfig(MethodConfig):
         if not self.denoise:
             return super().needs
         learned = (Need(Given.PUBLIC, "denoise"),) if self.warm_up else ()
-        own = (needs_leg(Leg.FEATURES, "denoise"), Need(Given.PADDED_RIGHT, "denoise"))
+        own = (needs_leg(Leg.FEATURES, "denoise"), Need(Given.UNMASKED, "denoise"))
         return (*super().needs, *own, *learned)
 
     def undoes(self) -> frozenset[Trait]:

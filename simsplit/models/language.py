@@ -1,53 +1,31 @@
-"""Language models cut in three: any that is made like Llama, Qwen3 or GPT-2.
+"""Language models cut in three: made like Llama, Qwen3 or GPT-2, and encoders like BERT.
 
 Weights come from a folder or the hub, from the small models that simsplit pretrains itself
 (`simsplit/demo`), or from draws (`sizes`). Tied input and output embeddings are untied, for
 head and tail learn separately.
 """
 
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import nn
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError
+from simsplit.models.encoders import ENCODERS, classifying, encoder_segment, positions_in
 from simsplit.models.fresh import InputShape, Owner, Shape, SplitConfig
 from simsplit.models.lora import adapted
-from simsplit.models.tokens import BYTES, Reader, tokenizer_of, unloadable
+from simsplit.models.tokens import Reader, tokenizer_of
 from simsplit.models.transformer import Cut, segment_of
+from simsplit.models.whole import Sizes, config_at, drawn, saved
 from simsplit.seeds import Scope, isolated
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 OWN = "simsplit/"
 """Before the names of the models that simsplit pretrains itself."""
-
-
-class Sizes(Config):
-    """A transformer with random weights; its tokens are bytes."""
-
-    family: Literal["llama", "qwen3", "gpt2"] = "llama"
-    """The architecture."""
-    width: int = Field(default=32, ge=2)
-    """Values per token between layers."""
-    layers: int = Field(default=6, ge=1)
-    """Blocks of attention and MLP."""
-    heads: int = Field(default=2, ge=1)
-    """Attention heads per layer."""
-    vocabulary: int = Field(default=BYTES, ge=BYTES)
-    """Number of tokens."""
-    context: int = Field(default=512, ge=2)
-    """Maximum number of positions."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.width % (2 * self.heads):
-            raise ValueError(f"width must divide into {self.heads} heads of an even size")
-        return self
 
 
 class Lora(Config):
@@ -133,13 +111,18 @@ class LanguageConfig(SplitConfig):
     ) -> nn.Module:
         """A copy out of the whole model; of a random one, each segment has its own draws."""
         self.shapes(input_shape)
+        classes, missing = num_classes if self._encodes() else None, frozenset[str]()
         if self.sizes is None:
-            model = _pretrained(self._folder(), self.revision)
+            model, missing = saved(self._folder(), self.revision, classes)
         else:
             with isolated(seed, "model", owner, *scope):
-                model = _random(self.sizes)
-        reader = self._reader(model, num_classes, seed, scope)
-        made = segment_of(model, owner, Cut(self.head, self.tail), reader)
+                model = drawn(self.sizes, classes)
+        cut = Cut(self.head, self.tail)
+        if classes is None:
+            made = segment_of(model, owner, cut, self._reader(model, num_classes, seed, scope))
+        else:
+            read = classifying(model, missing, seed, scope) if owner == "tail" else None
+            made = encoder_segment(model, owner, cut, read)
         learns = owner in self.learns
         made.requires_grad_(learns)
         if self.lora is not None and learns:
@@ -149,12 +132,36 @@ class LanguageConfig(SplitConfig):
 
     def reader(self) -> Reader:
         """The tokenizer, and what the model predicts."""
-        classifies = self.word == "sequence_classifier"
+        told = {
+            "classifies": self.word == "sequence_classifier",
+            "both_ways": self._encodes(),
+        }
         if self.sizes is not None:
-            return Reader(None, self.sizes.vocabulary, classifies=classifies)
+            return Reader(None, self.sizes.vocabulary, **told)
         folder = self._folder()
-        size = int(_config(folder, self.revision).vocab_size)
-        return Reader(tokenizer_of(folder, self.revision), size, classifies=classifies)
+        size = int(config_at(folder, self.revision).vocab_size)
+        return Reader(tokenizer_of(folder, self.revision), size, **told)
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether every token looks both ways, as far as can be told without the hub."""
+        return self.at_hand and self._encodes()
+
+    def _encodes(self) -> bool:
+        """Whether the model is an encoder; ScenarioError where the kind asks for tokens."""
+        if self.sizes is not None:
+            family: str = self.sizes.family
+        elif self.origin.startswith(OWN):
+            return False
+        else:
+            family = config_at(self._folder(), self.revision).model_type
+        if family in ENCODERS and self.word == "causal_lm":
+            raise ScenarioError(
+                "model.kind",
+                f"got causal_lm, but {family} is an encoder, which predicts no next token: use "
+                "sequence_classifier",
+            )
+        return family in ENCODERS
 
     @property
     def _fresh_parts(self) -> tuple[str, ...]:
@@ -181,8 +188,9 @@ class LanguageConfig(SplitConfig):
 
             if (named := TIERS.get(self.origin.removeprefix(OWN))) is not None:
                 return named.width, named.layers, named.context
-        config = _config(self._folder(), self.revision)
-        return config.hidden_size, config.num_hidden_layers, config.max_position_embeddings
+        config = config_at(self._folder(), self.revision)
+        most = positions_in(config) if self._encodes() else config.max_position_embeddings
+        return config.hidden_size, config.num_hidden_layers, most
 
     def _folder(self) -> str:
         """Where a pretrained model lies, or its name on the hub."""
@@ -200,72 +208,6 @@ class CausalLM(LanguageConfig):
 
 
 class SequenceClassifier(LanguageConfig):
-    """A language model that predicts a class at a text's last token."""
+    """A model that predicts a text's class: at its last token, and an encoder at its first."""
 
     kind: Literal["sequence_classifier"] = "sequence_classifier"
-
-
-def _random(sizes: Sizes) -> "PreTrainedModel":
-    """Weights from the global stream, which the caller lends."""
-    from transformers import AutoModelForCausalLM
-
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-        _config_of(sizes)
-    )
-    return model
-
-
-def _config_of(sizes: Sizes) -> "PreTrainedConfig":
-    from transformers import AutoConfig
-
-    own: dict[str, Any] = {
-        "vocab_size": sizes.vocabulary,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-        "tie_word_embeddings": False,
-    }
-    if sizes.family == "gpt2":
-        own |= {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
-        own |= {"n_positions": sizes.context}
-        own |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    else:
-        own |= {
-            "hidden_size": sizes.width,
-            "num_hidden_layers": sizes.layers,
-            "num_attention_heads": sizes.heads,
-            "num_key_value_heads": sizes.heads,
-            "head_dim": sizes.width // sizes.heads,
-            "intermediate_size": 3 * sizes.width,
-            "max_position_embeddings": sizes.context,
-        }
-    config: PreTrainedConfig = AutoConfig.for_model(sizes.family, **own)
-    return config
-
-
-@lru_cache(maxsize=8)
-def _config(name: str, revision: str | None) -> "PreTrainedConfig":
-    from transformers import AutoConfig
-
-    try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(name, revision=revision)
-    except Exception as error:  # the hub's client raises from half a dozen packages
-        raise unloadable(name, error) from error
-    return config
-
-
-@lru_cache(maxsize=1)
-def _pretrained(name: str, revision: str | None) -> "PreTrainedModel":
-    """The whole model; segments are copies, so it stays as it is."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    where = Path(name)
-    try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            str(where) if where.is_dir() else name, revision=revision, dtype="float32"
-        )
-    except Exception as error:  # the hub's client raises from half a dozen packages
-        raise unloadable(name, error) from error
-    return model

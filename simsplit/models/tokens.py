@@ -23,24 +23,31 @@ class Reader:
         size: int,
         *,
         classifies: bool,
+        both_ways: bool = False,
     ) -> None:
         """Without a tokenizer texts are read byte by byte; `size` is the vocabulary's."""
         self._tokenizer = tokenizer
         self.size = size
         self.classifies = classifies
         """Whether the model predicts classes rather than tokens."""
+        self.both_ways = both_ways
+        """Whether every token looks both ways: padding must be masked on either side."""
         self.begin: int | None = _BEGIN
         self.end, self.pad = _END, _PAD
+        self.close: int | None = _END if both_ways else None
+        """The token after every text, if the model wants one."""
         if tokenizer is not None:
             end = tokenizer.eos_token_id
             self.begin, self.end = tokenizer.bos_token_id, 0 if end is None else int(end)
             pad = tokenizer.pad_token_id
             self.pad = self.end if pad is None else int(pad)
+        if tokenizer is not None and both_ways:
+            self.begin, self.close = tokenizer.cls_token_id, tokenizer.sep_token_id
 
     @property
     def special(self) -> frozenset[int]:
         """Tokens that stand for no text."""
-        named = {self.begin, self.end, self.pad}
+        named = {self.begin, self.end, self.pad, self.close}
         if self._tokenizer is not None:
             named |= set(self._tokenizer.all_special_ids)
         return frozenset(token for token in named if token is not None)

@@ -50,6 +50,8 @@ class TrainConfig(Config):
     """Samples per mini-batch; the last one of an epoch may be smaller."""
     drop_last: bool = False
     """Leave out a smaller last batch (a client with less than one batch keeps it)."""
+    group_by_length: bool = False
+    """Of texts: batches of like length, in random order, so that little padding is computed."""
     client: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
     """The optimizer of heads, tails and the client's part of methods."""
     server: Optimizer = SgdConfig(lr=0.01, momentum=0.9)

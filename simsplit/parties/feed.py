@@ -31,9 +31,12 @@ class Feed:
         client: ClientId,
         drop_last: bool = False,
         change: Change = unchanged,
+        lengths: Tensor | None = None,
     ) -> None:
         self.batcher = batcher
         self.part = part
+        self.lengths = lengths
+        """Of texts that are grouped by length, the number of tokens of each."""
         self.batch_size = batch_size
         self.seed = seed
         self.client = client
@@ -49,7 +52,13 @@ class Feed:
         epoch, position = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             cut = batch_indices(
-                self.part, self.batch_size, self.seed, self.client, epoch, drop_last=self.drop_last
+                self.part,
+                self.batch_size,
+                self.seed,
+                self.client,
+                epoch,
+                drop_last=self.drop_last,
+                lengths=self.lengths,
             )
             self._cut = _moved(cut, self.batcher.device)
             self._epoch = epoch

@@ -175,6 +175,7 @@ class Scenario(Config):
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         self._refuse_unknown_metrics()
+        self._refuse_lengths_of_images()
         self._refuse_unscorable()
         refuse_unmet(self)
         refuse_disorder(self.method)
@@ -201,6 +202,10 @@ class Scenario(Config):
                     f"evaluate.metrics.{index}",
                     f"got {name}, which {self.model.kind} has not; allowed: {', '.join(known)}",
                 )
+
+    def _refuse_lengths_of_images(self) -> None:
+        if self.train.group_by_length and not self.reads_texts:
+            raise ScenarioError("train.group_by_length", "is for texts, got images; use false")
 
     def _refuse_unscorable(self) -> None:
         """Splits and figures that do not exist."""

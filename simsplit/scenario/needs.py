@@ -15,6 +15,7 @@ from simsplit.detectors import DETECTORS
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, CodecConfig, Method, MethodConfig
 from simsplit.methods.stack import Stack
+from simsplit.models.language import LanguageConfig
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 from simsplit.poisons import POISONS
@@ -57,7 +58,10 @@ _LACKS: dict[Given, _Lack] = {
     ),
     Given.IMAGES: _Lack("is for images, got texts", kinds=True),
     Given.TEXTS: _Lack("is for texts, got images", kinds=True),
-    Given.PADDED_RIGHT: _Lack("needs texts padded on the right", "data.source.padding: right"),
+    Given.UNMASKED: _Lack(
+        "needs texts without a mask, which encoders and padding on the left bring along",
+        "data.source.padding: right",
+    ),
     Given.CAUSAL: _Lack("needs a model that predicts tokens, got {model}", "causal_lm"),
     Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
     Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
@@ -105,6 +109,7 @@ def setting_of(scenario: "Scenario") -> Setting:
     schedule, aggregation = scenario.schedule.kind, scenario.aggregation.kind
     legs, tail = scenario.crossings.training.legs, scenario.crossings.tail_with_client
     padding = data.source.padding if isinstance(data.source, TextTable) else None
+    both_ways = isinstance(scenario.model, LanguageConfig) and scenario.model.both_ways
     texts, in_turn = padding is not None, schedule in ("round_robin", "per_client")
     public = data.auxiliary > 0 or data.public is not None
     of_legs: dict[tuple[Given, Leg | None], int] = {
@@ -117,7 +122,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.SCORING: tail,
         Given.IMAGES: not texts,
         Given.TEXTS: texts,
-        Given.PADDED_RIGHT: padding == "right",
+        Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,

@@ -121,12 +121,14 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"data": {"auxiliary": 0.3, "source": {"padding": "left"}}, "method": [{"kind": "snd"}]},
-        "method.0.denoise: got true; it needs texts padded on the right; allowed: false, or "
+        "method.0.denoise: got true; it needs texts without a mask, which encoders and "
+        "padding on the left bring along; allowed: false, or "
         "data.source.padding: right",
     ),
     (
         {"data": {"source": {"padding": "left"}}, "method": [{"kind": "naive_mix"}]},
-        "method.0.kind: naive_mix needs texts padded on the right; use data.source.padding: right",
+        "method.0.kind: naive_mix needs texts without a mask, which encoders and padding on the left "
+        "bring along; use data.source.padding: right",
     ),
     (
         {**VANILLA, "method": [{"kind": "dp_sgd"}]},

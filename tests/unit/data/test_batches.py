@@ -163,6 +163,34 @@ def test_drop_last_drops_only_what_is_not_full():
     assert sizes == {0: [], 3: [3], 4: [4], 7: [4], 8: [4, 4]}
 
 
+def test_texts_of_like_length_share_a_batch_and_every_row_is_there_once():
+    lengths = torch.randint(4, 200, (1000,), generator=rng_for(0, "lengths"))
+    part = torch.arange(5000, 6000)
+    alike = batch_indices(part, 8, 0, 0, 0, drop_last=False, lengths=lengths)
+    plain = cut(part, batch_size=8)
+    assert sorted(torch.cat(alike).tolist()) == part.tolist()
+
+    def padding(batches) -> int:
+        return sum(
+            int((lengths[rows - 5000].max() - lengths[rows - 5000]).sum()) for rows in batches
+        )
+
+    assert padding(alike) < padding(plain) / 5
+    longest = [int(lengths[rows - 5000].max()) for rows in alike]
+    assert longest != sorted(longest, reverse=True), "in random order"
+    other = batch_indices(part, 8, 0, 0, 1, drop_last=False, lengths=lengths)
+    assert {tuple(rows.tolist()) for rows in alike} != {tuple(rows.tolist()) for rows in other}
+
+
+def test_what_is_dropped_is_drawn_before_texts_are_sorted():
+    lengths = torch.arange(11)
+    shortest = sum(
+        0 not in torch.cat(batch_indices(lengths, 4, seed, 0, 0, drop_last=True, lengths=lengths))
+        for seed in range(40)
+    )
+    assert 0 < shortest < 25
+
+
 def test_statistics_are_those_of_a_float_copy():
     samples = noise(5000, 3, 4, 5)
     samples.inputs[:, 1] //= 2

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from simsplit.__main__ import app
 from simsplit.errors import ScenarioError
-from simsplit.models.language import CausalLM, SequenceClassifier, Sizes, _config_of
+from simsplit.models.language import CausalLM, SequenceClassifier
+from simsplit.models.whole import Sizes, config_of
 from simsplit.seeds import isolated
 
 SMALL = Sizes(width=16, layers=4)
@@ -28,7 +29,7 @@ def same(one, other):
 def folder(tmp_path):
     """A model of the library's, saved as one saves them."""
     with isolated(0, "saved"):
-        model = transformers.AutoModelForCausalLM.from_config(_config_of(SMALL))
+        model = transformers.AutoModelForCausalLM.from_config(config_of(SMALL))
     model.save_pretrained(tmp_path / "model")
     return tmp_path / "model", model
 

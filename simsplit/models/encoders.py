@@ -1,0 +1,194 @@
+"""Encoders of the transformers library (BERT, RoBERTa, DeBERTa-v2), cut in three exactly.
+
+Every token looks both ways, so padding must be masked in all three segments: the mask crosses the
+cut beside the payload. The class is read off the first token by the family's own classification
+layers. What DeBERTa's layers share (its table of relative positions) each segment has a copy of, as
+input and output embeddings of language models come apart too.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.errors import ScenarioError
+from simsplit.seeds import Scope, isolated
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "deberta-v2")
+"""The library's names of the families."""
+_COUNTED_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
+"""Those whose first position is the number after padding's."""
+_RELATIVE = "deberta-v2"
+
+
+def positions_in(config: "PreTrainedConfig") -> int:
+    """How many tokens a text can have."""
+    most: int = config.max_position_embeddings
+    shifted = config.model_type in _COUNTED_FROM_PADDING
+    return most - int(config.pad_token_id or 0) - 1 if shifted else most
+
+
+class EncoderBlocks(nn.Module):
+    """Some of an encoder's layers in a row."""
+
+    def __init__(
+        self, config: "PreTrainedConfig", layers: Iterable[nn.Module], shared: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(layers)
+        self.shared = shared
+        """What DeBERTa's layers share, without the layers."""
+
+    def forward(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
+        """All layers; `mask` says which tokens are real."""
+        assert past is None, "only what predicts tokens has a cache"
+        if not len(self.layers):
+            return x_BLD
+        return self._plain(x_BLD, mask) if self.shared is None else self._relative(x_BLD, mask)
+
+    def _plain(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+        from transformers.masking_utils import create_bidirectional_mask
+
+        attended = create_bidirectional_mask(
+            config=self.config, inputs_embeds=x_BLD, attention_mask=mask
+        )
+        for layer in self.layers:
+            x_BLD = layer(x_BLD, attended)
+        return x_BLD
+
+    def _relative(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+        shared: Any = self.shared
+        real = _whole(x_BLD, mask)
+        given = {"relative_pos": shared.get_rel_pos(x_BLD), "rel_embeddings": None}
+        given["rel_embeddings"] = shared.get_rel_embedding()
+        attended, first = shared.get_attention_mask(real), x_BLD
+        for index, layer in enumerate(self.layers):
+            x_BLD, _ = layer(x_BLD, attended, **given)
+            if index == 0 and shared.conv is not None:
+                x_BLD = shared.conv(first, x_BLD, real)
+        return x_BLD
+
+
+class EncoderHead(nn.Module):
+    """Tokens, positions, and the first layers."""
+
+    def __init__(self, embeddings: nn.Module, blocks: EncoderBlocks) -> None:
+        super().__init__()
+        self.embeddings, self.blocks = embeddings, blocks
+
+    @property
+    def tokens(self) -> nn.Module:
+        """The embedding of tokens alone."""
+        tokens: nn.Module = self.embeddings.word_embeddings  # type: ignore[assignment]
+        return tokens
+
+    def forward(self, ids_BL: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
+        """Embedded, and taken through the layers."""
+        return self.onwards(self.tokens(ids_BL), mask, past)
+
+    def onwards(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
+        """The same from embeddings of tokens on."""
+        config = self.blocks.config
+        given: dict[str, Tensor] = {}
+        if config.model_type in _COUNTED_FROM_PADDING:
+            real = _whole(x_BLD, mask)
+            given["position_ids"] = (real.cumsum(-1) * real).long() + int(config.pad_token_id or 0)
+        if config.model_type == _RELATIVE:
+            given["mask"] = _whole(x_BLD, mask)
+        out: Tensor = self.blocks(self.embeddings(inputs_embeds=x_BLD, **given), mask, past)
+        return out
+
+
+class EncoderTail(nn.Module):
+    """The last layers, and the classification layers at the first token."""
+
+    def __init__(self, blocks: EncoderBlocks, reader: nn.Module) -> None:
+        super().__init__()
+        self.blocks, self.reader = blocks, reader
+
+    def forward(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
+        """The text's logits, repeated at every position; a label stands at one of them alone."""
+        logits_BC: Tensor = self.reader(self.blocks(x_BLD, mask, past))
+        return logits_BC[:, None].expand(-1, x_BLD.shape[1], -1)
+
+
+class Pooled(nn.Module):
+    """BERT's and DeBERTa's classification layers: a pooled first token, dropout, a linear layer."""
+
+    def __init__(self, pooler: nn.Module, dropout: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.pooler, self.dropout, self.classifier = pooler, dropout, classifier
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        out: Tensor = self.classifier(self.dropout(self.pooler(x_BLD)))
+        return out
+
+
+def classifying(
+    model: "PreTrainedModel", missing: Iterable[str], seed: int, scope: tuple[Scope, ...]
+) -> nn.Module:
+    """The classification layers of a whole model; those without saved weights are drawn anew."""
+    # BERT's pooler is the body's, DeBERTa's the classifier's, and RoBERTa's classifier pools itself
+    pooler = getattr(model.base_model, "pooler", None) or getattr(model, "pooler", None)
+    whole: Any = model
+    parts: list[nn.Module] = [whole.classifier] if pooler is None else [pooler, whole.classifier]
+    fresh = tuple(missing)
+    names = {id(module): name for name, module in model.named_modules()}
+    copies = [copy.deepcopy(part) for part in parts]
+    with isolated(seed, "model", "reader", *scope):
+        for part, made in zip(parts, copies, strict=True):
+            for name, module in made.named_modules():
+                path = ".".join(filter(None, (names[id(part)], name)))
+                if any(key.rpartition(".")[0] == path for key in fresh):
+                    model._init_weights(module)  # type: ignore[no-untyped-call]
+    if pooler is None:
+        return copies[0]
+    return Pooled(copies[0], copy.deepcopy(whole.dropout), copies[1])
+
+
+def encoder_segment(
+    model: "PreTrainedModel", owner: str, cut: tuple[int, int], reader: nn.Module | None
+) -> nn.Module:
+    """A copy of one segment; `cut` is the number of layers in the head and in the tail."""
+    body: Any = model.base_model
+    encoder, count = body.encoder, len(body.encoder.layer)
+    bounds = {
+        "head": (0, cut[0]),
+        "trunk": (cut[0], count - cut[1]),
+        "tail": (count - cut[1], count),
+    }
+    start, stop = bounds[owner]
+    shared = None
+    if model.config.model_type == _RELATIVE:
+        if body.z_steps > 1:
+            raise ScenarioError("model.name", "runs its last layer several times, and is not cut")
+        shared = _without_layers(encoder, first=start == 0)
+    blocks = EncoderBlocks(model.config, encoder.layer[start:stop], shared)
+    if owner == "head":
+        return copy.deepcopy(EncoderHead(body.embeddings, blocks))
+    if owner == "trunk":
+        return copy.deepcopy(blocks)
+    assert reader is not None, "a tail's"
+    return copy.deepcopy(EncoderTail(blocks, reader))
+
+
+def _without_layers(encoder: nn.Module, *, first: bool) -> nn.Module:
+    """What layers share; the convolution stands behind the first layer alone."""
+    bare = copy.copy(encoder)
+    bare._modules = {name: part for name, part in encoder._modules.items() if name != "layer"}
+    if not first:
+        bare._modules["conv"] = None
+    return bare
+
+
+def _whole(x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+    """The mask as numbers, all ones if there is none."""
+    if mask is None:
+        return torch.ones(x_BLD.shape[:2], device=x_BLD.device)
+    return mask.float()
