@@ -127,8 +127,8 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"data": {"source": {"padding": "left"}}, "method": [{"kind": "naive_mix"}]},
-        "method.0.kind: naive_mix needs texts without a mask, which encoders and padding on the left "
-        "bring along; use data.source.padding: right",
+        "method.0.kind: naive_mix needs texts without a mask, which encoders and padding on "
+        "the left bring along; use data.source.padding: right",
     ),
     (
         {**VANILLA, "method": [{"kind": "dp_sgd"}]},
