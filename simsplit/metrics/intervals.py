@@ -3,9 +3,7 @@
 CONFIDENCE = 0.95
 
 
-def clopper_pearson(
-    hits: int, trials: int, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
+def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The exact interval of a share (Clopper and Pearson 1934), of independent trials.
 
     Trials that depend on each other, such as one client's rounds under a running window, say less
