@@ -1,4 +1,6 @@
-"""How sure a share is that was counted."""
+"""How sure a share is that was counted, or a mean over seeds."""
+
+from collections.abc import Sequence
 
 CONFIDENCE = 0.95
 
@@ -19,8 +21,8 @@ def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> t
     return low, high
 
 
-def spread_of_mean(values: list[float], confidence: float = CONFIDENCE) -> float | None:
-    """Half the width of Student's interval of a mean over seeds; None for a single one."""
+def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float | None:
+    """Half the width of Student's interval of a mean; None for a single value."""
     from scipy.stats import t
 
     count = len(values)

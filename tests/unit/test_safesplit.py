@@ -40,12 +40,12 @@ def transform(signal):
     """Their Eq. 8, scaled to be orthonormal."""
     rows, columns = signal.shape
     out = np.zeros_like(signal)
-    for k, l in itertools.product(range(rows), range(columns)):
-        scale = math.sqrt((1 if k == 0 else 2) / rows) * math.sqrt((1 if l == 0 else 2) / columns)
-        out[k, l] = scale * sum(
+    for k, o in itertools.product(range(rows), range(columns)):
+        scale = math.sqrt((1 if k == 0 else 2) / rows) * math.sqrt((1 if o == 0 else 2) / columns)
+        out[k, o] = scale * sum(
             signal[m, n]
             * math.cos(k * math.pi * (2 * m + 1) / (2 * rows))
-            * math.cos(l * math.pi * (2 * n + 1) / (2 * columns))
+            * math.cos(o * math.pi * (2 * n + 1) / (2 * columns))
             for m, n in itertools.product(range(rows), range(columns))
         )
     return out
