@@ -16,7 +16,8 @@ frequency in a way that makes it no orthogonal one; it is orthonormal here.
 
 By this rule at least N - N / 2 - 1 of N turns are outside at any time, 4 of 10, malicious or not:
 it is a choice of what to go on from, and not a test with few false alarms. `threshold.above` over 1
-is ours, not theirs: a turn may then be so many times as far as the majority's worst.
+is ours, not theirs: a turn may then be so many times as far as the majority's worst, which spares
+most honest ones.
 """
 
 from collections.abc import Sequence

@@ -84,7 +84,10 @@ class WithinClass(Detector):
     def scores(self, view: View) -> Scores:
         """Scores of the clients that can be compared in some class."""
         classes = self.options.classes or view.num_classes
-        labels = inferred_labels(view.readings, classes)
+        inferred = view.readings.inferred
+        if classes not in inferred:
+            inferred[classes] = inferred_labels(view.readings, classes)
+        labels = inferred[classes]
         if len(labels) < 3:
             return {}
         kept = view.readings.samples

@@ -1,5 +1,7 @@
 """How sure a share is that was counted, or a mean over seeds."""
 
+import math
+import statistics
 from collections.abc import Sequence
 
 CONFIDENCE = 0.95
@@ -28,6 +30,5 @@ def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float
     count = len(values)
     if count < 2:
         return None
-    mean = sum(values) / count
-    deviation = (sum((value - mean) ** 2 for value in values) / (count - 1)) ** 0.5
-    return float(t.ppf((1 + confidence) / 2, count - 1)) * deviation / count**0.5
+    quantile = float(t.ppf((1 + confidence) / 2, count - 1))
+    return quantile * statistics.stdev(values) / math.sqrt(count)

@@ -32,7 +32,9 @@ class Count:
 
 def ended_at(run: Run, column: str) -> float | None:
     """A figure at the last round that was evaluated."""
-    known = run.rounds[column].dropna() if column in run.rounds else ()
+    if column not in run.rounds:
+        return None
+    known = run.rounds[column].dropna()
     return float(known.iloc[-1]) if len(known) else None
 
 
