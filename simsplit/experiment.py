@@ -20,6 +20,7 @@ from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detectors.watch import COLUMNS, Watch
 from simsplit.errors import RunError, RunFailedError
+from simsplit.evaluation import ATTACK_SUCCESS_ALL
 from simsplit.hosting import engine_of, hosts_of
 from simsplit.machine import device_of, pinned_threads
 from simsplit.packets import ClientId
@@ -256,7 +257,8 @@ class Experiment:
 def _columns(scenario: Scenario) -> Columns:
     return Columns(
         scenario.figures,
-        own_figures=scenario.clients.heads == "per_client",
+        own_figures=_own_figures(scenario),
+        handed=scenario.shares,
         methods=bool(scenario.method),
         cohort=not scenario.cohort.whole,
         staleness=scenario.schedule.kind == "asynchronous",
@@ -266,3 +268,9 @@ def _columns(scenario: Scenario) -> Columns:
         reported=[name for method in scenario.method for name in method.reported],
         recovered=Attacking.columns(scenario),
     )
+
+
+def _own_figures(scenario: Scenario) -> list[str]:
+    """Of a client's own model; a mean over all clients is none."""
+    own = scenario.clients.heads == "per_client"
+    return [name for name in scenario.figures if own and name != ATTACK_SUCCESS_ALL]

@@ -13,7 +13,12 @@ from simsplit.phases import EVALUATE, Moment
 
 WireKey = tuple[int, ClientId, str, Leg]
 Counts = dict[WireKey, list[int]]
-"""Packets and bytes, by round, client, phase and leg."""
+"""Packets and bytes that were sent, by round, client, phase and leg; and of hand-overs how many of
+each the client received, which its link takes time for and no total counts again."""
+
+
+RECEIVED = ("received_packets", "received_bytes")
+"""Columns of the `wire` table where clients hand on what they share."""
 
 
 class Tap(Protocol):
@@ -44,18 +49,15 @@ class Wire:
         self.down = 0
         """Bytes sent towards clients so far."""
 
-    def carry(self, packet: Packet) -> Packet:
-        """Count one packet, show it, deliver it."""
+    def carry(self, packet: Packet, to: ClientId | None = None) -> Packet:
+        """Count one packet, show it, deliver it; `to` is the client that a hand-over is for."""
         if self.forger is not None:
             packet = self.forger.answer(packet)
         nbytes = packet.nbytes
         key = (packet.round, packet.client, self.moment.counted_as, packet.leg)
-        count = self._counts.get(key)
-        if count is None:
-            self._counts[key] = [1, nbytes]
-        else:
-            count[0] += 1
-            count[1] += nbytes
+        self._add(key, (1, nbytes, 0, 0))
+        if to is not None:
+            self._add((packet.round, to, self.moment.counted_as, packet.leg), (0, 0, 1, nbytes))
         for tap in self.taps:
             tap.observe(packet)
         return packet
@@ -67,26 +69,28 @@ class Wire:
 
     def absorb(self, counts: Counts) -> None:
         """Add what a wire elsewhere counted."""
-        for key, (packets, nbytes) in counts.items():
-            count = self._counts.setdefault(key, [0, 0])
-            count[0] += packets
-            count[1] += nbytes
+        for key, more in counts.items():
+            self._add(key, more)
+
+    def _add(self, key: WireKey, more: Sequence[int]) -> None:
+        count = self._counts.get(key)
+        if count is None:
+            self._counts[key] = list(more)
+            return
+        for place, number in enumerate(more):
+            count[place] += number
 
     def drain(self) -> list[dict[str, object]]:
         """The rows counted since the last call, in the order of their first packet."""
         rows: list[dict[str, object]] = []
-        for (round_number, client, phase, leg), (packets, nbytes) in self.take().items():
+        for (round_number, client, phase, leg), counts in self.take().items():
+            packets, nbytes, *received = counts
             if phase != EVALUATE:
                 self.up += nbytes if leg.up else 0
                 self.down += 0 if leg.up else nbytes
-            rows.append(
-                {
-                    "round": round_number,
-                    "client": client,
-                    "phase": phase,
-                    "leg": str(leg),
-                    "packets": packets,
-                    "bytes": nbytes,
-                }
-            )
+            row: dict[str, object] = {"round": round_number, "client": client, "phase": phase}
+            row |= {"leg": str(leg), "packets": packets, "bytes": nbytes}
+            if any(received):
+                row |= dict(zip(RECEIVED, received, strict=True))
+            rows.append(row)
         return rows

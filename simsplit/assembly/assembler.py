@@ -199,6 +199,7 @@ class Assembler:
             choices=None if self.data.vocabulary is None else self.data.vocabulary.choices,
             reader=self.scenario.text_reader() if self.scenario.reads_texts else None,
             own=self.scenario.plugins.of("METRICS"),
+            malicious=self.scenario.malicious,
         )
 
     def _server(self) -> Server:

@@ -25,6 +25,7 @@ from simsplit.detectors.thresholds import (
     mad_z,
     suspicion,
 )
+from simsplit.detectors.windows import Rounds, Window
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.states import below
@@ -68,6 +69,9 @@ class DetectorConfig(Config, ABC):
 
     name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
     """Name of its columns in tables; null: its kind, and its signal if it has one."""
+    window: Rounds = 1
+    """How many of the latest rounds are judged by their mean; 0 or 1: the round alone; null: all
+    rounds so far."""
     threshold: Threshold = ThreeSigmaConfig()
     """Which scores flag a client."""
     response: Response = "none"
@@ -127,8 +131,6 @@ class SignalDetectorConfig(DetectorConfig, ABC):
     signal: Signal = "payload"
     """payload: smashed data as sent; features: the trunk's outputs for them; features_grad: the
     gradients that the client returns; smashed_grad: the gradients that it is sent."""
-    window: Literal["round", "running"] = "round"
-    """Whether rounds are judged by their own mean, or by the mean over all rounds so far."""
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -147,6 +149,7 @@ class Detector(ABC):
 
     def __init__(self, config: DetectorConfig) -> None:
         self.config = config
+        self.window = Window(config.window)
         self._looks = 0
         self._sums: dict[ClientId, float] = {}
         self._flagged: set[ClientId] = set()
@@ -157,9 +160,14 @@ class Detector(ABC):
     def scores(self, view: View) -> Scores:
         """A score for each client that it can judge this round."""
 
+    def pooled(self, view: View) -> Scores:
+        """Scores over the window: the mean of its rounds' scores."""
+        values = {c: torch.tensor(v, dtype=torch.float64) for c, v in self.scores(view).items()}
+        return {client: float(mean) for client, mean in self.window.mean(values).items()}
+
     def judge(self, view: View) -> dict[ClientId, Verdict]:
         """Score all clients, and flag those beyond the threshold."""
-        scores = dict(sorted(self.scores(view).items()))
+        scores = dict(sorted(self.pooled(view).items()))
         if not scores:
             return {}
         clients, values = list(scores), np.array(list(scores.values()))
@@ -169,7 +177,7 @@ class Detector(ABC):
         if isinstance(self.config.threshold, FixedConfig):
             suspicious = suspicion(values, self.config.side)
         else:
-            suspicious = suspicion(self._pooled(clients, z), self.config.side)
+            suspicious = suspicion(self._over_looks(clients, z), self.config.side)
         cut = self.config.threshold.cut(len(judged), self.config.side, self._looks)
         flags = suspicious > cut
         if isinstance(self.config.threshold, SequentialConfig):
@@ -178,7 +186,7 @@ class Detector(ABC):
         rows = zip(clients, values, z, suspicious, flags, strict=True)
         return {c: Verdict(float(v), float(d), float(s), bool(f)) for c, v, d, s, f in rows}
 
-    def _pooled(self, clients: Sequence[ClientId], z: np.ndarray) -> np.ndarray:
+    def _over_looks(self, clients: Sequence[ClientId], z: np.ndarray) -> np.ndarray:
         """This round's z, or over all rounds where the threshold looks at all of them."""
         self._looks += 1
         if not isinstance(self.config.threshold, SequentialConfig):
@@ -196,7 +204,7 @@ class Detector(ABC):
         if self._sums:
             held["sums.clients"] = torch.tensor(list(self._sums))
             held["sums.values"] = torch.tensor(list(self._sums.values()), dtype=torch.float64)
-        return held
+        return held | {f"window.{name}": tensor for name, tensor in self.window.state().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
@@ -206,56 +214,28 @@ class Detector(ABC):
         if "sums.clients" in state:
             pairs = zip(state["sums.clients"].tolist(), state["sums.values"].tolist(), strict=True)
             self._sums = dict(pairs)
-
-
-class Running:
-    """Each client's mean signal: of the last round, or over all rounds so far."""
-
-    def __init__(self, *, running: bool) -> None:
-        self.running = running
-        self._held: dict[ClientId, tuple[Tensor, int]] = {}
-
-    def of(self, means: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
-        """The means to compare this round, of the clients that took part."""
-        if not self.running:
-            return dict(means)
-        for client, mean in means.items():
-            total, rounds = self._held.get(client, (torch.zeros_like(mean), 0))
-            self._held[client] = total + mean, rounds + 1
-        return {client: self._held[client][0] / self._held[client][1] for client in means}
-
-    def state(self) -> dict[str, Tensor]:
-        held = {f"total.{client}": total for client, (total, _) in self._held.items()}
-        return held | {f"rounds.{c}": torch.tensor(rounds) for c, (_, rounds) in self._held.items()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        totals = below(state, "total.")
-        self._held = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
+        self.window.load(below(state, "window."))
 
 
 class SignalDetector(Detector, ABC):
-    """A detector that compares clients by the mean of one signal."""
+    """A detector that compares clients by the mean of one signal, over the window."""
 
     def __init__(self, config: SignalDetectorConfig) -> None:
         super().__init__(config)
         self.signal = config.signal
-        self.means = Running(running=config.window == "running")
 
     def scores(self, view: View) -> Scores:
         """Scores of the clients' means; none with fewer than two clients."""
-        means = self.means.of(view.readings.means(self.signal))
+        means = self.window.mean(view.readings.means(self.signal))
         if len(means) < 2:
             return {}
         values = self.compare(list(means), torch.stack(list(means.values())).double())
         return dict(zip(means, values.tolist(), strict=True))
 
+    def pooled(self, view: View) -> Scores:
+        """The scores as they are: it is the signal that is averaged."""
+        return self.scores(view)
+
     @abstractmethod
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         """A score for each row of means."""
-
-    def state(self) -> dict[str, Tensor]:
-        return super().state() | {f"means.{k}": t for k, t in self.means.state().items()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        self.means.load(below(state, "means."))

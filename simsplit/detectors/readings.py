@@ -75,6 +75,8 @@ class Readings:
 
     sums: dict[tuple[Signal, ClientId], Sums] = field(default_factory=dict)
     samples: dict[ClientId, Sampled] = field(default_factory=dict)
+    inferred: dict[int, dict[ClientId, Tensor]] = field(default_factory=dict, compare=False)
+    """Samples' classes by how many were looked for, found once for all detectors."""
 
     def merge(self, other: "Readings") -> None:
         """Add what another sensor read."""

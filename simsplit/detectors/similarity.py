@@ -15,6 +15,7 @@ from torch import Tensor
 from simsplit.detectors.base import SignalDetector, SignalDetectorConfig
 from simsplit.detectors.readings import Signal
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
+from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
 from simsplit.states import below
 
@@ -24,8 +25,9 @@ class UpdatesConfig(SignalDetectorConfig):
 
     signal: Signal = "features_grad"
     """What counts as a client's update: the gradient that it returns, or another signal."""
-    window: Literal["round", "running"] = "running"
-    """Whether updates are averaged over all rounds so far, or judged round by round."""
+    window: Rounds = None
+    """Over how many of the latest rounds updates are averaged; 0 or 1: the round alone; null: all
+    rounds so far."""
     threshold: Threshold = FixedConfig(above=0.5)
     """Which scores flag a client."""
     side: ClassVar[Side] = "high"

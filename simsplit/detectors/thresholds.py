@@ -3,8 +3,8 @@
 The customary cut is three robust standard deviations. Over few clients that is no 0.3 % test: the
 median and the MAD of ten numbers are themselves so uncertain that 2.8 % of honest clients cross it,
 one of ten in every fourth round. `calibrated` puts the cut where honest clients would cross it as
-often as one says, were their scores normal; `sequential` does so for a whole run, looked at after
-every round.
+often as one says, in a simulation of scores that are normal or have heavier tails; `sequential`
+does so for a whole run, looked at after every round.
 """
 
 import functools
@@ -30,6 +30,11 @@ class ThreeSigmaConfig(Config):
     sigmas: float = Field(default=3.0, gt=0)
     """How many robust standard deviations."""
 
+    @property
+    def said(self) -> str:
+        """A table's cell."""
+        return f"{self.sigmas:g} sigma"
+
     def cut(self, clients: int, side: Side, rounds: int) -> float:
         del clients, side, rounds
         return self.sigmas
@@ -41,11 +46,20 @@ class CalibratedConfig(Config):
     kind: Literal["calibrated"] = "calibrated"
     fpr: float = Field(default=0.01, gt=0, lt=0.5)
     """The share of honest clients that may be flagged in a round."""
+    tails: float | None = Field(default=None, gt=0)
+    """Degrees of freedom of the Student's t by which honest scores are taken to vary: the fewer,
+    the heavier its tails, and the higher the threshold; null: a normal."""
+
+    @property
+    def said(self) -> str:
+        """A table's cell."""
+        tails = "" if self.tails is None else f", t({self.tails:g})"
+        return f"calibrated {100 * self.fpr:g}%{tails}"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
         """The simulated quantile for this number of clients."""
         del rounds
-        return null_quantile(clients, side, self.fpr)
+        return null_quantile(clients, side, self.fpr, self.tails)
 
 
 class SequentialConfig(Config):
@@ -57,6 +71,11 @@ class SequentialConfig(Config):
     kind: Literal["sequential"] = "sequential"
     fpr: float = Field(default=0.01, gt=0, lt=0.5)
     """The share of honest clients that may be flagged in a whole run."""
+
+    @property
+    def said(self) -> str:
+        """A table's cell."""
+        return f"sequential {100 * self.fpr:g}%"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
         """The threshold after this many rounds."""
@@ -70,6 +89,11 @@ class FixedConfig(Config):
     kind: Literal["fixed"] = "fixed"
     above: float = 0.5
     """The score above which a client is flagged."""
+
+    @property
+    def said(self) -> str:
+        """A table's cell."""
+        return f"above {self.above:g}"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
         del clients, side, rounds
@@ -104,13 +128,17 @@ def mad_z(scores: np.ndarray, floor: float = 0.0) -> np.ndarray:
 
 
 @functools.cache
-def null_quantile(clients: int, side: Side, share: float) -> float:
-    """What the MAD z of one of so many independent normals exceeds with this probability."""
+def null_quantile(clients: int, side: Side, share: float, tails: float | None = None) -> float:
+    """What the MAD z of one of so many independent draws exceeds with this probability.
+
+    They are of a normal, or of a Student's t with `tails` degrees of freedom.
+    """
     if clients < 3:
         return math.inf
     rng = numpy_rng_for(0, "detectors", "null", clients)
     draws = max(_DRAWS, math.ceil(20 / share)) // clients + 1
-    z = mad_z(rng.standard_normal((min(draws, 400_000), clients)))
+    size = (min(draws, 400_000), clients)
+    z = mad_z(rng.standard_normal(size) if tails is None else rng.standard_t(tails, size))
     values = np.abs(z) if side == "both" else z
     return float(np.quantile(values, 1 - share))
 

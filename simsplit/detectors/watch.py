@@ -10,13 +10,15 @@ from torch import Tensor
 
 from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
 from simsplit.detectors.readings import Readings, Signal
+from simsplit.detectors.windows import window_said
 from simsplit.metrics.detection import detection
 from simsplit.packets import ClientId
 from simsplit.states import below
 
 Row = dict[str, object]
 FIGURES = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
-COLUMNS = ("round", "detector", "clients", "malicious", "flagged", "caught", *FIGURES)
+COUNTS = ("clients", "malicious", "flagged", "caught")
+COLUMNS = ("round", "detector", "window", "threshold", *COUNTS, *FIGURES)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Watch:
         found.flagged[config.title] = flagged
         judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
         figures = detection(judged, flagged, self.malicious)
-        found.detections.append({"round": number, "detector": config.title, **figures})
+        how = {"window": window_said(config.window), "threshold": config.threshold.said}
+        found.detections.append({"round": number, "detector": config.title, **how, **figures})
 
     def state(self) -> dict[str, Tensor]:
         """What the detectors remember between rounds."""

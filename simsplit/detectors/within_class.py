@@ -13,7 +13,6 @@ cut.
 """
 
 import math
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -23,9 +22,9 @@ from torch import Tensor
 from simsplit.detectors.base import Detector, DetectorConfig, Scores, View, reading
 from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
+from simsplit.detectors.windows import Rounds
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
-from simsplit.states import below
 
 Samples = dict[ClientId, Tensor]
 
@@ -39,8 +38,9 @@ class WithinClassConfig(DetectorConfig):
     reference: Literal["median", "mean"] = "median"
     """What a client's class mean is compared with. median: over clients, value by value, which
     several colluding clients do not move. mean: of all other clients' samples."""
-    window: Literal["round", "running"] = "running"
-    """Whether rounds are judged on their own, or all rounds so far together."""
+    window: Rounds = None
+    """Over how many of the latest rounds scores are averaged; 0 or 1: the round alone; null: all
+    rounds so far."""
     classes: int | None = Field(default=None, ge=2)
     """Number of classes to look for; null: as many as the task has."""
     fewest: int = Field(default=4, ge=2)
@@ -74,18 +74,20 @@ class WithinClassConfig(DetectorConfig):
 
 
 class WithinClass(Detector):
-    """Scores clients by the mean logarithm of their largest distance within a class."""
+    """Scores clients by the logarithm of their largest distance within a class."""
 
     def __init__(self, config: WithinClassConfig) -> None:
         super().__init__(config)
         self.options = config
         self.floor = config.floor
-        self._held: dict[ClientId, tuple[float, int]] = {}
 
     def scores(self, view: View) -> Scores:
         """Scores of the clients that can be compared in some class."""
         classes = self.options.classes or view.num_classes
-        labels = inferred_labels(view.readings, classes)
+        inferred = view.readings.inferred
+        if classes not in inferred:
+            inferred[classes] = inferred_labels(view.readings, classes)
+        labels = inferred[classes]
         if len(labels) < 3:
             return {}
         kept = view.readings.samples
@@ -95,7 +97,7 @@ class WithinClass(Detector):
         for label in range(classes):
             for client, away in self._differences(compared, labels, label).items():
                 largest[client] = max(away, largest.get(client, 0.0))
-        return {client: self._pooled_log(client, away) for client, away in largest.items()}
+        return {client: math.log(max(away, 1e-12)) for client, away in largest.items()}
 
     def _differences(self, compared: Samples, labels: Samples, label: int) -> dict[ClientId, float]:
         """Distances of each client's class means from the others', relative to chance."""
@@ -119,28 +121,6 @@ class WithinClass(Detector):
                 apart = mean - torch.stack(list(means.values())).quantile(0.5, dim=0)
             found[client] = rows * others / count * float((apart**2 / variance).mean())
         return found
-
-    def _pooled_log(self, client: ClientId, away: float) -> float:
-        """The logarithms over all rounds so far, or over this round."""
-        log = math.log(max(away, 1e-12))
-        if self.options.window == "round":
-            return log
-        total, rounds = self._held.get(client, (0.0, 0))
-        self._held[client] = total + log, rounds + 1
-        return (total + log) / (rounds + 1)
-
-    def state(self) -> dict[str, Tensor]:
-        """The detector's state, and sums over rounds."""
-        held = super().state()
-        for client, (total, rounds) in self._held.items():
-            held[f"held.{client}"] = torch.tensor([total, rounds], dtype=torch.float64)
-        return held
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        for client, pair in below(state, "held.").items():
-            total, rounds = pair.tolist()
-            self._held[int(client)] = total, int(rounds)
 
 
 def inferred_labels(readings: Readings, classes: int) -> Samples:

@@ -2,11 +2,22 @@
 
 from simsplit.evaluation.evaluator import (
     ATTACK_SUCCESS,
+    ATTACK_SUCCESS_ALL,
     TRIGGERED,
     EvaluateConfig,
     Evaluator,
     Split,
     choose,
+    success_columns,
 )
 
-__all__ = ["ATTACK_SUCCESS", "TRIGGERED", "EvaluateConfig", "Evaluator", "Split", "choose"]
+__all__ = [
+    "ATTACK_SUCCESS",
+    "ATTACK_SUCCESS_ALL",
+    "TRIGGERED",
+    "EvaluateConfig",
+    "Evaluator",
+    "Split",
+    "choose",
+    "success_columns",
+]

@@ -2,10 +2,12 @@
 
 Where the head is shared there is one model to score, the one that trained last. Where heads are per
 client each is scored on the whole split with its own head and tail, and the figure is their mean.
+An attack's success is then the mean over honest clients, whom the backdoor must reach through the
+trunk; the mean over all, the attackers' own heads among them, stands beside it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, cast
 
 import torch
@@ -41,6 +43,8 @@ AnyMetric = Literal[
 TRIGGERED = "triggered"
 """The test samples by which an attack is judged."""
 ATTACK_SUCCESS = "attack_success"
+ATTACK_SUCCESS_ALL = "attack_success_all"
+"""With per-client heads: over the malicious clients' as well."""
 
 
 class EvaluateConfig(Config):
@@ -84,10 +88,11 @@ class Evaluator:
         choices: Choices | None = None,
         reader: Reader | None = None,
         own: Mapping[str, ClassMetric] | None = None,
+        malicious: Collection[ClientId] = (),
     ) -> None:
         """`clients` are those with models of their own, if any; `wanted` is what an attack wants
         the triggered samples to be taken for; `choices` says that models write words, and `reader`
-        which; `own` are the metrics of plugins.
+        which; `own` are the metrics of plugins; attacks are judged by who is not `malicious`.
         """
         self.config, self.metrics, self.choices = config, metrics, choices
         self.own = own
@@ -100,7 +105,11 @@ class Evaluator:
                 GENERATION_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now
         self.splits = splits
         self.wanted = wanted
+        self.malicious = frozenset(malicious)
         self.clients = None if clients is None else choose(clients, config.clients, seed)
+        if wanted is not None and self.clients is not None and not self._honest:
+            honest = [client for client in clients or () if client not in self.malicious]
+            self.clients = choose(honest, config.clients, seed)
 
     @property
     def scored(self) -> list[ClientId]:
@@ -114,16 +123,22 @@ class Evaluator:
     def columns(self) -> list[str]:
         """The names of the figures that `evaluate` gives."""
         names = [f"{split}_{metric}" for split in self.splits for metric in self.metrics]
-        return names if self.wanted is None else [*names, ATTACK_SUCCESS]
+        return [*names, *success_columns(aimed=self.wanted is not None, own=bool(self.clients))]
+
+    @property
+    def _honest(self) -> list[ClientId]:
+        return [client for client in self.clients or () if client not in self.malicious]
 
     def evaluate(
         self, round_number: int
     ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
         """The round's figures, and where models are per client those of each."""
         rows = {client: self._score(client, round_number) for client in self.scored}
-        means = {
-            column: sum(row[column] for row in rows.values()) / len(rows) for column in self.columns
-        }
+        means = {column: _mean(rows.values(), column) for column in next(iter(rows.values()))}
+        if ATTACK_SUCCESS_ALL in self.columns:
+            honest = [rows[client] for client in self._honest]
+            means[ATTACK_SUCCESS_ALL] = means[ATTACK_SUCCESS]
+            means[ATTACK_SUCCESS] = _mean(honest, ATTACK_SUCCESS)
         return means, rows if self.clients is not None else {}
 
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
@@ -176,6 +191,16 @@ class Evaluator:
             self.exchange.outputs(client, Probe(split, round_number, each)) for each in batches
         ]
         return torch.cat(outputs).cpu()
+
+
+def success_columns(*, aimed: bool, own: bool) -> list[str]:
+    """The columns of an attack's success: of the one model, or of honest clients' and of all."""
+    names = [ATTACK_SUCCESS, *([ATTACK_SUCCESS_ALL] if own else [])]
+    return names if aimed else []
+
+
+def _mean(rows: Collection[Mapping[str, float]], column: str) -> float:
+    return sum(row[column] for row in rows) / len(rows)
 
 
 def choose(clients: Sequence[ClientId], at_most: int | None, seed: int) -> list[ClientId]:

@@ -43,6 +43,8 @@ class Work:
     samples: int
     packets: Mapping[Leg, int]
     nbytes: Mapping[Leg, int]
+    received: tuple[int, int] = (0, 0)
+    """Packets and bytes of other clients' hand-overs."""
 
 
 def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
@@ -91,7 +93,8 @@ def round_times(  # noqa: PLR0917 - all of it makes a round
     """How long a round takes, whom it keeps busy and who waits.
 
     `works` are in the cohort's order, `rates` by client number; `max_ahead` is of `asynchronous`
-    alone. A client first receives its BROADCAST, then takes its steps, then sends its HANDOVER.
+    alone. A client first receives its BROADCAST and what it is handed, then takes its steps, then
+    sends its HANDOVER.
     """
     rounds = {
         client: _ClientRound(
@@ -113,7 +116,8 @@ def round_times(  # noqa: PLR0917 - all of it makes a round
 def _before_s(work: Work, rates: Rates) -> float:
     """What is sent before the first step; and in a step that was lost, where there is no other."""
     lost = [] if work.steps else [leg for leg in work.packets if leg not in _ONCE]
-    return sum(_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
+    sent_s = sum(_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
+    return sent_s + rates.received_s(*work.received)
 
 
 _ONCE = (Leg.BROADCAST, Leg.HANDOVER)

@@ -123,6 +123,10 @@ class Rates:
         latency_s = 0.0 if leg is Leg.LABELS else packets * self.latency_s
         return latency_s + nbytes / bytes_per_s
 
+    def received_s(self, packets: float, nbytes: float) -> float:
+        """Seconds that another client's packets take down this one's link."""
+        return packets * self.latency_s + nbytes / self.down_bytes_per_s
+
 
 class NetworkConfig(Config):
     """Assumed speeds of devices, links and the server, for simulated time."""

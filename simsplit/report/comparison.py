@@ -17,6 +17,7 @@ import yaml
 
 from simsplit.errors import RunError
 from simsplit.preflight import size
+from simsplit.report.handovers import handed_over
 from simsplit.report.short_names import methods_of, setting_of, told_apart
 from simsplit.report.tables import Table, mean_of
 from simsplit.report.timing import duration
@@ -119,7 +120,9 @@ def compare(
     ratio = "of baseline" if against else "of Raw"
     cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
     title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
-    return tabled(f"{title}{against}", cells, entries)
+    held = handed_over(entry.run for entry in entries)
+    hands = f"; hand-overs are of {held}" if held else ""
+    return tabled(f"{title}{hands}{against}", cells, entries)
 
 
 def rows_of(entries: Iterable[Entry]) -> list[Row]:

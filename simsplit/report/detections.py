@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.report.comparison import Entry
+from simsplit.report.rates import Count, success_of
 from simsplit.report.tables import Table
 from simsplit.results import Run
 
@@ -14,38 +15,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
-_TITLES = {"auroc": "AUROC", "tpr_at_1pct_fpr": "TPR 1%", "f1": "F1"}
+_OF_DETECTOR = ("window", "threshold")
+_FIGURES = {"auroc": "AUROC", "f1": "F1"}
+_SUCCESS = {"attack_success": "attack success", "attack_success_all": "all heads"}
+_BRACKETS = "in brackets 95 % intervals, of clients and rounds as if independent"
 
 
 def detected(run: Run) -> Table:
     """A row per detector: whom it flagged at the end, and how good that was; may have no rows."""
     found = run.detections
-    rows = []
-    if len(found):
-        last = found[found["round"] == found["round"].max()]
-        for _, row in last.iterrows():
-            name = str(row["detector"])
-            rows.append(
-                (
-                    name,
-                    listed(malicious_of(run)),
-                    listed(flagged_of(run, name)),
-                    *(_figure(row[figure]) for figure in _TITLES),
-                    _share(_false_alarms(run, name)),
-                )
-            )
+    names = list(map(str, found["detector"].unique())) if len(found) else []
+    rows = [_judged([run], name) for name in names]
     number = f" at round {int(found['round'].max())}" if len(found) else ""
-    columns = ("detector", "malicious", "flagged", *_TITLES.values(), "false alarms, all rounds")
-    return Table(f"malicious clients, and those flagged{number}", columns, rows)
+    columns = ("detector", *_OF_DETECTOR, "malicious", "flagged", *_RATES)
+    kept = [name for name in columns if name != "false alarms"]
+    cells = [(*(row[n] for n in kept), row["false alarms"]) for row in rows]
+    title = f"malicious clients, and those flagged{number}; {_BRACKETS}"
+    return Table(title, (*kept, "false alarms, all rounds"), cells)
 
 
 def detections_of(entries: Sequence[Entry]) -> Table | None:
     """A row per cell and detector, over seeds; false alarms beside those of the clean twin.
 
-    None where no detector looked. A run's clean twin differs from it in nothing but that nobody is
-    malicious.
+    None where nobody looked and no attack was scored. A run's clean twin differs from it in nothing
+    but that nobody is malicious.
     """
-    entries = [entry for entry in entries if len(entry.run.detections)]
+    entries = [e for e in entries if len(e.run.detections) or "attack_success" in e.run.rounds]
     clean = {_key(entry, seed=True): entry for entry in entries if not malicious_of(entry.run)}
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -61,19 +56,16 @@ def detections_of(entries: Sequence[Entry]) -> Table | None:
     idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}
     kept = [name for name in columns if any(row.get(name) for row in rows) and name not in idle]
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
-    align = "".join("l" if name in swept or name == "detector" else "r" for name in kept)
+    text = {*swept, "detector", *_OF_DETECTOR}
+    align = "".join("l" if name in text else "r" for name in kept)
     title = "malicious clients, and those flagged at the end (false alarms: in all rounds)"
-    return Table(title, tuple(kept), cells, align)
+    return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align)
 
 
+_RATES = ("caught", "caught at 1% FPR", *_FIGURES.values(), "false alarms")
 _COLUMNS = (
-    "attack",
-    "detector",
-    "malicious",
-    "flagged",
-    *_TITLES.values(),
-    "false alarms",
-    "clean run's",
+    *("seeds", *_SUCCESS.values(), "detector", *_OF_DETECTOR),
+    *("malicious", "flagged", *_RATES, "clean run's"),
 )
 
 
@@ -99,29 +91,40 @@ def listed(clients: Sequence[int]) -> str:
 
 
 def _rows(group: Sequence[Entry], clean: dict[str, Entry]) -> list[dict[str, str]]:
-    """One setting's runs, a row per detector."""
-    first = group[0]
-    settings = {first.titles[n]: v for n, v in first.settings.items() if n != "seed"}
-    success = [
-        run.rounds["attack_success"].dropna().iloc[-1]
-        for run in (entry.run for entry in group)
-        if "attack_success" in run.rounds
-    ]
+    """One setting's runs, a row per detector; one row where there is none."""
+    first, runs = group[0], [entry.run for entry in group]
+    common = {first.titles[n]: v for n, v in first.settings.items() if n != "seed"}
+    common |= {"seeds": str(len(runs))}
+    common |= {title: success_of(runs, name) for name, title in _SUCCESS.items()}
+    common["malicious"] = " | ".join(listed(malicious_of(run)) for run in runs)
+    if not len(first.run.detections):
+        return [{**common, "detector": "none"}]
     twins = [twin for entry in group if (twin := clean.get(_key(entry, seed=True))) is not None]
     rows = []
     for name in map(str, first.run.detections["detector"].unique()):
-        ends = [_last(entry.run, name) for entry in group if _knows(entry.run, name)]
-        row = {**settings, "detector": name}
-        row["attack"] = _percent(success)
-        row["malicious"] = " | ".join(listed(malicious_of(entry.run)) for entry in group)
-        row["flagged"] = " | ".join(listed(flagged_of(entry.run, name)) for entry in group)
-        for figure, title in _TITLES.items():
-            row[title] = _mean(end[figure] for end in ends)
-        row["false alarms"] = _percent([_false_alarms(entry.run, name) for entry in group])
-        alarms = [_false_alarms(twin.run, name) for twin in twins if _knows(twin.run, name)]
-        row["clean run's"] = _percent(alarms)
+        row = common | _judged(runs, name)
+        if malicious_of(first.run):
+            row["clean run's"] = _alarms([twin.run for twin in twins], name).said
         rows.append(row)
     return rows
+
+
+def _judged(runs: Sequence[Run], name: str) -> dict[str, str]:
+    """What one detector came to in some runs at their ends, and in false alarms all along."""
+    known = [run for run in runs if _knows(run, name)]
+    ends = [_last(run, name) for run in known]
+    caught, ranked = Count(), Count()
+    for end in ends:
+        malicious = int(end["malicious"])
+        caught += Count(int(end["caught"]), malicious)
+        if not math.isnan(end["tpr_at_1pct_fpr"]):
+            ranked += Count(round(end["tpr_at_1pct_fpr"] * malicious), malicious)
+    row = {"detector": name, **{field: str(ends[0].get(field, "")) for field in _OF_DETECTOR}}
+    row["malicious"] = " | ".join(listed(malicious_of(run)) for run in known)
+    row["flagged"] = " | ".join(listed(flagged_of(run, name)) for run in known)
+    row |= {"caught": caught.said, "caught at 1% FPR": ranked.said}
+    row |= {title: _mean(end[figure] for end in ends) for figure, title in _FIGURES.items()}
+    return row | {"false alarms": _alarms(known, name).said}
 
 
 def _knows(run: Run, detector: str) -> bool:
@@ -133,11 +136,15 @@ def _last(run: Run, detector: str) -> "pd.Series[Any]":
     return found[found["detector"] == detector].iloc[-1]
 
 
-def _false_alarms(run: Run, detector: str) -> float:
-    """The share of honest clients' rounds in which they were flagged."""
-    table = run.clients
-    honest = table[(table["malicious"] == 0) & table[f"{detector}_flagged"].notna()]
-    return float(honest[f"{detector}_flagged"].mean()) if len(honest) else float("nan")
+def _alarms(runs: Sequence[Run], detector: str) -> Count:
+    """The honest clients' rounds in which they were flagged."""
+    found = Count()
+    for run in runs:
+        if _knows(run, detector):
+            table = run.clients
+            honest = table[(table["malicious"] == 0) & table[f"{detector}_flagged"].notna()]
+            found += Count(int(honest[f"{detector}_flagged"].sum()), len(honest))
+    return found
 
 
 def _key(entry: Entry, *, seed: bool, malicious: bool = False) -> str:
@@ -149,23 +156,6 @@ def _key(entry: Entry, *, seed: bool, malicious: bool = False) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def _known(values: Iterable[float]) -> list[float]:
-    return [float(value) for value in values if not math.isnan(value)]
-
-
 def _mean(values: Iterable[float]) -> str:
-    known = _known(values)
+    known = [float(value) for value in values if not math.isnan(value)]
     return f"{statistics.fmean(known):.2f}" if known else ""
-
-
-def _percent(values: Sequence[float]) -> str:
-    known = _known(values)
-    return f"{100 * statistics.fmean(known):.1f}%" if known else ""
-
-
-def _figure(value: float) -> str:
-    return _mean([value])
-
-
-def _share(value: float) -> str:
-    return _percent([value])

@@ -4,12 +4,15 @@ from typing import Any
 
 from simsplit.preflight import size
 from simsplit.report.detections import detected
+from simsplit.report.handovers import handed_over
+from simsplit.report.rates import Count
 from simsplit.report.recoveries import recovered, sentences
 from simsplit.report.rounds import round_by_round
 from simsplit.report.tables import DECIMALS, Table, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
 
+_MEANT = {"attack_success_all": "attack success, all heads"}
 _LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
@@ -55,8 +58,12 @@ def _figures(summary: dict[str, Any]) -> Table:
     }
     chosen = {title: summary[key] for key, title in named.items() if summary.get(key)}
     figures = dict.fromkeys(name for values in chosen.values() for name in values)
+    samples = int(summary.get("attack_samples", 0))
     rows = [
-        (name.replace("_", " "), *(_cell(name, values.get(name)) for values in chosen.values()))
+        (
+            _MEANT.get(name, name).replace("_", " "),
+            *(_cell(name, each.get(name), samples) for each in chosen.values()),
+        )
         for name in figures
     ]
     return Table("", ("", *chosen), rows)
@@ -75,8 +82,9 @@ def _bytes(run: Run) -> Table:
         if len(of_leg):
             nbytes = int(of_leg["bytes"].sum())
             share = f"{nbytes / total:.1%}"
+            told = f"handover ({handed_over([run])})" if leg == "handover" else str(leg)
             rows.append(
-                (leg, f"{int(of_leg['packets'].sum()):,}", f"{nbytes:,}", size(nbytes), share)
+                (told, f"{int(of_leg['packets'].sum()):,}", f"{nbytes:,}", size(nbytes), share)
             )
     rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
     if "bytes_plain" in run.rounds and (plain := int(run.rounds["bytes_plain"].sum())):
@@ -88,9 +96,11 @@ def _bytes(run: Run) -> Table:
     return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 
-def _cell(name: str, value: float | None) -> str:
+def _cell(name: str, value: float | None, samples: int = 0) -> str:
     if value is None:
         return ""
+    if name.startswith("attack_success") and samples:
+        return Count(round(value * samples), samples).bracketed
     if name == "round":
         return f"{value:.0f}"
     figure = name.partition("_")[2]  # behind the split

@@ -15,6 +15,7 @@ from simsplit.preflight import size
 from simsplit.report.tables import Table
 from simsplit.results import SCENARIO, Run
 from simsplit.topologies import TOPOLOGIES
+from simsplit.wire import RECEIVED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,6 +127,7 @@ def _works(run: Run) -> dict[int, Works]:
     packets: dict[tuple[int, ClientId], dict[Leg, int]] = {}
     nbytes: dict[tuple[int, ClientId], dict[Leg, int]] = {}
     training = run.wire[run.wire["phase"] != "evaluate"]
+    received = _received(training)
     for row in training.itertuples(index=False):
         key, leg = (int(cast("int", row.round)), int(cast("int", row.client))), Leg(str(row.leg))
         for table, value in ((packets, row.packets), (nbytes, row.bytes)):
@@ -137,6 +139,21 @@ def _works(run: Run) -> dict[int, Works]:
     works: dict[int, Works] = {}
     for key in sorted(dict.fromkeys((*counts, *packets)), key=lambda key: key[0]):
         steps, samples = counts.get(key, (0, 0))
-        work = Work(steps, samples, packets.get(key, {}), nbytes.get(key, {}))
-        works.setdefault(key[0], {})[key[1]] = work
+        sent = packets.get(key, {}), nbytes.get(key, {})
+        works.setdefault(key[0], {})[key[1]] = Work(
+            steps, samples, *sent, received.get(key, (0, 0))
+        )
     return works
+
+
+def _received(wire: "pd.DataFrame") -> dict[tuple[int, ClientId], tuple[int, int]]:
+    """Packets and bytes of hand-overs that each client received in each round, if any."""
+    if not set(RECEIVED) <= set(wire.columns):
+        return {}
+    summed = wire.groupby(["round", "client"])[list(RECEIVED)].sum().astype(int)
+    return {
+        (int(cast("int", number)), int(cast("int", client))): (int(packets), int(nbytes))
+        for (number, client), (packets, nbytes) in zip(
+            summed.index, summed.to_numpy().tolist(), strict=True
+        )
+    }

@@ -14,7 +14,7 @@ from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import EVALUATE
 from simsplit.results.directory import RunWriter
-from simsplit.wire import Wire
+from simsplit.wire import RECEIVED, Wire
 
 ROUND_COLUMNS = ("round", "phase", "steps", "samples", "train_loss", "train_accuracy")
 COHORT_COLUMNS = ("clients", "dropped", "late")
@@ -36,8 +36,8 @@ class Columns:
 
     figures: Sequence[str]
     """Of evaluations."""
-    own_figures: bool = False
-    """Whether each client has its own figures as well."""
+    own_figures: Sequence[str] = ()
+    """Those that each client has of its own as well."""
     methods: bool = False
     cohort: bool = False
     staleness: bool = False
@@ -51,6 +51,8 @@ class Columns:
     """The `recovered` table's, likewise."""
     reported: Sequence[str] = ()
     """What methods say of each client."""
+    handed: bool = False
+    """Whether clients hand on what they share, so that some receive what others sent."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Ledger:
                 ),
                 "clients": (
                     *(*CLIENT_COLUMNS, *extra, *who[1:]),
-                    *(columns.figures if columns.own_figures else ()),
+                    *columns.own_figures,
                     *(CLIENT_TIME_COLUMNS if timed else ()),
                     *(TRUTH_COLUMNS if columns.malicious else ()),
                     *columns.reported,
@@ -106,7 +108,10 @@ class Ledger:
                 ),
                 **({"detections": columns.detections} if columns.detections else {}),
                 **({"recovered": columns.recovered} if columns.recovered else {}),
-                "wire": (*WIRE_COLUMNS, *(("transfer_s",) if timed else ())),
+                "wire": (
+                    *(*WIRE_COLUMNS, *(RECEIVED if columns.handed else ())),
+                    *(("transfer_s",) if timed else ()),
+                ),
                 "timing": TIMING_COLUMNS,
             },
         )
@@ -148,7 +153,8 @@ class Ledger:
         for row in sent:
             client, leg = int(str(row["client"])), Leg(str(row["leg"]))
             packets, nbytes = int(str(row["packets"])), int(str(row["bytes"]))
-            row["transfer_s"] = self.clock.transfer_s(client, leg, packets, nbytes)
+            received_s = self.clock.rates[client].received_s(*received_of(row))
+            row["transfer_s"] = self.clock.transfer_s(client, leg, packets, nbytes) + received_s
         return self.clock.round(works_of(done.reports, sent, done.number))
 
     def _announced_s(self, done: Round, sent: Sequence[Row]) -> float:
@@ -201,18 +207,28 @@ def works_of(
     """What each client of a round did and sent in it, without evaluation."""
     packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
     nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
+    received = dict.fromkeys(reports, (0, 0))
     for row in sent:
         client, leg = int(str(row["client"])), Leg(str(row["leg"]))
         if row["phase"] != EVALUATE and row["round"] == round_number and client in packets:
             # a step of another phase in between has rows of its own
             packets[client][leg] = packets[client].get(leg, 0) + int(str(row["packets"]))
             nbytes[client][leg] = nbytes[client].get(leg, 0) + int(str(row["bytes"]))
+            more, known = received_of(row), received[client]
+            received[client] = known[0] + more[0], known[1] + more[1]
     return {
         client: Work(
             int(report.get("steps", 0)),
             int(report.get("samples", 0)),
             packets[client],
             nbytes[client],
+            received[client],
         )
         for client, report in reports.items()
     }
+
+
+def received_of(row: Mapping[str, object]) -> tuple[int, int]:
+    """Packets and bytes of others that a row's client received."""
+    packets, nbytes = (int(str(row.get(name, 0))) for name in RECEIVED)
+    return packets, nbytes

@@ -31,6 +31,9 @@ class Notes(Observer):
             scenario = self.live.scenario
             come_to = summarise(Run.load(self.path), scenario.figures)
             resident = self.live.resident_bytes()
+            wanted = self.live.parts.evaluator.wanted
+            if wanted is not None:
+                come_to["attack_samples"] = len(wanted)
             self._note(status, seed=scenario.seed, **come_to, resident_bytes=resident)
         elif status == "failed" and error is not None:
             why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"

@@ -28,7 +28,7 @@ from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
-from simsplit.evaluation import ATTACK_SUCCESS, EvaluateConfig
+from simsplit.evaluation import EvaluateConfig, success_columns
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.order import refuse_disorder
@@ -292,7 +292,8 @@ class Scenario(Config):
         """The evaluation columns of the `rounds` table."""
         names = [f"{split}_{metric}" for split in self.splits for metric in self.metrics]
         aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
-        return [*names, ATTACK_SUCCESS] if aimed else names
+        own = self.clients.heads == "per_client"
+        return [*names, *success_columns(aimed=aimed, own=own)]
 
     @property
     def malicious(self) -> list[int]:

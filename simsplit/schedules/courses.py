@@ -99,8 +99,8 @@ class InTurn(Course):
                 self.turns.begin()
             left[client] -= 1
             if not self.pace.stops(client):
-                if self.hands_over:
-                    self.exchange.hand_over(client)
+                if self.hands_over and (packet := self.exchange.hand_over(client)) is not None:
+                    self.pace.receive(client, packet)
                 dropping = left[client] == 0 and client in lineup.drops
                 (self.exchange.abandon if dropping else self.exchange.step)(client)
             if self.turns is not None and left[client] == 0:

@@ -130,13 +130,19 @@ class Exchange:
                 self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
         self.pool.all(clients, Hear(announced))
 
-    def hand_over(self, client: ClientId) -> None:
-        """Bring what the clients share from its holder to `client`, if that is another."""
-        if self.holder is not None and self.holder != client:
-            packet = self.pool.ask(self.holder, HandOver(self.moment.round))
-            if packet.tensors:
-                self.pool.tell(client, Receive(self.wire.carry(packet)))
-        self.holder = client
+    def hand_over(self, client: ClientId) -> Packet | None:
+        """Bring what the clients share from its holder to `client`, if that is another; what it
+        was sent.
+        """
+        holder, self.holder = self.holder, client
+        if holder is None or holder == client:
+            return None
+        packet = self.pool.ask(holder, HandOver(self.moment.round))
+        if not packet.tensors:
+            return None
+        carried = self.wire.carry(packet, to=client)
+        self.pool.tell(client, Receive(carried))
+        return carried
 
     def settle(self, clients: Sequence[ClientId]) -> None:
         """Bring what is handed round to all who are about to be evaluated with it, uncounted."""

@@ -39,3 +39,8 @@ class Pace:
         """Add what a packet takes, and the computing that belongs to it."""
         assert self.clock is not None, "a deadline without network is refused"
         self.spent_s[packet.client] += self.clock.own_s(packet)
+
+    def receive(self, client: ClientId, packet: Packet) -> None:
+        """Add what it takes a client to receive another's hand-over."""
+        if self.clock is not None:
+            self.spent_s[client] += self.clock.rates[client].received_s(1, packet.nbytes)

@@ -28,18 +28,25 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"signal": signal, "consensus": consensus, "window": window, "threshold": threshold}
         for signal in ("payload", "features")
         for consensus in ("mean", "median", "leave_one_out")
-        for window in ("round", "running")
+        for window in (1, None)
         for threshold in (
             {"kind": "calibrated", "fpr": 0.001},
             {"kind": "sequential", "fpr": 0.001},
         )
     ],
-    "krum": [{"threshold": {"kind": "sequential", "fpr": 0.001}}],
+    "krum": [
+        {"threshold": {"kind": "sequential", "fpr": 0.001}},
+        {"window": 3, "threshold": {"kind": "calibrated", "fpr": 0.001, "tails": 20}},
+    ],
     "root_cosine": [{"root": (0, 1), "threshold": {"kind": "sequential", "fpr": 0.001}}],
-    "foolsgold": [{}, {"window": "round"}],
+    "foolsgold": [{}, {"window": 1}],
     "contra": [{}],
     "safesplit": [{}],
-    "within_class": [{"classes": 3}, {"classes": 3, "window": "round", "signal": "features"}],
+    "within_class": [
+        {"classes": 3},
+        {"classes": 3, "window": 1, "signal": "features"},
+        {"classes": 3, "window": 2, "threshold": {"kind": "three_sigma"}},
+    ],
 }
 EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
 LEGS = (Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD)
@@ -247,6 +254,13 @@ def test_the_calibrated_cut_is_crossed_as_often_as_it_says(clients, side):
     values = np.abs(z) if side == "both" else z
     share = float((values > null_quantile(clients, side, 0.01)).mean())
     assert 0.008 < share < 0.012
+
+
+@pytest.mark.slow
+def test_heavy_tails_are_crossed_as_often_as_it_says_and_by_a_normal_s_cut_much_oftener():
+    z = np.abs(mad_z(np.random.default_rng(5).standard_t(3, (60_000, 10))))
+    assert 0.008 < (z > null_quantile(10, "both", 0.01, tails=3)).mean() < 0.012
+    assert (z > null_quantile(10, "both", 0.01)).mean() > 0.02
 
 
 def test_three_sigma_is_no_such_test_over_few_clients():

@@ -55,8 +55,25 @@ def test_own_heads_have_a_success_each(tmp_path: Path):
     run = Run.load(tmp_path)
     last = run.clients[run.clients["round"] == 2]
     assert last["attack_success"].notna().all()
-    assert run.rounds["attack_success"].iloc[-1] == pytest.approx(last["attack_success"].mean())
     assert last["malicious"].tolist() == [0, 0, 1, 0, 0]
+    own, honest = last["attack_success"], last.loc[last["malicious"] == 0, "attack_success"]
+    assert own.mean() != pytest.approx(honest.mean()), "else this tells nothing"
+    ended = run.rounds.iloc[-1]
+    assert ended["attack_success"] == pytest.approx(honest.mean()), "the figure that counts"
+    assert ended["attack_success_all"] == pytest.approx(own.mean())
+    assert run.summary["last"]["attack_success_all"] == pytest.approx(own.mean())
+    assert run.summary["attack_samples"] > 0
+
+
+@pytest.mark.slow
+def test_an_attack_is_judged_by_honest_heads_even_if_few_are_scored(tmp_path: Path):
+    for seed in range(3):
+        clients = {"heads": "per_client", "malicious": {"ids": [0, 1, 3, 4], "poison": [BADNETS]}}
+        given = attacked(clients=clients, evaluate={"clients": 1}, seed=seed)
+        finished(given, tmp_path / f"{seed}")
+        run = Run.load(tmp_path / f"{seed}")
+        (row,) = run.clients.dropna(subset=["attack_success"])["client"].unique()
+        assert row == 2
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from builders import StopAt, experiment, finished, scenario
 from plain_loops import trained
 
 from simsplit.experiment import Experiment
+from simsplit.network import Rates
 from simsplit.report.timing import duration, time_to_accuracy
 from simsplit.results import Run
 
@@ -32,8 +33,16 @@ def transfers_s(run: Experiment, wire: pd.DataFrame) -> list[float]:
             if row.leg in UP
             else rates[row.client].down_bytes_per_s
         )
+        + _received_s(rates[row.client], row)
         for row in wire.itertuples()
     ]
+
+
+def _received_s(rates: Rates, row: Any) -> float:
+    """Of another client's hand-over, down this one's link."""
+    if pd.isna(getattr(row, "received_bytes", None)):
+        return 0.0
+    return row.received_packets * rates.latency_s + row.received_bytes / rates.down_bytes_per_s
 
 
 def check(run: Experiment) -> Run:
@@ -87,6 +96,25 @@ def test_nothing_overlaps_so_all_is_a_sum(case: str, tmp_path: Path) -> None:
     assert table.columns[3] == "as run"
     assert table.rows[-1][1] == "2"  # scored once, at the end
     assert table.rows[-1][3] == duration(last_s)
+
+
+def test_a_hand_over_takes_its_way_up_one_link_and_down_the_next(tmp_path: Path) -> None:
+    """The whole of a run's hand-overs in closed form, at rates that are told apart."""
+    network = {"up_mbps": 8, "down_mbps": 2, "latency_ms": 100, "gflops": 1e9}
+    network["server"] = {"gflops": 1e9}
+    given = {"schedule": {"kind": "per_client", "rounds": 2}, "network": network}
+    run = trained(tmp_path / "run", clients={"handover": "weights"}, **given)
+    alone = trained(tmp_path / "alone", clients={"heads": "per_client"}, **given)
+    shared, own = Run.load(run.path), Run.load(alone.path)
+    count = run.scenario.clients.count
+    handed = 2 * count - 1  # every turn but the first begins with one
+    wire = shared.wire[shared.wire["leg"] == "handover"]
+    nbytes = wire["bytes"].sum() / handed
+    assert wire["received_bytes"].sum() == wire["bytes"].sum()
+    assert wire["received_packets"].sum() == wire["packets"].sum() == handed
+    expected_s = handed * (0.1 + nbytes / 1e6 + 0.1 + nbytes / 0.25e6)
+    took_s = [each.rounds["simulated_total_s"].iloc[-1] for each in (shared, own)]
+    assert took_s[0] - took_s[1] == pytest.approx(expected_s, rel=1e-6)
 
 
 def test_what_a_lost_step_sent_takes_its_time(tmp_path: Path) -> None:

@@ -58,6 +58,18 @@ def test_directions_by_leg_and_evaluations_in_neither() -> None:
     assert rows[-1] == row(1, 14, phase="evaluate")
 
 
+def test_a_hand_over_is_counted_once_and_known_to_whom_it_went() -> None:
+    wire, elsewhere = Wire(), Wire()
+    elsewhere.carry(packet(leg=Leg.HANDOVER), to=1)
+    wire.carry(packet(leg=Leg.HANDOVER, values=5), to=1)
+    wire.absorb(elsewhere.take())
+    assert wire.drain() == [
+        row(2, 36, leg="handover"),
+        row(0, 0, leg="handover", client=1) | {"received_packets": 2, "received_bytes": 36},
+    ]
+    assert (wire.up, wire.down) == (36, 0)
+
+
 class Tap:
     """A list as tap."""
 

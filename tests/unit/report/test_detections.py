@@ -1,12 +1,17 @@
 """What tables say of who was malicious and who was caught."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from builders import finished, scenario
+from scipy.stats import binom
 
+from simsplit.metrics.intervals import clopper_pearson
 from simsplit.report.comparison import Entry
 from simsplit.report.detections import detected, detections_of
+from simsplit.report.rates import Count, success_of
 from simsplit.results import Run
 
 LOUD = {"kind": "tamper", "how": "sign", "strength": 1.0}
@@ -24,7 +29,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
             given = scenario(
                 seed=seed,
                 clients={"count": 5, "malicious": malicious},
-                detectors=[{"kind": "cosine_mad"}, {"kind": "krum", "name": "near"}],
+                detectors=[
+                    {"kind": "cosine_mad"},
+                    {"kind": "krum", "name": "near", "threshold": {"kind": "calibrated"}},
+                ],
             )
             finished(given, path / f"{fraction}-{seed}")
             entries.append(Entry(Run.load(path / f"{fraction}-{seed}")))
@@ -37,9 +45,12 @@ def test_a_run_says_who_was_caught(runs: list[Entry]) -> None:
     table = detected(run)
     assert [row[0] for row in table.rows] == ["cosine_payload", "near"]
     (bad,) = {int(c) for c in run.clients.loc[run.clients["malicious"] == 1, "client"]}
-    assert {row[1] for row in table.rows} == {f"{bad}"}
-    assert table.rows[0][2] == f"{bad}"
-    assert dict(zip(table.columns, table.rows[0], strict=True))["AUROC"] == "1.00"
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert {row["malicious"] for row in rows} == {f"{bad}"}
+    assert rows[0]["flagged"] == f"{bad}"
+    assert rows[0]["AUROC"] == "1.00"
+    assert [row["threshold"] for row in rows] == ["3 sigma", "calibrated 1%"]
+    assert rows[0]["false alarms, all rounds"].endswith(" of 8")
 
 
 def test_a_clean_run_says_that_there_was_nobody(runs: list[Entry]) -> None:
@@ -60,9 +71,64 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
         for e in runs[2:]
     ]
     assert rows[0]["malicious"] == " | ".join(bad)
-    clean = [e.run.clients["cosine_payload_flagged"].mean() * 100 for e in runs[:2]]
-    assert rows[0]["clean run's"] == f"{sum(clean) / 2:.1f}%"
-    assert rows[0]["attack"].endswith("%")
+    hits = sum(int(e.run.clients["cosine_payload_flagged"].sum()) for e in runs[:2])
+    low, high = clopper_pearson(hits, 20)
+    rate = f"{5 * hits:.1f}% [{100 * low:.1f}, {100 * high:.1f}], {hits} of 20"
+    assert rows[0]["clean run's"] == rate, "two seeds, two rounds, five clients"
+    assert rows[0]["caught"] == "100.0% [15.8, 100.0], 2 of 2"
+    assert rows[0]["seeds"] == "2"
+    assert {row["window"] for row in rows} == {"round"}
+    assert {row["threshold"] for row in rows} == {"3 sigma", "calibrated 1%"}
+    values = [e.run.rounds["attack_success"].iloc[-1] for e in runs[2:]]
+    assert rows[0]["attack success"].startswith(f"{50 * sum(values):.1f}% [")
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "said"),
+    [
+        # R's binom.test(1, 420), binom.test(6, 420), binom.test(0, 420), binom.test(3, 3)
+        (1, 420, "0.2% [0.006, 1.3], 1 of 420"),
+        (6, 420, "1.4% [0.5, 3.1], 6 of 420"),
+        (0, 420, "0.0% [0.0, 0.9], 0 of 420"),
+        (3, 3, "100.0% [29.2, 100.0], 3 of 3"),
+        (0, 0, ""),
+    ],
+)
+def test_a_rate_has_its_exact_interval(hits: int, trials: int, said: str) -> None:
+    assert Count(hits, trials).said == said
+
+
+def test_an_exact_interval_s_ends_are_where_the_tails_hold_a_fortieth() -> None:
+    low, high = clopper_pearson(6, 420)
+    assert binom.sf(5, 420, low) == pytest.approx(0.025)
+    assert binom.cdf(6, 420, high) == pytest.approx(0.025)
+
+
+def test_seeds_widen_an_attack_s_interval_and_heads_do_not_narrow_it() -> None:
+    def told(*values: float, size: int = 100) -> str:
+        runs = [
+            SimpleNamespace(
+                rounds=pd.DataFrame({"attack_success": [0.0, value]}),
+                summary={"attack_samples": size},
+            )
+            for value in values
+        ]
+        return success_of(runs, "attack_success")
+
+    assert told(0.9) == "90.0% [82.4, 95.1]"  # binom.test(90, 100)
+    assert told(0.9, 0.9, 0.9) == "90.0% [86.0, 93.2]"  # binom.test(270, 300)
+    assert told(0.8, 0.9, 1.0) == "90.0% [65.2, 100.0]"  # t.test: a half-width of 24.8
+    assert told(0.9, size=0) == "90.0%", "a run that does not say of how many"
+
+
+def test_an_attack_that_nobody_watched_has_its_row(tmp_path: Path) -> None:
+    malicious = {"fraction": 0.2, "poison": [QUIET]}
+    finished(scenario(clients={"count": 5, "malicious": malicious}), tmp_path / "run")
+    table = detections_of([Entry(Run.load(tmp_path / "run"))])
+    assert table is not None
+    (row,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert row["detector"] == "none"
+    assert "[" in row["attack success"]
 
 
 def test_a_sweep_without_clean_runs_or_without_attacks(runs: list[Entry]) -> None:

@@ -43,12 +43,37 @@ def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run)
     assert shown["round"] == ["1", "1", "1"]
     assert shown["test accuracy"][0] == f"{100 * summary['last']['test_accuracy']:.2f}%"
     assert shown["test loss"][0] == f"{summary['last']['test_loss']:.4f}"
-    by_leg = {leg: rest for leg, *rest in legs.rows}
+    by_leg = {leg.partition(" (w")[0]: rest for leg, *rest in legs.rows}
     for leg, nbytes in summary["bytes"].items():
         if leg not in ("total", "evaluation"):
             assert by_leg[leg][1] == f"{nbytes:,}"
     assert by_leg["all"][1] == f"{summary['bytes']['total']:,}"
     assert by_leg["all"][3] == "100.0%"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "weights and the optimizer's moments"),
+        ({"clients": {"handover": "weights"}}, "weights"),
+        ({"aggregation": {"kind": "splitfed_v2"}}, "weights"),
+    ],
+)
+def test_what_was_handed_over_is_said_where_bytes_are(variant, fields, said):
+    run = variant("handed", fields)
+    legs = next(table for table in show(run) if table.columns[0] == "leg")
+    assert f"handover ({said})" in [row[0] for row in legs.rows]
+    assert f"; hand-overs are of {said}" in compare([run]).title
+    both = compare([run, variant("other")]).title
+    assert both.count("optimizer's moments") == 1
+
+
+def test_an_attack_s_success_is_shown_with_its_interval(variant):
+    last = {"attack_success": 0.9, "attack_success_all": 0.92}
+    figures, *_ = show(variant("attacked", last=last, attack_samples=100))
+    shown = {name: rest for name, *rest in figures.rows}
+    assert shown["attack success"][0] == "90.0% [82.4, 95.1]"
+    assert shown["attack success, all heads"][0] == "92.0% [84.8, 96.5]"
 
 
 def test_a_run_without_validation_data_has_no_such_column(variant):

@@ -51,6 +51,9 @@ def one_at_a_time_s(run, last_round, gflops, link, server_gflops=10_000):
         sent.loc[up, "bytes"].sum() * 8e-6 / link.up_mbps
         + sent.loc[~up, "bytes"].sum() * 8e-6 / link.down_mbps
         + sent["packets"].sum() * link.latency_ms / 1000
+        # what is handed over also goes down to whom it is for
+        + sent["received_bytes"].sum() * 8e-6 / link.down_mbps
+        + sent["received_packets"].sum() * link.latency_ms / 1000
         + samples * 3 * (FLOPS["head"] + FLOPS["tail"]) / (gflops * 1e9)
         + samples * 3 * FLOPS["trunk"] / (server_gflops * 1e9)
     )

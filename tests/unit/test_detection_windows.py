@@ -1,0 +1,96 @@
+"""One window for all detectors: what is judged in a round is the mean over the latest ones."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from simsplit.detectors import DETECTORS, View
+from simsplit.detectors.base import Detector
+from simsplit.detectors.readings import Readings, Sums
+from simsplit.detectors.thresholds import mad_z
+from simsplit.detectors.windows import Window, window_said
+from simsplit.seeds import rng_for
+
+ROUNDS, CLIENTS = 6, 5
+SIGNALS = torch.randn(ROUNDS, CLIENTS, 7, generator=rng_for(0, "signals"))
+
+
+def views() -> Iterator[View]:
+    """Rounds in which client 1 takes part every second time."""
+    for number in range(ROUNDS):
+        there = [client for client in range(CLIENTS) if client != 1 or number % 2]
+        sums = {("payload", c): Sums(3 * SIGNALS[number, c], torch.tensor(0.0), 3) for c in there}
+        yield View(number, Readings(sums), 10)  # type: ignore[arg-type]
+
+
+def expected(window: int | None, client: int, number: int) -> torch.Tensor:
+    """By hand: the mean of what the client sent in its latest rounds."""
+    rounds = [n for n in range(number + 1) if client != 1 or n % 2]
+    latest = rounds if window is None else rounds[-max(window, 1) :]
+    return SIGNALS[latest, client].mean(0)
+
+
+@pytest.mark.parametrize("window", [0, 1, 2, 3, None])
+def test_means_are_compared_over_the_window(window: int | None) -> None:
+    detector = DETECTORS["cosine_mad"].model_validate({"window": window}).build()
+    for number, view in enumerate(views()):
+        verdicts = detector.judge(view)
+        means = np.stack([expected(window, client, number).numpy() for client in verdicts])
+        centre = means.mean(0)
+        cosines = means @ centre / np.linalg.norm(means, axis=1) / np.linalg.norm(centre)
+        assert [v.score for v in verdicts.values()] == pytest.approx(cosines.tolist(), abs=1e-6)
+        assert [v.z for v in verdicts.values()] == pytest.approx(mad_z(cosines).tolist(), rel=1e-3)
+
+
+class Loudness(Detector):
+    """Scores of its own, and nothing about windows: a plugin's, say."""
+
+    def scores(self, view: View) -> dict[int, float]:
+        return {c: float(s.total[0]) for (_, c), s in view.readings.sums.items()}
+
+
+@pytest.mark.parametrize("window", [0, 1, 2, None])
+def test_any_detector_s_scores_are_averaged_over_it(window: int | None) -> None:
+    detector = Loudness(DETECTORS["krum"].model_validate({"window": window}))
+    for number, view in enumerate(views()):
+        for client, verdict in detector.judge(view).items():
+            assert verdict.score == pytest.approx(
+                3 * expected(window, client, number)[0].item(), abs=1e-5
+            )
+
+
+@pytest.mark.parametrize("window", [1, 3, None])
+def test_what_a_window_remembers_is_all_that_it_needs(window: int | None) -> None:
+    values = [{c: SIGNALS[n, c] for c in range(CLIENTS)} for n in range(ROUNDS)]
+    whole, first, second = Window(window), Window(window), Window(window)
+    before = [whole.mean(each) for each in values]
+    for each in values[:4]:
+        first.mean(each)
+    second.load(first.state())
+    for number in (4, 5):
+        found = second.mean(values[number])
+        assert all(torch.equal(found[c], before[number][c]) for c in range(CLIENTS))
+
+
+@pytest.mark.parametrize(("word", "rounds"), [("round", 1), ("running", None), (None, None)])
+def test_words_of_earlier_scenarios_are_understood(word: str | None, rounds: int | None) -> None:
+    for kind in ("cosine_mad", "within_class", "foolsgold", "krum"):
+        assert DETECTORS[kind].model_validate({"window": word}).window == rounds
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "often"])
+def test_what_is_no_window_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="window"):
+        DETECTORS["cosine_mad"].model_validate({"window": wrong})
+
+
+def test_every_detector_has_one_and_tables_name_it() -> None:
+    made = {kind: config() for kind, config in DETECTORS.items()}
+    said = {kind: window_said(config.window) for kind, config in made.items()}
+    assert said == dict.fromkeys(DETECTORS, "round") | dict.fromkeys(
+        ("within_class", "foolsgold", "contra"), "all rounds"
+    )
+    assert window_said(4) == "4 rounds"
