@@ -88,7 +88,8 @@ class Attacking:
         """Let every attack recover the targets, and score it; `resumed` is an attack's state in the
         middle of its work.
         """
-        targets = self._exposed(TARGETS, number)
+        looks = range(max((config.exposures for config in self.configs), default=1))
+        exposed = [self._exposed(TARGETS, number + look) for look in looks]
         for config in self.configs:
             if not config.online:  # each judgement is an attack of its own
                 self.attacks[config.title] = config.build(self._knowledge(config.title))
@@ -97,6 +98,7 @@ class Attacking:
                 attack.load(resumed)
             if config.queries:
                 attack.study(self._queries(config.queries, number))
+            targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
             for done, total in attack.work(targets):
                 progress(done, total)
         return self.score(number)
@@ -104,7 +106,7 @@ class Attacking:
     def score(self, number: int) -> Judgement:
         """Compare what is recovered with the truth."""
         assert self._judge is not None, "there are attacks"
-        recovered = {name: attack.recovered.cpu() for name, attack in self.attacks.items()}
+        recovered = {name: attack.guesses() for name, attack in self.attacks.items()}
         return self._judge.score(number, recovered, self._own(number))
 
     def state(self) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from simsplit.attacks.base import Guesses
 from simsplit.scenario import Scenario
 
 Row = dict[str, object]
@@ -34,7 +35,7 @@ class Judge(ABC):
 
     @abstractmethod
     def score(
-        self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
+        self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> Judgement:
         """Score a round; `own` masks, batch by batch, the targets' own tokens."""
 

@@ -3,22 +3,26 @@
 A client answers features with their gradient. Through the pretrained tail soft labels are sought
 whose gradient at the same features is the same, by .85 times the squared and .15 times the absolute
 difference. A label is the token that comes next, so labels are the text, moved by one place; tokens
-that nothing is learned of leave no trace but through attention. Ours: gradients are compared after
-each text's is scaled to a root mean square of 1, for neither the mean's divisor nor a defence's
-factor is known; and all texts are sought at once, since none depends on another.
+that nothing is learned of leave no trace but through attention. SplitLLM's code (Chen et al., CCS 2024)
+starts labels from the softmax of normal draws (`start: softmax`). Ours: they start from the draws
+themselves, since next to a model that is unsure itself uniform labels have hardly a gradient;
+gradients are compared after each text's is scaled to a root mean square of 1, for neither the
+mean's divisor nor a defence's factor is known, and both signs are tried where messages are mixed;
+and all texts are sought at once, since none depends on another.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from simsplit.attacks.base import Knowledge
-from simsplit.attacks.texts import Seen, TextAttack, TextAttackConfig, payload
+from simsplit.attacks.base import Knowledge, TextAttackConfig
+from simsplit.attacks.texts import Read, Seen, TextAttack, payload, turned
 from simsplit.models.transformer import eager
+from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 SQUARED, ABSOLUTE = 0.85, 0.15
@@ -31,6 +35,8 @@ class MatchingConfig(TextAttackConfig):
     """Optimization steps on the soft labels."""
     lr: float = Field(default=0.09, gt=0)
     """AdamW's learning rate."""
+    start: Literal["normal", "softmax"] = "normal"
+    """What the labels' logits start from: normal draws, or (as published) the softmax of such."""
     gradients: ClassVar[bool] = True
     causal: ClassVar[bool] = True
     public: ClassVar[bool] = False
@@ -48,7 +54,7 @@ class TagConfig(MatchingConfig):
 class Matching:
     """Soft labels for a batch's rows, and the distance of their gradients from the client's."""
 
-    def __init__(self, tail: nn.Module, known: Knowledge, seen: Seen) -> None:
+    def __init__(self, tail: nn.Module, known: Knowledge, seen: Seen, sign: int = 1) -> None:
         assert seen.features is not None, "what the config asks for"
         assert seen.gradient is not None, "what the config asks for"
         features = payload(known, seen.features)
@@ -56,7 +62,7 @@ class Matching:
         self.context = known.stack.context(seen.smashed.tensors)
         self.logits_RLV = tail(self.features_RLD, *self.context)
         self.likely_RLV = self.logits_RLV.detach().softmax(-1)
-        self.wanted_RLD = _levelled(payload(known, seen.gradient))
+        self.wanted_RLD = sign * _levelled(payload(known, seen.gradient))
 
     def distances(self, soft_RLV: Tensor) -> Tensor:
         """For each row, the distance of these labels' gradient; differentiable."""
@@ -71,51 +77,73 @@ class Matching:
         squares, absolutes = off_RLD.square().mean((1, 2)), off_RLD.abs().mean((1, 2))
         return SQUARED * squares + ABSOLUTE * absolutes
 
-    def descend(
-        self,
-        labels_RLV: Tensor,
-        steps: int,
-        lr: float,
-        between: Callable[[int], None] = lambda number: None,
-    ) -> None:
+    def descend(self, labels_RLV: Tensor, how: "Descent") -> None:
         """Optimize labels in place to match the gradient that was seen."""
-        optimizer = AdamW([labels_RLV], lr=lr, fused=True)
-        for number in range(steps):
+        optimizer = AdamW([labels_RLV], lr=how.lr, fused=True)
+        for number in range(how.steps):
             optimizer.zero_grad()
             self.distances(labels_RLV.softmax(-1)).sum().backward(inputs=[labels_RLV])
             optimizer.step()
-            between(number)
+            how.between(number, labels_RLV, self)
+
+
+def _nothing(number: int, labels_RLV: Tensor, matching: Matching) -> None:
+    del number, labels_RLV, matching
+
+
+class Descent(NamedTuple):
+    """How labels are optimized."""
+
+    steps: int
+    lr: float
+    between: Callable[[int, Tensor, Matching], None] = _nothing
+    """Called after each step."""
+
+
+def best_match(
+    tail: nn.Module, known: Knowledge, seen: Seen, start_RLV: Tensor, how: Descent
+) -> tuple[Tensor, Tensor]:
+    """Labels whose gradient is a batch's, and their distances; of the sign that comes nearer."""
+    found: list[tuple[Tensor, Tensor]] = []
+    for sign in (1, -1) if turned(known, Leg.FEATURES_GRAD) else (1,):
+        matching = Matching(tail, known, seen, sign)
+        labels = start_RLV.to(matching.logits_RLV).clone().requires_grad_()
+        matching.descend(labels, how)
+        with torch.no_grad():
+            distances = matching.distances(labels.softmax(-1))
+        found.append((labels.detach(), distances))
+    if len(found) == 1:
+        return found[0]
+    nearer = found[0][1] <= found[1][1]
+    labels = torch.where(nearer[:, None, None], found[0][0], found[1][0])
+    return labels, torch.minimum(found[0][1], found[1][1])
 
 
 class Tag(TextAttack):
     """Gradient matching, batch by batch."""
+
+    ahead: ClassVar[bool] = True
 
     def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
         self.tail = eager(known.pretrained("tail")).eval().requires_grad_(requires_grad=False)
 
-    def recover(self, seen: Seen) -> Tensor:
-        """Match gradients from random labels."""
+    def recover(self, seen: Seen) -> Read:
+        """Match gradients from random labels, which are the text moved by one token."""
+        assert seen.features is not None, "what the config asks for"
+        rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
+        rows, length = payload(self.known, seen.features).shape[:2]
+        start = torch.randn((rows, length, self.vocabulary.size), generator=rng)
+        if self.config.start == "softmax":
+            start = start.softmax(-1)
+        how = Descent(self.config.iterations, self.config.lr, self.between)
         with torch.enable_grad():
-            matching = Matching(self.tail, self.known, seen)
-            rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
-            start = torch.randn(matching.logits_RLV.shape, generator=rng)
-            labels = start.to(matching.logits_RLV).requires_grad_()
-            matching.descend(
-                labels,
-                self.config.iterations,
-                self.config.lr,
-                lambda number: self.between(number, labels, matching),
-            )
-        return self.tokens(labels)
+            labels_RLV, distances_R = best_match(self.tail, self.known, seen, start, how)
+        return Read(labels_RLV.argmax(-1), -distances_R)
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
         """A hook after each step of descent."""
-
-    def tokens(self, labels_RLV: Tensor) -> Tensor:
-        """The text that these labels are the next tokens of."""
-        return moved_on(labels_RLV.detach().argmax(-1), self.vocabulary.pad)
 
 
 def moved_on(labels_RL: Tensor, first: int) -> Tensor:

@@ -119,7 +119,7 @@ class MixguardConfig(MethodConfig):
             )
         return self
 
-    def secrets(self, rng: np.random.Generator) -> Secrets:
+    def drawn(self, rng: np.random.Generator) -> Secrets:
         """Draw the secrets of one batch."""
         sizes = (self.messages, self.inputs)
         return draw(*sizes, self.sampler, rng, blind=self.blind, condition=self.condition)
@@ -196,7 +196,7 @@ class Mixguard(Method):
         public = step.phase in (CALIBRATE, REFINE)
         tokens = 0 if public else config.tokens
         rng = step.rng("mixguard", step.phase)
-        secrets = config.secrets(_secret(step))
+        secrets = config.drawn(_secret(step))
         target, own = inserted(batch, tokens, step.stock.vocabulary, rng)
         others = [
             inserted(each, tokens, step.stock.vocabulary, rng)[0].inputs
@@ -257,7 +257,7 @@ class Mixguard(Method):
 
     def _fresh_scale(self, mixed: _Mixed, step: Step) -> Tensor:
         """Each row's factor from its old weight to a fresh one."""
-        fresh = self.config.secrets(_secret(step, "gradients"))
+        fresh = self.config.drawn(_secret(step, "gradients"))
         ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode)
         return ratio.repeat_interleave(mixed.rows).view(-1, 1, 1)
 

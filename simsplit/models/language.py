@@ -42,6 +42,9 @@ class Sizes(Config):
     """Number of tokens."""
     context: int = Field(default=512, ge=2)
     """Maximum number of positions."""
+    public: bool = False
+    """Whether attackers know the random weights that clients start from, as they know pretrained
+    ones; false: they have a head and a tail of other draws, and little to learn from."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -99,6 +102,11 @@ class LanguageConfig(SplitConfig):
         """Random, simsplit's own, or in a folder; the hub's are fetched when a run begins."""
         own = self.sizes is not None or self.origin.startswith(OWN)
         return own or Path(self.origin).is_dir()
+
+    @property
+    def start_known(self) -> bool:
+        """Pretrained weights are public; random ones only if they are said to be."""
+        return self.sizes is None or self.sizes.public
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Both shapes are a text's tokens by the model's width."""

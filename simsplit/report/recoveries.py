@@ -57,7 +57,7 @@ def recovered(run: Run) -> Table:
 
 
 def sentences(run: Run, most: int = 3) -> Table:
-    """Each private text above what attacks recovered of it; of several messages the nearest."""
+    """Each private text above what attacks recovered of it; of several guesses its own."""
     if "text" not in run.recovered:
         return Table("", ("text", "by", "content"), [])
     texts = load_texts(run.path)

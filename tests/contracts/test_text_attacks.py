@@ -14,7 +14,7 @@ from simsplit.results import Run
 
 pytestmark = pytest.mark.slow
 
-WORDS = {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3}, "head": 1, "tail": 1}
+WORDS = {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3, "public": True}, "head": 1, "tail": 1}
 LEARNED = {"iterations": 250, "hidden": 64, "lr": 0.01}
 MATCHED = {"iterations": 150, "lr": 0.3}
 CASES: dict[str, dict[str, Any]] = {
