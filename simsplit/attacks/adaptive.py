@@ -183,5 +183,6 @@ class AdaptiveOffline(_Adaptive):
         if mixing is None:  # its own among other texts, at any place
             places = torch.randperm(inputs, generator=rng)
             return hidden_KBLD[places.to(hidden_KBLD.device)], hidden_KBLD[0]
-        secrets = mixing.drawn(numpy_rng_for(known.seed, "secrets", number))
+        rng_of_secrets = numpy_rng_for(known.seed, "secrets", number)
+        secrets = mixing.drawn(rng_of_secrets, hidden_KBLD.shape[1])
         return secrets.mixed(hidden_KBLD), hidden_KBLD[secrets.target]
