@@ -23,6 +23,8 @@ class Judgement:
     """Pixels by attack, and the originals."""
     texts: list[dict[str, object]] = field(default_factory=list)
     """Recovered texts beside the private ones."""
+    curves: list[Row] = field(default_factory=list)
+    """Figures of each attack with a part of its iterations."""
 
 
 class Judge(ABC):

@@ -79,7 +79,7 @@ class Matching:
         self.sought_RLD = seen_RLD / _size(seen_RLD, told_RL)
 
     def distances(self, soft_RLV: Tensor) -> Tensor:
-        """For each row, how far these labels' gradient is off, whatever its size; differentiable."""
+        """For each row, how far these labels' gradient is off but for size; differentiable."""
         off_RLD = _levelled(self._gradient(soft_RLV)) - self.wanted_RLD
         squares, absolutes = off_RLD.square().mean((1, 2)), off_RLD.abs().mean((1, 2))
         return SQUARED * squares + ABSOLUTE * absolutes
