@@ -79,14 +79,15 @@ def test_noise_is_not(kind, tmp_path):
 
 @pytest.mark.parametrize("noise", ["none", "fixed"])
 def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
-    """The hole: as good as undefended where messages are read one by one badly."""
-    mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}]
+    """The hole: as good as undefended where most messages are read badly one by one."""
+    fields = {"inputs": 10, "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}
+    mixed = [{"kind": "mixguard", **fields}]
     by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed)
     by_message = recovered(tmp_path / "sip", "sip", mixed)
     assert by_ratio.loc["gradient_ratio", "token_accuracy"] > 0.8
     # these texts have most of their words in common, and so have their mixtures
     unmixed = by_ratio.loc["gradient_ratio", "token_accuracy"]
-    assert by_message.loc["sip", "token_accuracy"] < 0.75 * unmixed
+    assert by_message.loc["sip", "mean_token_accuracy"] < 0.75 * unmixed
 
 
 def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_path):
@@ -105,13 +106,14 @@ def test_of_covers_each_text_is_read_and_none_is_told_to_be_the_private_one(kind
     assert found.loc[kind, "token_accuracy"] < 0.7  # these texts have most words in common
 
 
-@pytest.mark.parametrize(("fixed", "least", "most"), [(False, 0.75, 1.0), (True, 0.0, 0.72)])
-def test_the_text_that_comes_again_is_the_private_one_unless_its_covers_do_too(
-    fixed, least, most, tmp_path
-):
-    cover = [{"kind": "cover", "fixed": fixed}]
-    found = recovered(tmp_path, "span_search", cover, count=24, looks=2)
-    assert least <= found.loc["span_search", "token_accuracy"] <= most
+def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_path):
+    cover = [{"kind": "cover", "fixed": False}]
+    once, twice = (
+        recovered(tmp_path / str(looks), "span_search", cover, count=24, looks=looks)
+        for looks in (1, 2)
+    )
+    key = ("span_search", "token_accuracy")
+    assert twice.loc[key] > once.loc[key] + 0.15  # many of these few words are covers' too
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
