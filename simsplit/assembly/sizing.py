@@ -96,7 +96,7 @@ def _batch(owners: Ownership) -> Batch:
 class _Blank:
     """Texts without content, to mix others with."""
 
-    vocabulary, pad = 1, 0
+    vocabulary, pad, size = 1, 0, FEW
 
     def __init__(self, owners: Ownership) -> None:
         self._owners = owners
@@ -105,6 +105,11 @@ class _Blank:
         """Batches without content, as many as asked for."""
         del rows, rng
         return [_batch(self._owners) for _ in range(count)]
+
+    def texts(self, rows: torch.Tensor) -> Batch:
+        """A batch without content."""
+        del rows
+        return _batch(self._owners)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ packets of target samples, which a client encodes for the purpose; only then is 
 held against the truth, by a judge (see `images`, `texts`).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.assembler import QUERIES, TARGETS
+from simsplit.attacking.curves import point, shortened
 from simsplit.attacking.images import ImageJudge
-from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacking.judging import Judge, Judgement, Row
 from simsplit.attacking.texts import TextJudge
-from simsplit.attacks import Attack, Knowledge
+from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.data import Prepared
 from simsplit.data.batches import Batcher, Batches
 from simsplit.data.samples import Samples
@@ -24,6 +25,7 @@ from simsplit.data.texts import TextBatcher
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, OwnTokens
 from simsplit.parties.feed import Feed
+from simsplit.results.curves import save_curves
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
 from simsplit.states import below
@@ -88,24 +90,62 @@ class Attacking:
         """Let every attack recover the targets, and score it; `resumed` is an attack's state in the
         middle of its work.
         """
-        targets = self._exposed(TARGETS, number)
+        looks = range(max((config.exposures for config in self.configs), default=1))
+        exposed = [self._exposed(TARGETS, number + look) for look in looks]
         for config in self.configs:
             if not config.online:  # each judgement is an attack of its own
                 self.attacks[config.title] = config.build(self._knowledge(config.title))
-            attack = self.attacks[config.title]
             if resumed is not None:
-                attack.load(resumed)
-            if config.queries:
-                attack.study(self._queries(config.queries, number))
-            for done, total in attack.work(targets):
-                progress(done, total)
-        return self.score(number)
+                self.attacks[config.title].load(resumed)
+            self._worked(config, self.attacks[config.title], number, exposed, progress)
+        judged = self.score(number)
+        for config in self.configs:
+            judged.curves += self._curve(config, number, exposed, judged)
+        return judged
 
     def score(self, number: int) -> Judgement:
         """Compare what is recovered with the truth."""
+        return self._scored(number, self.attacks)
+
+    def _worked(
+        self,
+        config: AttackConfig,
+        attack: Attack,
+        number: int,
+        exposed: Sequence[Sequence[Packet]],
+        progress: Progress,
+    ) -> None:
+        """Let an attack recover the targets from as many of their packets as it asks for."""
+        if config.queries:
+            attack.study(self._queries(config.queries, number))
+        targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
+        for done, total in attack.work(targets):
+            progress(done, total)
+
+    def _scored(self, number: int, attacks: Mapping[str, Attack]) -> Judgement:
         assert self._judge is not None, "there are attacks"
-        recovered = {name: attack.recovered.cpu() for name, attack in self.attacks.items()}
+        recovered = {name: attack.guesses() for name, attack in attacks.items()}
         return self._judge.score(number, recovered, self._own(number))
+
+    def _curve(
+        self,
+        config: AttackConfig,
+        number: int,
+        exposed: Sequence[Sequence[Packet]],
+        judged: Judgement,
+    ) -> list[Row]:
+        """An attack's figures with ever more of its iterations, up to those that it came to."""
+        points = 0 if config.online else self.targets.curve
+        found = []
+        for index in range(1, points + 1):
+            share, rows = index / points, judged.rows
+            if index < points:
+                less = shortened(config, share)
+                attack = less.build(self._knowledge(config.title))
+                self._worked(less, attack, number, exposed, lambda done, total: None)
+                rows = self._scored(number, {config.title: attack}).rows
+            found.append(point(config, share, rows))
+        return found
 
     def state(self) -> dict[str, Tensor]:
         """The state of attacks that follow training."""
@@ -189,6 +229,7 @@ class Attacking:
         """Save what was recovered in a run directory."""
         assert self._judge is not None, "there are attacks"
         self._judge.save(path, number, judged)
+        save_curves(path, number, judged.curves)
 
     def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
         assert self.data.auxiliary is not None, "refused without when the scenario is read"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
 from simsplit.results.images import save_images
@@ -32,13 +33,13 @@ class ImageJudge(Judge):
         return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
 
     def score(
-        self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
+        self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> Judgement:
         """A row for each attack and image."""
         del own
         samples, rows = self.targets.chosen(self.data)
         truth = samples.inputs[rows].float() / 255
-        images = {ORIGINALS: truth, **recovered}
+        images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
         found = Judgement(images=images)
         for name, made in list(images.items())[1:]:

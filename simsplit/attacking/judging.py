@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from simsplit.attacks.base import Guesses
 from simsplit.scenario import Scenario
 
 Row = dict[str, object]
@@ -22,6 +23,8 @@ class Judgement:
     """Pixels by attack, and the originals."""
     texts: list[dict[str, object]] = field(default_factory=list)
     """Recovered texts beside the private ones."""
+    curves: list[Row] = field(default_factory=list)
+    """Figures of each attack with a part of its iterations."""
 
 
 class Judge(ABC):
@@ -34,7 +37,7 @@ class Judge(ABC):
 
     @abstractmethod
     def score(
-        self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
+        self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> Judgement:
         """Score a round; `own` masks, batch by batch, the targets' own tokens."""
 

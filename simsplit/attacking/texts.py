@@ -1,17 +1,23 @@
 """Scores recovered texts, and two baselines: random tokens, and the most frequent token.
 
-Each message that a text was sent in gives a guess of its own. Tables have the mean over these
-guesses and the best one, which an attacker could not pick. Special and secret tokens are left out
-before texts are compared; an attacker is not asked where a text ends.
+Each message that a text was sent in gives a guess of its own. An attack's figures are those of the
+guess that it is surest of (of an attack that cannot tell, the mean over its guesses); beside them
+stand the mean over all guesses (`mean_`) and the best one (`best_`), which no attacker could pick.
+
+Special and secret tokens are left out before texts are compared; an attacker is not asked where a
+text ends. Labels, which attacks on gradients recover, are the next of a text's own tokens: a text
+is put together from them within its own tokens, whatever secret ones stand between.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import text_figures
 from simsplit.results.texts import save_texts
@@ -19,9 +25,17 @@ from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
 FIGURES = ("rouge_l", "meteor", "token_accuracy")
+MEAN = tuple(f"mean_{name}" for name in FIGURES)
 BEST = tuple(f"best_{name}" for name in FIGURES)
-COLUMNS = ("round", "attack", "text", "label", *FIGURES, *BEST)
+COLUMNS = ("round", "attack", "text", "label", *FIGURES, *MEAN, *BEST)
 RANDOM, FREQUENT = "random_tokens", "frequent_token"
+
+
+class _Candidates(NamedTuple):
+    """The guesses at one text, and which of them the attack calls its own."""
+
+    tokens: list[Tensor]
+    pick: int | None = None
 
 
 class TextJudge(Judge):
@@ -41,7 +55,7 @@ class TextJudge(Judge):
         return COLUMNS
 
     def score(
-        self, number: int, recovered: Mapping[str, Tensor], own: Sequence[Tensor | None]
+        self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> Judgement:
         """A row for each attack and text."""
         samples, rows = self.targets.chosen(self.data)
@@ -54,11 +68,11 @@ class TextJudge(Judge):
         ]
         truth = [self._real(tokens) for tokens in whole]
         found = Judgement()
-        for name, ids in recovered.items():
-            guesses = self._guesses(ids, whole, own)
-            self._judge(name, guesses, truth, found)
+        for name, guesses in recovered.items():
+            candidates = self._candidates(guesses, whole, own, left=chosen.texts.left)
+            self._judge(name, candidates, truth, found)
         for name, floor in self._floors(truth).items():
-            self._judge(name, [[guess] for guess in floor], truth, found)
+            self._judge(name, [_Candidates([guess]) for guess in floor], truth, found)
         for row in found.rows:
             label = int(chosen.texts.groups[int(str(row["text"]))])
             row |= {"round": number, "label": label}
@@ -68,37 +82,52 @@ class TextJudge(Judge):
         """Save private and recovered texts, a JSON line each."""
         save_texts(path, number, judged.texts)
 
-    def _guesses(
-        self, ids_RL: Tensor, whole: Sequence[Tensor], own: Sequence[Tensor | None]
-    ) -> list[list[Tensor]]:
+    def _candidates(
+        self,
+        guesses: Guesses,
+        whole: Sequence[Tensor],
+        own: Sequence[Tensor | None],
+        *,
+        left: bool,
+    ) -> list[_Candidates]:
         """For each text, the guesses of all messages, at the positions of its own tokens."""
+        rows_RL, sure_R = guesses.rows, guesses.sureness
+        if guesses.ahead:  # at a place what was told of the one before, at first nothing
+            rows_RL = torch.nn.functional.pad(rows_RL, (1, 0), value=self.vocabulary.pad)
         count = len(whole)
-        messages = len(ids_RL) // count
-        assert messages * count == len(ids_RL), "every message is of every text"
-        guesses: list[list[Tensor]] = []
+        messages = len(rows_RL) // count
+        assert messages * count == len(rows_RL), "every message is of every text"
+        found: list[_Candidates] = []
         for batch, part in enumerate(torch.arange(count).split(self.size)):
-            rows = ids_RL[messages * int(part[0]) :][: messages * len(part)]
-            mine = own[batch]
+            kept = slice(messages * int(part[0]), messages * (int(part[-1]) + 1))
+            mine, longest = own[batch], max(len(whole[text]) for text in part.tolist())
             for place, text in enumerate(part.tolist()):
-                kept = self._places(None if mine is None else mine[place], whole[text])
-                candidates = rows[place :: len(part)]
-                guesses.append([each[kept[kept < len(each)]] for each in candidates])
-        return guesses
+                start = longest - len(whole[text]) if left else 0
+                places = self._places(None if mine is None else mine[place], whole[text], start)
+                if guesses.ahead:
+                    places = torch.cat([places.new_zeros(1), places[:-1] + 1])
+                places = places[~self._special(whole[text])]
+                tokens = [
+                    row[places[places < len(row)]] for row in rows_RL[kept][place :: len(part)]
+                ]
+                sure = None if sure_R is None else sure_R[kept][place :: len(part)]
+                found.append(_Candidates(tokens, None if sure is None else int(sure.argmax())))
+        return found
 
-    def _places(self, own: Tensor | None, tokens: Tensor) -> Tensor:
-        """Positions of a text's own tokens in what was sent, without special tokens."""
-        every = torch.arange(len(tokens)) if own is None else own.cpu().nonzero().flatten()
-        return every[: len(tokens)][~self._special(tokens)]
+    def _places(self, own: Tensor | None, tokens: Tensor, start: int) -> Tensor:
+        """Positions of a text's own tokens in what was sent, special ones included."""
+        every = torch.arange(start, start + len(tokens))
+        return every if own is None else own.cpu().nonzero().flatten()[: len(tokens)]
 
     def _judge(
         self,
         name: str,
-        guesses: Sequence[Sequence[Tensor]],
+        every: Sequence[_Candidates],
         truth: Sequence[Tensor],
         found: Judgement,
     ) -> None:
         private = [self.reader.decode(tokens.tolist()) for tokens in truth]
-        for text, candidates in enumerate(guesses):
+        for text, (candidates, pick) in enumerate(every):
             made = [self.reader.decode(tokens.tolist()) for tokens in candidates]
             each = text_figures(made, [private[text]] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
@@ -106,12 +135,15 @@ class TextJudge(Judge):
             row: dict[str, object] = {"attack": name, "text": text}
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
-                row |= {figure: sum(values) / len(values), f"best_{figure}": max(values)}
+                mean = sum(values) / len(values)
+                row[figure] = mean if pick is None else values[pick]
+                row |= {f"mean_{figure}": mean, f"best_{figure}": max(values)}
             found.rows.append(row)
-            best = max(range(len(made)), key=lambda index: each[index]["rouge_l"])
-            place = {"attack": name, "text": text, "message": best}
-            near = {"rouge_l": round(each[best]["rouge_l"], 4)}
-            pair = {"private": private[text], "recovered": made[best]}
+            nearest = max(range(len(made)), key=lambda index: each[index]["rouge_l"])
+            shown = nearest if pick is None else pick
+            place = {"attack": name, "text": text, "message": shown}
+            near = {"rouge_l": round(each[shown]["rouge_l"], 4)}
+            pair = {"private": private[text], "recovered": made[shown]}
             found.texts.append({**place, **near, **pair})
 
     def _floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:

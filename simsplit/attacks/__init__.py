@@ -9,6 +9,7 @@ from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.lamp import LampConfig
 from simsplit.attacks.sdar import PcatConfig, SdarConfig
 from simsplit.attacks.sip import SipConfig
+from simsplit.attacks.span_search import SpanSearchConfig
 from simsplit.attacks.tag import TagConfig
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.attacks.unsplit import UnsplitConfig
@@ -28,6 +29,7 @@ ATTACKS: dict[str, type[AttackConfig]] = {
     "adaptive_online": AdaptiveOnlineConfig,
     "adaptive_offline": AdaptiveOfflineConfig,
     "gradient_ratio": GradientRatioConfig,
+    "span_search": SpanSearchConfig,
 }
 
 __all__ = ["ATTACKS", "Attack", "AttackConfig", "Knowledge", "TargetsConfig"]

@@ -5,8 +5,8 @@ the head put out for it. It learns online, on the public pairs that calibration 
 (known by that no gradient answers them), or offline, on public texts that the attacker mixes with
 secrets of its own, secret tokens put in or not. SIP's inverter then reads what psi gives. The paper
 does not say what psi is; here it is a recurrent layer in both directions between two linear ones,
-so that it can tell from a whole text how that was mixed. It works on values of a root mean square
-of 1.
+so that it can tell from a whole text how that was mixed. A text's messages are scaled by one
+factor, what psi is to give is levelled, and so is what it gives before it is read, of either sign.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss, pad
 
 from simsplit.attacks.base import Knowledge, descend
-from simsplit.attacks.texts import InverterConfig, Inverting, Seen, messages_of, split_messages
+from simsplit.attacks.inverters import InverterConfig, levelled
+from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.texts import Read, Seen, split_messages
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import inserted
 from simsplit.needs import Given, Need, Needs
@@ -59,6 +61,7 @@ class AdaptiveOfflineConfig(_AdaptiveConfig):
     """Whether it inserts secret tokens into them, as many as the method does."""
     unmixing: int = Field(default=800, ge=1)
     """Training steps of the unmixer, a batch of public texts each."""
+    effort: ClassVar[tuple[str, ...]] = (*InverterConfig.effort, "unmixing")
 
     def build(self, known: Knowledge) -> "AdaptiveOffline":
         return AdaptiveOffline(self, known)
@@ -88,7 +91,6 @@ class _Adaptive(Inverting):
 
     def __init__(self, config: _AdaptiveConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.messages = messages_of(known)
         with isolated(known.seed, "unmixer"):
             made = Unmixer(self.messages, known.shapes[0][-1], config)
         self.unmixer = made.to(known.device)
@@ -98,15 +100,21 @@ class _Adaptive(Inverting):
     def unmix(self, x_MBLD: Tensor, wanted_BLD: Tensor) -> None:
         """One training step of the unmixer."""
         self.learners["unmixer"].train(True)
-        made_BLD = self.unmixer(x_MBLD / self.size)
-        descend(self.learners["unmixer"], mse_loss(made_BLD, wanted_BLD / self.size))
+        made_BLD = self.unmixer(_evened(x_MBLD))
+        descend(self.learners["unmixer"], mse_loss(made_BLD, levelled(wanted_BLD)))
 
-    def recover(self, seen: Seen) -> Tensor:
+    def recover(self, seen: Seen) -> Read:
         """One guess per text, from its unmixed messages."""
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         with torch.no_grad():
-            made_BLD = self.unmixer.eval()(sent_MBLD / self.size)
-        return self.read(made_BLD * self.size)
+            made_BLD = self.unmixer.eval()(_evened(sent_MBLD))
+        return self.read(made_BLD[None])
+
+
+def _evened(x_MBLD: Tensor) -> Tensor:
+    """The messages of each text by one factor, so that their proportions stay."""
+    side_by_side = torch.cat(tuple(x_MBLD), dim=-1)
+    return torch.stack(levelled(side_by_side).chunk(len(x_MBLD), dim=-1))
 
 
 class AdaptiveOnline(_Adaptive):
@@ -163,7 +171,7 @@ class AdaptiveOffline(_Adaptive):
     def _pair(self, number: int) -> tuple[Tensor, Tensor]:
         """A public batch, mixed as a client would mix it, and the head's output for it."""
         known, mixing = self.known, self.mixing
-        inputs = 1 if mixing is None else mixing.inputs
+        inputs = self.messages if mixing is None else mixing.inputs
         rng = rng_for(known.seed, "tokens", number)
         drawn = [known.public(number * inputs + each) for each in range(inputs)]
         texts = [inserted(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
@@ -172,7 +180,9 @@ class AdaptiveOffline(_Adaptive):
         words = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
         with torch.no_grad():
             hidden_KBLD = torch.stack([self.head(each) for each in words])
-        if mixing is None:
-            return hidden_KBLD, hidden_KBLD[0]
-        secrets = mixing.secrets(numpy_rng_for(known.seed, "secrets", number))
+        if mixing is None:  # its own among other texts, at any place
+            places = torch.randperm(inputs, generator=rng)
+            return hidden_KBLD[places.to(hidden_KBLD.device)], hidden_KBLD[0]
+        rng_of_secrets = numpy_rng_for(known.seed, "secrets", number)
+        secrets = mixing.drawn(rng_of_secrets, hidden_KBLD.shape[1])
         return secrets.mixed(hidden_KBLD), hidden_KBLD[secrets.target]

@@ -19,7 +19,7 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Vocabulary
 from simsplit.methods import MethodConfig, Step
-from simsplit.methods.base import IMAGES, Modality, suited
+from simsplit.methods.base import IMAGES, TEXTS, Modality, suited
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.fresh import InputShape, Shape, SplitConfig
 from simsplit.needs import Given, Need, Needs, needs_leg
@@ -76,8 +76,12 @@ class Knowledge:
     """The seed of the initial weights; these are public where they are pretrained."""
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
-        """A segment with the weights it had before training."""
-        made = self.model.segment(owner, self.image, self.classes, self.start)
+        """A segment with the weights it had before training, or other ones of the same kind if
+        those are the clients' own.
+        """
+        known = owner == "trunk" or self.model.start_known
+        start = self.start if known else seed_for(self.seed, "stranger")
+        made = self.model.segment(owner, self.image, self.classes, start)
         return made.to(self.device)
 
     def step(self, packet: Packet) -> Step:
@@ -97,14 +101,19 @@ class Knowledge:
     def surrogate(self, *scope: str | int) -> Surrogate:
         """A client as the server can build it, with what is announced to all clients."""
         seed = seed_for(self.seed, "surrogate", *scope)
-        stack = build_stack(self.methods, "client", self.shapes, seed, self.device)
-        stack.hear(self.stack.announce())
         model = self.model
         return Surrogate(
             model.segment("head", self.image, self.classes, seed).to(self.device),
             model.segment("tail", self.image, self.classes, seed).to(self.device),
-            stack,
+            self.client_stack(*scope),
         )
+
+    def client_stack(self, *scope: str | int) -> Stack:
+        """A client's half of the methods, as the server can simulate it."""
+        seed = seed_for(self.seed, "surrogate", *scope)
+        stack = build_stack(self.methods, "client", self.shapes, seed, self.device)
+        stack.hear(self.stack.announce())
+        return stack
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
         """What would reach the trunk if the surrogate sent a batch; differentiable."""
@@ -173,6 +182,8 @@ class AttackConfig(Config, ABC):
     """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """The kinds of data that it can recover."""
+    effort: ClassVar[tuple[str, ...]] = ("iterations",)
+    """The fields that say how long it works; `targets.curve` scores it with less of them."""
 
     @property
     def title(self) -> str:
@@ -190,6 +201,11 @@ class AttackConfig(Config, ABC):
         return tuple(wanted)
 
     @property
+    def exposures(self) -> int:
+        """In how many epochs it sees the targets' packets."""
+        return 1
+
+    @property
     def queries(self) -> int:
         """How many auxiliary images a client encodes for it; only for upper bounds."""
         return 0
@@ -199,8 +215,29 @@ class AttackConfig(Config, ABC):
         """The attack, told what the server knows; it has seen no packet yet."""
 
 
+class TextAttackConfig(AttackConfig):
+    """Base of the attacks on texts."""
+
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What an attack recovered, as the judge gets it."""
+
+    rows: Tensor
+    """Pixels, or tokens."""
+    sureness: Tensor | None = None
+    """How sure the attack is of each row; None: it has one guess, or cannot tell."""
+    ahead: bool = False
+    """Whether the token at a place is the text's next one after it, not the one there."""
+
+
 class Attack(ABC):
     """One attack on a run. Rows of what it recovers are the targets, in order."""
+
+    ahead: ClassVar[bool] = False
+    """Whether it recovers labels: at the place of a token, the one that follows it in the text."""
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known
@@ -228,6 +265,17 @@ class Attack(ABC):
     @abstractmethod
     def recovered(self) -> Tensor:
         """What is recovered so far: pixels, or tokens."""
+
+    @property
+    def sureness(self) -> Tensor | None:
+        """How sure it is of each row, if targets have several rows each."""
+        return None
+
+    def guesses(self) -> Guesses:
+        """All that it tells the judge."""
+        sure = self.sureness
+        rows = self.recovered.cpu()
+        return Guesses(rows, None if sure is None else sure.cpu(), self.ahead)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next iteration depends on, as tensors."""

@@ -3,6 +3,7 @@
 What SIP reads off the smashed data are the soft labels that TAG starts from; after a few steps the
 tokens that they name are embedded, and the embeddings changed until the pretrained head makes of
 them what was sent, by its direction alone. Each is read as the token whose embedding is nearest.
+Messages are levelled, and of the sign that SIP's inverter reads surer.
 """
 
 from typing import ClassVar, Literal
@@ -14,9 +15,11 @@ from torch.nn.functional import cosine_similarity
 from torch.optim import Adam
 
 from simsplit.attacks.base import Knowledge
-from simsplit.attacks.tag import Matching, moved_on
-from simsplit.attacks.texts import InverterConfig, Inverting, Seen
-from simsplit.models.transformer import Head, eager
+from simsplit.attacks.inverters import InverterConfig, levelled, surety
+from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.tag import Descent, best_match, moved_on
+from simsplit.attacks.texts import Read, Seen, split_messages, turned
+from simsplit.models.transformer import eager
 
 
 class BisrConfig(InverterConfig):
@@ -35,6 +38,7 @@ class BisrConfig(InverterConfig):
     """Adam's learning rate in matching the smashed data."""
     gradients: ClassVar[bool] = True
     causal: ClassVar[bool] = True
+    effort = (*InverterConfig.effort, "gradient_steps", "smashed_steps")
 
     def build(self, known: Knowledge) -> "Bisr":
         return Bisr(self, known)
@@ -51,37 +55,36 @@ class Bisr(Inverting):
         for segment in (self.head, self.tail):
             segment.requires_grad_(requires_grad=False)
 
-    def recover(self, seen: Seen) -> Tensor:
+    def recover(self, seen: Seen) -> Read:
         """SIP, then gradient matching, then matching of the smashed data."""
-        smashed = self.known.smashed(seen.smashed)
+        sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
+        sign_R = self.signs(sent_MBLD, turned(self.known))
+        smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
-            read = self.inverter.eval()(smashed / self.size)
+            read = self.inverter.eval()(levelled(smashed))
         with torch.enable_grad():
-            return self._by_smashed(self._by_gradient(read, seen), smashed, seen)
+            tokens = self._by_smashed(self._by_gradient(read, seen), smashed, seen)
+        return Read(tokens, self.together(surety(read), len(sent_MBLD)))
 
     def _by_gradient(self, read_RLV: Tensor, seen: Seen) -> Tensor:
         """Tokens: SIP's soft labels, changed until their gradient fits."""
         soft = read_RLV / self.config.temperature
-        labels = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1).requires_grad_()
-        matching = Matching(self.tail, self.known, seen)
-        matching.descend(labels, self.config.gradient_steps, self.config.gradient_lr)
-        tokens = moved_on(labels.detach().argmax(-1), self.vocabulary.pad)
+        start = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1)
+        how = Descent(self.config.gradient_steps, self.config.gradient_lr)
+        labels, _ = best_match(self.tail, self.known, seen, start, how)
+        tokens = moved_on(labels.argmax(-1), self.vocabulary.pad)
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)
         return tokens
 
     def _by_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: Seen) -> Tensor:
         """Tokens: embeddings changed until the head's output fits what was sent."""
         mask = next(iter(self.known.stack.context(seen.smashed.tensors)), None)
-        head = self.head
-        assert isinstance(head, Head), "what language models begin with"
-        with torch.no_grad():
-            every_V = torch.arange(self.vocabulary.size, device=tokens_RL.device)
-            known_VD = head.tokens(every_V)
+        known_VD = self.embeddings_VE
         embedded = known_VD[tokens_RL].requires_grad_()
         optimizer = Adam([embedded], lr=self.config.smashed_lr)
         for _ in range(self.config.smashed_steps):
             optimizer.zero_grad()
-            made = head.onwards(embedded, mask)
+            made = self.head.onwards(embedded, mask)
             (1 - cosine_similarity(made, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])
             optimizer.step()
         return torch.cdist(embedded.detach(), known_VD[None]).argmin(-1)

@@ -3,8 +3,9 @@
 What is unmixed is a weighted sum of messages, so the gradient of message i is w_i times one and the
 same tensor. The m gradients are a matrix of rank one but for noise; its first left singular vector
 is w up to a factor, and sum_i w_i S_i is, up to that factor, what the private text alone would have
-been sent as. An inverter then reads it as if there were no defence. The factor's size is the one
-that gives the rows the size of the pretrained head's; of its signs, the one that reads surer.
+been sent as. An inverter then reads it, levelled, as if there were no defence; of the factor's
+signs the one that reads surer is taken. Where each text has secrets of its own, it has weights of
+its own.
 """
 
 from typing import ClassVar, Literal
@@ -14,14 +15,9 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.attacks.base import Knowledge
-from simsplit.attacks.texts import (
-    InverterConfig,
-    Inverting,
-    Seen,
-    messages_of,
-    payload,
-    split_messages,
-)
+from simsplit.attacks.inverters import InverterConfig
+from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.texts import Read, Seen, messages_of, payload, shared_secrets, split_messages
 
 
 class GradientRatioConfig(InverterConfig):
@@ -39,28 +35,28 @@ class GradientRatioConfig(InverterConfig):
 class GradientRatio(Inverting):
     """Weights by singular vectors, then the inverter."""
 
-    def __init__(self, config: GradientRatioConfig, known: Knowledge) -> None:
-        super().__init__(config, known)
-        self.messages = config.messages or messages_of(known)
+    config: GradientRatioConfig
 
-    def recover(self, seen: Seen) -> Tensor:
+    @property
+    def messages(self) -> int:
+        """As the config says, or the method."""
+        return self.config.messages or messages_of(self.known)
+
+    def recover(self, seen: Seen) -> Read:
         """One guess per text, from its unmixed messages."""
         assert seen.gradient is not None, "what the config asks for"
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
-        weights_M = weights_from(grads_MBLD)
-        unmixed = torch.tensordot(weights_M, sent_MBLD, 1)
-        unmixed = unmixed * (self.size / unmixed.square().mean().sqrt())
-        return self.read(max((unmixed, -unmixed), key=self._surety))
-
-    def _surety(self, hidden_BLD: Tensor) -> float:
-        with torch.no_grad():
-            logits: Tensor = self.inverter.eval()(hidden_BLD / self.size)
-        return logits.log_softmax(-1).amax(-1).mean().item()
+        if shared_secrets(self.known):
+            weights_MB = weights_from(grads_MBLD.flatten(1)[None]).T
+        else:
+            weights_MB = weights_from(grads_MBLD.transpose(0, 1).flatten(2)).T
+        unmixed = (weights_MB[:, :, None, None] * sent_MBLD).sum(0)
+        return self.read(unmixed[None], both=True)
 
 
-def weights_from(grads_MBLD: Tensor) -> Tensor:
-    """The messages' weights, up to a common factor."""
-    gram_MM = grads_MBLD.flatten(1).double() @ grads_MBLD.flatten(1).double().T
-    weights_M: Tensor = torch.linalg.eigh(gram_MM).eigenvectors[:, -1]
-    return weights_M.to(grads_MBLD)
+def weights_from(grads_GMN: Tensor) -> Tensor:
+    """The messages' weights of each group, up to a factor of its own: G x M."""
+    grads = grads_GMN.double()
+    weights_GM: Tensor = torch.linalg.eigh(grads @ grads.mT).eigenvectors[..., -1]
+    return weights_GM.to(grads_GMN)

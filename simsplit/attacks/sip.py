@@ -1,15 +1,16 @@
 """SIP (Chen et al., CCS 2024): tokens are read off smashed data by an inverter of the public head.
 
-It learns on what the pretrained head puts out for public texts. Of several messages for a text each
-is read as if it were one.
+It learns on what the pretrained head puts out for public texts; `epochs: 20`, `batch_size: 6`
+(with Adam at 1e-3 and a weight decay of 1e-5) are the published code's. Of several messages for a
+text each is read as if it were one, and the surest is its guess.
 """
 
 from typing import Literal
 
-from torch import Tensor
-
 from simsplit.attacks.base import Knowledge
-from simsplit.attacks.texts import InverterConfig, Inverting, Seen
+from simsplit.attacks.inverters import InverterConfig
+from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.texts import Read, Seen, split_messages
 
 
 class SipConfig(InverterConfig):
@@ -22,7 +23,7 @@ class SipConfig(InverterConfig):
 
 
 class Sip(Inverting):
-    """Applies the inverter to smashed data as they are."""
+    """Applies the inverter to each message."""
 
-    def recover(self, seen: Seen) -> Tensor:
-        return self.read(self.known.smashed(seen.smashed))
+    def recover(self, seen: Seen) -> Read:
+        return self.read(split_messages(self.known.smashed(seen.smashed), self.messages))

@@ -30,6 +30,9 @@ class TargetsConfig(Config):
     """Whether batch normalisation uses the batch's statistics, as in training, or running ones."""
     every: int = Field(default=0, ge=0)
     """Rounds between two scorings of attacks; 0: only after the last round."""
+    curve: int = Field(default=0, ge=0)
+    """Points of a curve for each attack that does not follow training: it is made again with 1/n,
+    2/n, ... of its iterations (table `convergence`); 0: none. n points take n/2 times as long."""
     lpips: Path | None = None
     """File of AlexNet's weights (torchvision's state dict), for LPIPS; null: no LPIPS."""
 

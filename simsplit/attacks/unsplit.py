@@ -36,6 +36,7 @@ class UnsplitConfig(AttackConfig):
     """Alternately optimizes images and a clone of the head to match what was sent."""
 
     kind: Literal["unsplit"] = "unsplit"
+    effort: ClassVar[tuple[str, ...]] = ("outer",)
     objective: Literal["upstream", "adaptive"] = "upstream"
     """upstream: match the trunk's input; adaptive: match what crossed the wire."""
     scaled: bool = False

@@ -37,11 +37,13 @@ class DataConfig(Config):
     clients."""
     auxiliary: float = Field(default=0.0, ge=0, lt=1)
     """Share of the training samples held out as public data, for attacks and for methods that learn
-    from public data."""
+    from public data; of texts, half of it where clients mix with public texts and no `support` is
+    named."""
     public: TextSource | None = None
     """Public texts from another source, in place of `auxiliary`."""
     support: TextSource | None = None
-    """Texts that a client mixes its own with (mixguard); null: the public ones."""
+    """Texts that clients mix their own with (mixguard, cover), and attackers have not; null: a half
+    of the public ones, which then are public no more."""
     augment: tuple[Augmentation, ...] = ()
     """Random changes to every image, drawn anew each epoch: `crop` (padded by an eighth),
     `flip`."""
@@ -94,9 +96,16 @@ class Prepared:
 
 
 def prepare(
-    config: DataConfig, num_clients: int, seed: int, reader: Reader | None = None
+    config: DataConfig,
+    num_clients: int,
+    seed: int,
+    reader: Reader | None = None,
+    *,
+    mixes: bool = False,
 ) -> Prepared:
     """Load, limit, hold out, deal and measure, in that order; texts as the reader reads them.
+
+    Where clients mix their texts with others (`mixes`), these are none that attackers have.
 
     Each choice has its own stream of draws, so that more auxiliary data leaves the validation part
     what it was.
@@ -109,6 +118,8 @@ def prepare(
     if config.public is not None:
         auxiliary = _read(config.public, reader)
     support = auxiliary if config.support is None else _read(config.support, reader)
+    if config.support is None and mixes and auxiliary is not None:
+        auxiliary, support = _halved(auxiliary, seed)
     mean, std = _statistics(kept, config.normalise)
     return Prepared(
         name=data.name,
@@ -130,6 +141,19 @@ def _loaded(source: Source, limit: Limit, reader: Reader | None) -> DataSet:
         assert reader is not None, "a model of images is refused"
         return source.load(reader, limit)
     return source.load(limit) if isinstance(source, TableConfig) else source.load()
+
+
+def _halved(public: Samples, seed: int) -> tuple[Samples, Samples]:
+    """Texts that are public, and texts that clients keep to themselves."""
+    if len(public) < 2:
+        raise ScenarioError(
+            "data.support",
+            "clients mix with texts that are not public, and there is but one text to divide; "
+            "name a source of their own, or raise data.auxiliary",
+        )
+    order = numpy_rng_for(seed, "data", "support").permutation(len(public))
+    half = len(public) // 2
+    return public.take(np.sort(order[half:])), public.take(np.sort(order[:half]))
 
 
 def _read(source: TextTable, reader: Reader | None) -> Samples:

@@ -310,10 +310,14 @@ class TextStock:
     """What clients may add to their texts: public texts, and tokens."""
 
     def __init__(self, batcher: TextBatcher, size: int, vocabulary: Vocabulary) -> None:
-        self._batcher, self._size = batcher, size
+        self._batcher, self.size = batcher, size
         self.vocabulary, self.pad = vocabulary.size, vocabulary.pad
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
         """So many batches of so many public texts, drawn alike."""
-        drawn = torch.randint(self._size, (count, rows), generator=rng)
-        return [self._batcher.batch(each) for each in drawn]
+        drawn = torch.randint(self.size, (count, rows), generator=rng)
+        return [self.texts(each) for each in drawn]
+
+    def texts(self, rows: Tensor) -> Batch:
+        """The public texts of these numbers."""
+        return self._batcher.batch(rows)

@@ -4,6 +4,7 @@ from simsplit.methods.base import CodecConfig, Method, MethodConfig, Share, Site
 from simsplit.methods.bottlenet import BottlenetConfig
 from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
+from simsplit.methods.cover import CoverConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
@@ -38,6 +39,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "splitguard": SplitguardConfig,
     "mixguard": MixguardConfig,
     "naive_mix": NaiveMixConfig,
+    "cover": CoverConfig,
     "snd": SndConfig,
     "dp_forward": DpForwardConfig,
     "dp_sgd": DpSgdConfig,

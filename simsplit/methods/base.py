@@ -86,9 +86,14 @@ class Stock(Protocol):
 
     vocabulary: int
     pad: int
+    size: int
+    """How many public texts there are."""
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
         """This many batches of this many public texts."""
+
+    def texts(self, rows: Tensor) -> Batch:
+        """The public texts of these numbers."""
 
 
 @dataclass(slots=True)

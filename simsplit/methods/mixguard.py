@@ -45,7 +45,7 @@ from simsplit.methods.base import (
     Step,
     Trait,
 )
-from simsplit.methods.mixing import Sampler, Secrets, can_blind, draw
+from simsplit.methods.mixing import Sampler, Secrets, can_blind, draw, for_each
 from simsplit.methods.secret_tokens import inserted
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
@@ -63,6 +63,8 @@ class MixguardConfig(MethodConfig):
     """m: how many mixtures are sent for a batch."""
     inputs: int = Field(default=3, ge=2)
     """k: how many texts are mixed, the private one included."""
+    secrets: Literal["batch", "sample"] = "batch"
+    """One pair of matrices for a batch (as published), or one for each text."""
     sampler: Sampler = "general"
     """How secrets are drawn; `affine` unmixes affine trunks exactly, and hides less."""
     blind: bool = True
@@ -119,10 +121,15 @@ class MixguardConfig(MethodConfig):
             )
         return self
 
-    def secrets(self, rng: np.random.Generator) -> Secrets:
-        """Draw the secrets of one batch."""
-        sizes = (self.messages, self.inputs)
-        return draw(*sizes, self.sampler, rng, blind=self.blind, condition=self.condition)
+    def drawn(self, rng: np.random.Generator, rows: int = 1) -> Secrets:
+        """Draw the secrets of one batch of so many texts."""
+        sizes, how = (self.messages, self.inputs), {"blind": self.blind}
+        if self.secrets == "batch":
+            return draw(*sizes, self.sampler, rng, condition=self.condition, **how)
+        each = (
+            draw(*sizes, self.sampler, rng, condition=self.condition, **how) for _ in range(rows)
+        )
+        return for_each(list(each))
 
     def build(self, site: Site) -> Method:
         """All of it on the client; the server knows nothing of it."""
@@ -196,7 +203,7 @@ class Mixguard(Method):
         public = step.phase in (CALIBRATE, REFINE)
         tokens = 0 if public else config.tokens
         rng = step.rng("mixguard", step.phase)
-        secrets = config.secrets(_secret(step))
+        secrets = config.drawn(_secret(step), len(batch.labels))
         target, own = inserted(batch, tokens, step.stock.vocabulary, rng)
         others = [
             inserted(each, tokens, step.stock.vocabulary, rng)[0].inputs
@@ -257,9 +264,9 @@ class Mixguard(Method):
 
     def _fresh_scale(self, mixed: _Mixed, step: Step) -> Tensor:
         """Each row's factor from its old weight to a fresh one."""
-        fresh = self.config.secrets(_secret(step, "gradients"))
-        ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode)
-        return ratio.repeat_interleave(mixed.rows).view(-1, 1, 1)
+        fresh = self.config.drawn(_secret(step, "gradients"), mixed.rows)
+        ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode).view(len(fresh.decode), -1)
+        return ratio.expand(-1, mixed.rows).reshape(-1, 1, 1)
 
     def tail_loss(self, step: Step) -> Tensor | None:
         """On public data: the distance of the corrected features from the plain ones."""

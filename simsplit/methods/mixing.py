@@ -8,6 +8,7 @@ to 1; `affine` draws rows of M and B, and signs, that sum to 1, so such a trunk 
 It does so at the price of mixtures nearer to the target: what the server sees is easier to invert.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,19 +32,33 @@ class Secrets:
     target: int
     """Position of the private input among the k."""
     encode: Matrix
-    """B M, M x K: maps inputs to messages."""
+    """B M, M x K: maps inputs to messages; M x K x B where each row has matrices of its own."""
     decode: Matrix
-    """w, M: maps the messages' outputs to the target's, approximately."""
+    """w, M (or M x B): maps the messages' outputs to the target's, approximately."""
 
     def mixed(self, x_KBLD: Tensor) -> Tensor:
         """The m mixtures, as messages to send."""
-        sent_MBLD: Tensor = torch.tensordot(torch.as_tensor(self.encode).to(x_KBLD), x_KBLD, 1)
+        encode = torch.as_tensor(self.encode).to(x_KBLD)
+        if encode.ndim == 3:
+            return torch.einsum("mkb,kbld->mbld", encode, x_KBLD)
+        sent_MBLD: Tensor = torch.tensordot(encode, x_KBLD, 1)
         return sent_MBLD
 
     def unmixed(self, x_MBLD: Tensor) -> Tensor:
         """The target's output, approximately, from the messages' outputs."""
-        near_BLD: Tensor = torch.tensordot(torch.as_tensor(self.decode).to(x_MBLD), x_MBLD, 1)
+        decode = torch.as_tensor(self.decode).to(x_MBLD)
+        if decode.ndim == 2:
+            return torch.einsum("mb,mbld->bld", decode, x_MBLD)
+        near_BLD: Tensor = torch.tensordot(decode, x_MBLD, 1)
         return near_BLD
+
+
+def for_each(several: Sequence[Secrets]) -> Secrets:
+    """Secrets of single rows as those of a batch, with all targets in the place of the first."""
+    target = several[0].target
+    turned = [np.roll(each.encode, target - each.target, axis=1) for each in several]
+    decode = np.stack([each.decode for each in several], -1)
+    return Secrets(target, np.stack(turned, -1), decode)
 
 
 def draw(

@@ -22,8 +22,9 @@ class NoiseConfig(MethodConfig):
     """Standard deviation of the noise."""
     distribution: Literal["gaussian", "laplace"] = "gaussian"
     """Distribution of the noise."""
-    unit: Literal["value", "batch_std"] = "value"
-    """Unit of `sigma`: values, or standard deviations of the batch that is sent."""
+    unit: Literal["value", "batch_std", "batch_rms"] = "value"
+    """Unit of `sigma`: values, or the standard deviation or root mean square of what is sent for a
+    batch; the latter is dp_forward's, without its clipping."""
 
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""
@@ -38,8 +39,12 @@ class Noise(Method):
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         drawn = self._drawn(z, step.rng("noise")).to(z)
-        spread = z.detach().std(correction=0) if self.config.unit == "batch_std" else 1.0
-        return z + self.sigma * spread * drawn
+        return z + self.sigma * self._spread(z.detach()) * drawn
+
+    def _spread(self, z: Tensor) -> Tensor | float:
+        if self.config.unit == "batch_std":
+            return z.std(correction=0)
+        return z.square().mean().sqrt() if self.config.unit == "batch_rms" else 1.0
 
     def _drawn(self, z: Tensor, rng: torch.Generator) -> Tensor:
         if self.config.distribution == "gaussian":

@@ -45,6 +45,11 @@ class SplitConfig(Config):
         """Whether nothing must be fetched to know its shapes."""
         return True
 
+    @property
+    def start_known(self) -> bool:
+        """Whether everybody knows the weights that clients start from."""
+        return False
+
     @abstractmethod
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Cut and feature shape per sample; ScenarioError if such samples do not fit the network.

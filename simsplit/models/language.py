@@ -78,6 +78,11 @@ class LanguageConfig(SplitConfig):
         own = self.sizes is not None or self.origin.startswith(OWN)
         return own or Path(self.origin).is_dir()
 
+    @property
+    def start_known(self) -> bool:
+        """Pretrained weights are public; random ones only if they are said to be."""
+        return self.sizes is None or self.sizes.public
+
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Both shapes are a text's tokens by the model's width."""
         if len(input_shape) != 1:

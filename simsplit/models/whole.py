@@ -29,6 +29,9 @@ class Sizes(Config):
     """Number of tokens."""
     context: int = Field(default=512, ge=2)
     """Maximum number of positions."""
+    public: bool = False
+    """Whether attackers know the random weights that clients start from, as they know pretrained
+    ones; false: they have a head and a tail of other draws, and little to learn from."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -184,8 +184,8 @@ def recovered(
 def read(
     runs: "Run | Mapping[str, Run]", figure: str = "rouge_l", ax: "Axes | None" = None
 ) -> "Axes":
-    """How much of private texts each attack read: a bar the mean over its guesses for a text, the
-    line above it the best of them; dashed, the best guess that needs no attack.
+    """How much of private texts each attack read: a bar the guesses that it is surest of, the line
+    above it the best of all; dashed, the best guess that needs no attack.
     """
     several = runs if isinstance(runs, Mapping) else {"": runs}
     lasts = {

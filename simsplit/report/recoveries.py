@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from simsplit.report.comparison import Entry, Row, labels_of, rows_of, tabled
 from simsplit.report.tables import Table, mean_of
 from simsplit.results import Run
+from simsplit.results.curves import load_curves
 from simsplit.results.texts import load_texts
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def recovered(run: Run) -> Table:
 
 
 def sentences(run: Run, most: int = 3) -> Table:
-    """Each private text above what attacks recovered of it; of several messages the nearest."""
+    """Each private text above what attacks recovered of it; of several guesses its own."""
     if "text" not in run.recovered:
         return Table("", ("text", "by", "content"), [])
     texts = load_texts(run.path)
@@ -70,6 +71,20 @@ def sentences(run: Run, most: int = 3) -> Table:
         made = zip(attacks["attack"], attacks["recovered"], strict=True)
         rows += [("", str(attack), _line(text)) for attack, text in made]
     return Table("recovered texts", ("text", "by", "content"), rows, "lll")
+
+
+def converging(run: Run) -> Table:
+    """A row per attack: its first figure by how much of its iterations it took."""
+    curves = load_curves(run.path)
+    if curves.empty:
+        return Table("", ("attack",), [])
+    figure = next(name for name in ("token_accuracy", "mse") if name in curves)
+    wide = curves.pivot_table(index="attack", columns="share", values=figure, sort=False)
+    rows = [
+        (str(name), *map(_figure, row)) for name, row in zip(wide.index, wide.values, strict=True)
+    ]
+    shares = tuple(f"{share:.0%}" for share in wide.columns)
+    return Table(f"{_TITLES[figure]} by part of an attack's iterations", ("attack", *shares), rows)
 
 
 def recoveries_of(entries: Sequence[Entry]) -> list[Table]:

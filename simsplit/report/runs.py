@@ -6,7 +6,7 @@ from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
 from simsplit.report.rates import Count
-from simsplit.report.recoveries import recovered, sentences
+from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
 from simsplit.report.tables import DECIMALS, Table, mean_of
 from simsplit.report.timing import time_to_accuracy
@@ -31,7 +31,7 @@ def show(run: Run) -> list[Table]:
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _latest(run)}
-    tables = [_figures(summary), detected(run), recovered(run), sentences(run)]
+    tables = [_figures(summary), detected(run), recovered(run), converging(run), sentences(run)]
     tables += [_bytes(run), round_by_round(run)]
     if "flops" in summary:
         tables.append(time_to_accuracy(run))

@@ -51,7 +51,7 @@ from simsplit.scenario.extending import extended
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
-from simsplit.scenario.needs import refuse_unmet
+from simsplit.scenario.needs import mixes_texts, refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -326,7 +326,8 @@ class Scenario(Config):
     def prepared(self) -> Prepared:
         """Its data, loaded and dealt out."""
         reader = self.text_reader() if self.reads_texts else None
-        return prepare(self.data, self.clients.count, self.seed, reader)
+        mixes = mixes_texts(self.method)
+        return prepare(self.data, self.clients.count, self.seed, reader, mixes=mixes)
 
     def yaml(self) -> str:
         """The scenario, resolved and complete: what is saved with a run and replays it."""

@@ -140,6 +140,11 @@ def setting_of(scenario: "Scenario") -> Setting:
     return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}
 
 
+def mixes_texts(methods: Sequence[MethodConfig]) -> bool:
+    """Whether clients send other texts along with, or in, their own."""
+    return any(need.what is Given.SUPPORT for each in methods for need in each.needs)
+
+
 def _culprits(
     methods: Sequence[MethodConfig], what: Given, leg: Leg | None = None
 ) -> list[MethodConfig]:

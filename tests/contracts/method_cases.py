@@ -154,6 +154,7 @@ CASES: dict[str, list[Case]] = {
     "noise": [
         Case((of("noise"),), noisy=True),
         Case((of("noise", distribution="laplace", unit="batch_std"),), noisy=True),
+        Case((of("noise", unit="batch_rms"),), noisy=True),
         Case((of("noise", sigma=0),)),
     ],
     "nopeek": [Case((of("nopeek"),)), Case((of("nopeek", alpha=0),))],

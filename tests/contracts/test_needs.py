@@ -64,6 +64,7 @@ BACK_AND_FORTH = {
     "dp_sgd": "method.0.kind",
     "naive_mix": "method.0.kind",
     "mixguard": "method.0.kind",
+    "cover": "method.0.kind",
     "snd{'denoise': True}": "method.0.denoise",
     "tag": "attacks.0.kind",
     "lamp": "attacks.0.kind",

@@ -14,16 +14,23 @@ from simsplit.results import Run
 
 pytestmark = pytest.mark.slow
 
-WORDS = {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3}, "head": 1, "tail": 1}
+WORDS = {
+    "kind": "causal_lm",
+    "sizes": {"width": 32, "layers": 3, "public": True},
+    "head": 1,
+    "tail": 1,
+}
 LEARNED = {"iterations": 250, "hidden": 64, "lr": 0.01}
-MATCHED = {"iterations": 150, "lr": 0.3}
+READ = {"inverter": "ridge", "starts": 128}
+MATCHED = {"iterations": 60}
 CASES: dict[str, dict[str, Any]] = {
     "sip": LEARNED,
     "gradient_ratio": LEARNED,
     "tag": MATCHED,
-    "lamp": {"iterations": 300, "lr": 0.3, "permutations": 5, "language": 0.01},
+    "lamp": {"iterations": 60, "permutations": 5, "language": 0.01},
     "bisr": LEARNED,
     "adaptive_offline": {**LEARNED, "unmixing": 150},
+    "span_search": READ,
 }
 """adaptive_online lives on calibration, and has a test of its own."""
 NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier": 100.0}]
@@ -35,6 +42,7 @@ def recovered(
     method: list[dict[str, Any]],
     count: int = 8,
     batch_size: int | None = None,
+    **fields: Any,
 ) -> pd.DataFrame:
     given = text_scenario(
         path,
@@ -43,7 +51,7 @@ def recovered(
         clients={"count": 1},
         schedule={"kind": "round_robin", "rounds": 1},
         method=method,
-        attacks=[{"kind": kind, **CASES.get(kind, LEARNED)}],
+        attacks=[{"kind": kind, **CASES.get(kind, LEARNED), **fields}],
         targets={"count": count, "batch_size": batch_size},
     )
     return Run.load(finished(given, path / "run").path).attacks.set_index("attack")
@@ -71,14 +79,41 @@ def test_noise_is_not(kind, tmp_path):
 
 @pytest.mark.parametrize("noise", ["none", "fixed"])
 def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
-    """The hole: as good as undefended where messages are read one by one badly."""
-    mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}]
+    """The hole: as good as undefended where most messages are read badly one by one."""
+    fields = {"inputs": 10, "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}
+    mixed = [{"kind": "mixguard", **fields}]
     by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed)
     by_message = recovered(tmp_path / "sip", "sip", mixed)
     assert by_ratio.loc["gradient_ratio", "token_accuracy"] > 0.8
     # these texts have most of their words in common, and so have their mixtures
     unmixed = by_ratio.loc["gradient_ratio", "token_accuracy"]
-    assert by_message.loc["sip", "token_accuracy"] < 0.75 * unmixed
+    assert by_message.loc["sip", "mean_token_accuracy"] < 0.75 * unmixed
+
+
+def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_path):
+    """Of k = 10 texts in m = 3 messages, though no message is near it, and without gradients."""
+    mixed = [{"kind": "mixguard", "inputs": 10, "tokens": 4, "warm_up": 0}]
+    found = recovered(tmp_path / "span", "span_search", mixed, batch_size=4)
+    assert found.loc["span_search", "token_accuracy"] > 0.9
+    of_messages = recovered(tmp_path / "sip", "sip", mixed, batch_size=4, inverter="ridge")
+    assert of_messages.loc["sip", "best_token_accuracy"] < 0.75
+
+
+@pytest.mark.parametrize("kind", ["sip", "span_search"])
+def test_of_covers_each_text_is_read_and_none_is_told_to_be_the_private_one(kind, tmp_path):
+    found = recovered(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="ridge")
+    assert found.loc[kind, "best_token_accuracy"] > 0.85
+    assert found.loc[kind, "token_accuracy"] < 0.7  # these texts have most words in common
+
+
+def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_path):
+    cover = [{"kind": "cover", "fixed": False}]
+    once, twice = (
+        recovered(tmp_path / str(looks), "span_search", cover, count=24, looks=looks)
+        for looks in (1, 2)
+    )
+    key = ("span_search", "token_accuracy")
+    assert twice.loc[key] > once.loc[key] + 0.15  # many of these few words are covers' too
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

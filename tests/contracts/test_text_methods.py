@@ -18,13 +18,15 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "raw": [{}],
     "cast": [{"to": "bf16"}, {"to": "int8"}],
     "quantise": [{"bits": 8}],
-    "noise": [{"sigma": 0.1}],
+    "noise": [{"sigma": 0.1}, {"sigma": 0.5, "unit": "batch_rms"}],
     "mixguard": [
         {"tokens": 3, "warm_up": 1},
         {"sampler": "affine", "messages": 5, "inputs": 4, "tokens": 0, "noise": "fixed"},
         {"calibrate": False, "blind": False, "noise": "none", "inference": "plain"},
         {"gradients": "remixed", "message_noise": 0.1, "tokens": 2, "warm_up": 0},
+        {"gradients": "remixed", "secrets": "sample", "tokens": 2, "warm_up": 0},
     ],
+    "cover": [{}, {"messages": 2, "fixed": False}],
     "naive_mix": [{}, {"alpha": 0.2}],
     "snd": [
         {"warm_up": 1, "heads": 2, "layers": 1},

@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from simsplit.attacks.lamp import _KINDS, permutations
-from simsplit.attacks.tag import Matching, moved_on
+from simsplit.attacks.lamp import _KINDS, Lamp, LampConfig, permutations
+from simsplit.attacks.tag import Descent, Matching, best_match, moved_on
 from simsplit.attacks.texts import Seen
 from simsplit.data.samples import IGNORED
 from simsplit.methods import Step
+from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.stack import Stack
 from simsplit.models.language import CausalLM
 from simsplit.models.transformer import eager
@@ -20,6 +21,10 @@ class Known:
     """What matching asks of the server's knowledge."""
 
     stack = Stack((), (), "server")
+    seed = 0
+
+    def __init__(self, *methods):
+        self.methods = methods
 
     def step(self, packet):
         return Step(packet.client, packet.round, packet.step, 0, training=False)
@@ -57,6 +62,48 @@ def test_distance_is_differentiable_in_the_labels_alone():
     assert soft.grad is not None
     assert soft.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in tail.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1.0, 1e-3, -40.0])
+def test_published_steps_find_the_labels_of_a_gradient_of_any_size_and_sign(scale):
+    """With levelled gradients on both sides none is found at this rate."""
+    tail, seen, true = crossed(scale)
+    known = Known(MixguardConfig()) if scale < 0 else Known()
+    start = torch.randn(true.shape, generator=torch.Generator().manual_seed(2)).softmax(-1)
+    labels, distances = best_match(tail, known, seen, start, Descent(100, 0.09))
+    assert (labels.argmax(-1) == true.argmax(-1))[0].all()
+    assert (labels.argmax(-1) == true.argmax(-1))[1, 3:].all()
+    assert distances.max() < 0.1
+
+
+class Reordering:
+    """What LAMP's step between needs, of a language model that finds all texts alike."""
+
+    known = Known()
+
+    def __init__(self, **fields):
+        self.config = LampConfig(every=1, **fields)
+
+    def _surprise(self, soft_RLV, *context):
+        return soft_RLV.new_zeros(len(soft_RLV))
+
+    _score, between = Lamp._score, Lamp.between
+
+
+@pytest.mark.slow
+def test_an_order_that_fits_the_gradient_better_is_taken_and_no_other_is():
+    tail, seen, true = crossed(1.0)
+    matching = Matching(tail, Known(), seen)
+    logits = 20 * true
+    logits[:, [3, 5]] = logits[:, [5, 3]]
+    wrong = matching.distances(logits.softmax(-1))
+    Reordering(permutations=400).between(0, logits, matching)
+    assert (matching.distances(logits.softmax(-1)) < wrong).all()
+    assert torch.equal(logits.argmax(-1)[0], true.argmax(-1)[0])
+    before = logits.clone()
+    Reordering(permutations=50).between(0, logits, matching)
+    assert torch.equal(logits[0], before[0])
 
 
 def test_labels_are_the_text_moved_by_one():

@@ -71,11 +71,21 @@ def through(method: Mixguard, trunk: nn.Module, at: Step, head: nn.Module | None
 
 @pytest.mark.parametrize(("messages", "inputs"), [(3, 3), (3, 10), (5, 3), (9, 3)])
 @pytest.mark.parametrize("sampler", ["general", "affine"])
-def test_a_linear_trunk_gives_the_plain_output(messages, inputs, sampler):
-    method = mixguard(messages=messages, inputs=inputs, sampler=sampler, calibrate=False, **EXACT)
+@pytest.mark.parametrize("secrets", ["batch", "sample"])
+def test_a_linear_trunk_gives_the_plain_output(messages, inputs, sampler, secrets):
+    drawn = {"sampler": sampler, "secrets": secrets}
+    method = mixguard(messages=messages, inputs=inputs, calibrate=False, **drawn, **EXACT)
     back, _ = through(method, linear(), step())
     plain = linear()(embedding()(texts().inputs))
     torch.testing.assert_close(back[:, :5], plain, rtol=0, atol=1e-10)
+
+
+def test_each_text_has_weights_of_its_own_if_secrets_are_drawn_for_each():
+    method, at = mixguard(secrets="sample", calibrate=False, **EXACT), step()
+    method.transform(texts(), at)
+    weights = at.memo[method].secrets.decode
+    assert weights.shape == (3, 4)
+    assert len({tuple(each.round(6)) for each in weights.T}) == 4
 
 
 @pytest.mark.parametrize("sampler", ["general", "affine"])

@@ -1,0 +1,205 @@
+"""Span search, ours: a search for the direction in which mixtures read most like one text.
+
+The m messages for a text are linear combinations of the outputs for k texts, and the private one is
+a linear combination of the messages: else it could not be unmixed. So it lies in their span, a
+space of at most m dimensions. That span is whitened (position by position at first, so that a few
+huge tokens do not decide), and among its unit directions those are sought of which an inverter is
+surest, from many starts at once and by gradient ascent. Mixtures of texts read less surely than one
+text. With more inputs than messages (k > m) the private text is the only direction that is pure;
+otherwise all k texts are peaks, and which of them is the private one an epoch does not tell.
+
+In another epoch the same private texts are mixed with other public ones: with `looks: 2` the peaks
+of two epochs are compared, and the one that comes again is the private text's. Texts are taken to
+be in the same batch in both; an attacker would have to find them again first.
+
+No gradients are used. Texts with one secret are searched together.
+"""
+
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.optim import Adam
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.inverters import InverterConfig, levelled, surety
+from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.texts import Read, Seen, shared_secrets, sources_of, split_messages
+from simsplit.packets import Packet
+from simsplit.seeds import rng_for
+
+ALIKE = 0.9
+"""Cosine above which two directions are the same peak."""
+FLAT = 1e-6
+"""Share of the largest eigenvalue below which a direction is none."""
+AT_ONCE = 2048
+"""Rows that the inverter reads at once."""
+
+
+class SpanSearchConfig(InverterConfig):
+    """Searches the span of mixtures for what reads most like a single text."""
+
+    kind: Literal["span_search"] = "span_search"
+    starts: int = Field(default=256, ge=1)
+    """Random directions to start from."""
+    kept: int = Field(default=16, ge=1)
+    """How many of them, the surest that differ, are refined."""
+    refinements: int = Field(default=40, ge=0)
+    """Steps of gradient ascent on the inverter's sureness."""
+    step: float = Field(default=0.05, gt=0)
+    """Adam's learning rate in the ascent, on directions of length 1."""
+    peaks: int | None = Field(default=None, ge=1)
+    """How many different peaks are guesses, the surest of them the attack's own; null: as many as
+    there are messages or mixed texts, whichever are fewer."""
+    rows: int | None = Field(default=None, ge=1)
+    """Texts of a batch that are searched together, as having one secret; null: all of a batch, or
+    one where the method draws secrets for each."""
+    looks: int = Field(default=1, ge=1, le=2)
+    """Epochs that it sees; in 2, what comes again is the private text."""
+    effort: ClassVar[tuple[str, ...]] = (*InverterConfig.effort, "refinements")
+
+    @property
+    def exposures(self) -> int:
+        """As many as it looks at."""
+        return self.looks
+
+    def build(self, known: Knowledge) -> "SpanSearch":
+        return SpanSearch(self, known)
+
+
+class Peaks(NamedTuple):
+    """What the search of a batch found, the surest first."""
+
+    tokens: Tensor
+    """P x B x L."""
+    sure: Tensor
+    """P x B."""
+
+
+class SpanSearch(Inverting):
+    """Searches each batch, or each text, by itself."""
+
+    config: SpanSearchConfig
+
+    def recover(self, seen: Seen) -> Read:
+        """As many guesses for each text as there are peaks."""
+        tokens_PBL, sure_PB = self._searched(seen.smashed)
+        for packet in seen.again:
+            alike_PQB = agreement(tokens_PBL, self._searched(packet).tokens)
+            if shared_secrets(self.known):
+                alike_PQB = alike_PQB.mean(-1, keepdim=True).expand_as(alike_PQB)
+            sure_PB = alike_PQB.amax(1)
+        return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
+
+    def _searched(self, packet: Packet) -> Peaks:
+        """The peaks of a batch, each group of rows with one secret by itself, all at once."""
+        x_MBLD = split_messages(self.known.smashed(packet), self.messages)
+        rows = self.config.rows or (x_MBLD.shape[1] if shared_secrets(self.known) else 1)
+        rng = rng_for(self.known.seed, "span", packet.round, packet.step)
+        whole = len(x_MBLD[0]) // rows * rows
+        parts = [part for part in (x_MBLD[:, :whole], x_MBLD[:, whole:]) if part.shape[1]]
+        found = [
+            self._peaks(each.unflatten(1, (-1, min(rows, each.shape[1]))), rng) for each in parts
+        ]
+        return Peaks(*(torch.cat(both, 1) for both in zip(*found, strict=True)))
+
+    def _peaks(self, x_MGBLD: Tensor, rng: torch.Generator) -> Peaks:
+        """The surest directions of each group's span."""
+        groups, config = x_MGBLD.shape[1], self.config
+        basis_GMBLD = whitened(x_MGBLD.transpose(0, 1))
+        alive_GM = basis_GMBLD.flatten(2).any(-1)
+        draws = torch.randn(groups, config.starts, len(x_MGBLD), generator=rng)
+        starts_GSM = normalize(draws.to(basis_GMBLD) * alive_GM[:, None], dim=-1)
+        kept_GSM = distinct(starts_GSM, self._sure(basis_GMBLD, starts_GSM), config.kept)
+        refined_GSM = self._refined(basis_GMBLD, kept_GSM)
+        count = config.peaks or min(self.messages, sources_of(self.known))
+        peaks_GPM = distinct(refined_GSM, self._sure(basis_GMBLD, refined_GSM), count)
+        return self._named(basis_GMBLD, peaks_GPM)
+
+    def _refined(self, basis_GMBLD: Tensor, start_GSM: Tensor) -> Tensor:
+        """Directions after gradient ascent on sureness; none is left less sure than it was."""
+        with torch.enable_grad():
+            moved = start_GSM.clone().requires_grad_()
+            optimizer = Adam([moved], lr=self.config.step)
+            for _ in range(self.config.refinements):
+                optimizer.zero_grad()
+                sure_GS = self._sure(basis_GMBLD, normalize(moved, dim=-1))
+                (-sure_GS.sum()).backward(inputs=[moved])
+                optimizer.step()
+        end_GSM = normalize(moved.detach(), dim=-1)
+        better_GS = self._sure(basis_GMBLD, end_GSM) >= self._sure(basis_GMBLD, start_GSM)
+        return torch.where(better_GS[..., None], end_GSM, start_GSM)
+
+    def _sure(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
+        """How sure the inverter is of each direction's rows: G x S."""
+        per = max(1, AT_ONCE // (len(basis_GMBLD) * basis_GMBLD.shape[2]))
+        with torch.set_grad_enabled(v_GSM.requires_grad):
+            parts = [
+                surety(self._scores_of(basis_GMBLD, v).flatten(0, 2)) for v in v_GSM.split(per, 1)
+            ]
+        shape = (len(v_GSM), -1, basis_GMBLD.shape[2])
+        return torch.cat([part.view(shape).mean(-1) for part in parts], 1)
+
+    def _scores_of(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
+        """G x S x B x L x V."""
+        x_GSBLD = torch.einsum("gsm,gmbld->gsbld", v_GSM, basis_GMBLD)
+        # in training mode, which changes nothing in it, for cuDNN differentiates no other
+        scores = self.inverter.train()(levelled(x_GSBLD.flatten(0, 2)))
+        apart: Tensor = scores.unflatten(0, x_GSBLD.shape[:3])
+        return apart
+
+    def _named(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
+        with torch.no_grad():
+            scores_GPBLV = self._scores_of(basis_GMBLD, v_GPM)
+        sure_GPB = surety(scores_GPBLV.flatten(0, 2)).view(scores_GPBLV.shape[:3])
+        sure_GPB = sure_GPB.mean(-1, keepdim=True).expand_as(sure_GPB)
+        tokens_PGBL = scores_GPBLV.argmax(-1).transpose(0, 1)
+        return Peaks(tokens_PGBL.flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
+
+
+def whitened(x_GMBLD: Tensor) -> Tensor:
+    """Messages' combinations that are orthonormal where every position weighs the same; zeros in
+    the place of those that there are not.
+    """
+    weights = x_GMBLD.square().mean((1, 4), keepdim=True).clamp_min(1e-20).rsqrt()
+    even_GMN = (x_GMBLD * weights).flatten(2).double()
+    values_GM, vectors_GMM = torch.linalg.eigh(even_GMN @ even_GMN.mT)
+    there_GM = values_GM > FLAT * values_GM[:, -1:]
+    scale_GM = torch.where(there_GM, values_GM.clamp_min(1e-30).rsqrt(), 0.0)
+    turn_GMM = (vectors_GMM * scale_GM[:, None]).mT.to(x_GMBLD)
+    basis_GMBLD: Tensor = torch.einsum("gnm,gmbld->gnbld", turn_GMM, x_GMBLD)
+    return basis_GMBLD
+
+
+def distinct(v_GSM: Tensor, sure_GS: Tensor, count: int) -> Tensor:
+    """The surest directions of which no two are alike, surest first; the surest again where there
+    are no more.
+    """
+    left_GS, chosen = sure_GS.clone(), []
+    for _ in range(count):
+        best_G = torch.where(left_GS.isinf().all(1), sure_GS.argmax(1), left_GS.argmax(1))
+        best_GM = v_GSM[torch.arange(len(v_GSM), device=v_GSM.device), best_G]
+        chosen.append(best_GM)
+        alike_GS = torch.einsum("gsm,gm->gs", v_GSM, best_GM).abs() > ALIKE
+        left_GS = left_GS.masked_fill(alike_GS, -torch.inf)
+    return torch.stack(chosen, 1)
+
+
+def agreement(one_PBL: Tensor, other_QBK: Tensor) -> Tensor:
+    """The share of neighbouring tokens that two readings of a text have in common, wherever they
+    stand, for secret tokens move them: P x Q x B.
+    """
+    pairs = [torch.stack([x[..., :-1], x[..., 1:]], -1) for x in (one_PBL, other_QBK)]
+    flat = torch.cat([pair.flatten(0, -2) for pair in pairs])
+    known, numbers = flat.unique(dim=0, return_inverse=True)
+    sizes = [pair[..., 0].numel() for pair in pairs]
+    counts = [
+        torch.zeros(*pair.shape[:2], len(known), device=pair.device).scatter_add_(
+            2, number.view(pair.shape[:3]), torch.ones(pair.shape[:3], device=pair.device)
+        )
+        for pair, number in zip(pairs, numbers.split(sizes), strict=True)
+    ]
+    common_PQB = torch.stack([torch.minimum(counts[0], each).sum(-1) for each in counts[1]], 1)
+    return common_PQB / max(1, one_PBL.shape[-1] - 1)

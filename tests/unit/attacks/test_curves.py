@@ -1,0 +1,65 @@
+"""Curves of attacks: each point is what a shorter attack comes to."""
+
+import pandas as pd
+import pytest
+from builders import finished, scenario
+from texts import text_scenario
+
+from simsplit.attacking.curves import shortened
+from simsplit.attacks.sip import SipConfig
+from simsplit.attacks.unsplit import UnsplitConfig
+from simsplit.report.recoveries import converging
+from simsplit.results import Run
+from simsplit.results.curves import load_curves
+
+WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+SIP = {"kind": "sip", "hidden": 8}
+
+
+def test_a_shorter_attack_has_less_of_what_takes_its_time_alone():
+    short = shortened(UnsplitConfig(outer=40, inner=7), 0.25)
+    assert (short.outer, short.inner) == (10, 7)
+    assert shortened(SipConfig(epochs=20), 0.1).epochs == 2
+    assert shortened(SipConfig(iterations=5), 0.1).iterations == 1
+
+
+def of_images(iterations, **targets):
+    return scenario(
+        clients={"count": 1},
+        data={"auxiliary": 0.3, "normalise": "unit"},
+        schedule={"rounds": 1},
+        attacks=[{"kind": "unsplit", "outer": iterations, "inner": 1}],
+        targets={"count": 3, **targets},
+    )
+
+
+def of_texts(iterations, path, **targets):
+    return text_scenario(
+        path,
+        clients={"count": 1},
+        data={"auxiliary": 0.5},
+        model=WORDS,
+        schedule={"kind": "round_robin", "rounds": 1},
+        attacks=[{**SIP, "iterations": iterations}],
+        targets={"count": 3, **targets},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", ["mse", "token_accuracy"])
+def test_points_are_what_shorter_attacks_come_to_and_the_last_is_the_attack(figure, tmp_path):
+    def given(iterations, **targets):
+        if figure == "mse":
+            return of_images(iterations, **targets)
+        return of_texts(iterations, tmp_path, **targets)
+
+    whole = Run.load(finished(given(8, curve=2), tmp_path / "whole").path)
+    half = Run.load(finished(given(4), tmp_path / "half").path)
+    curve = load_curves(whole.path).set_index("share")
+    for run, share in ((half, 0.5), (whole, 1.0)):
+        made = run.attacks.set_index("attack").iloc[0]
+        assert curve.loc[share, figure] == pytest.approx(made[figure], abs=1e-12)
+    assert converging(whole).columns == ("attack", "50%", "100%")
+    without = Run.load(finished(given(8), tmp_path / "without").path)
+    pd.testing.assert_frame_equal(whole.recovered, without.recovered)
+    assert load_curves(without.path).empty

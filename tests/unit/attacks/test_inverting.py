@@ -1,0 +1,101 @@
+"""What attackers of texts know and do not, and how their inverters learn."""
+
+import pytest
+import torch
+from builders import experiment
+from pace import quick
+from texts import text_scenario
+
+from simsplit.attacks.sip import SipConfig
+
+SIZES = {"width": 16, "layers": 3}
+WORDS = {"kind": "causal_lm", "sizes": {**SIZES, "public": True}, "head": 1, "tail": 1}
+
+
+def attacked(path, config, method=(), **model):
+    """A run's parts, and an attack on it as it is before training."""
+    given = text_scenario(
+        path,
+        data={"auxiliary": 0.5},
+        model={**WORDS, **model},
+        clients={"count": 1},
+        attacks=[{"kind": "sip"}],
+        method=list(method),
+    )
+    made = experiment(given, path / "run")
+    known = made.live.attacking._knowledge("sip")
+    return made, config.build(known)
+
+
+def test_a_random_head_is_the_attackers_only_if_it_is_public(tmp_path):
+    for public in (True, False):
+        made, sip = attacked(tmp_path, SipConfig(), sizes={**SIZES, "public": public})
+        own = made.scenario.model.segment("head", (32,), 2, made.scenario.seed)
+        same = all(map(torch.equal, own.state_dict().values(), sip.head.state_dict().values()))
+        assert same == public
+        assert sip.head.tokens.weight.std().item() == pytest.approx(0.02, rel=0.2)
+
+
+def test_clients_mix_with_texts_that_attackers_have_not(tmp_path):
+    mixing = [{"kind": "mixguard", "tokens": 0}]
+    data = attacked(tmp_path, SipConfig(), mixing)[0].data
+    plain = attacked(tmp_path, SipConfig())[0].data
+    assert data.support is not None
+    assert len(data.auxiliary) + len(data.support) == len(plain.auxiliary)
+    both = torch.cat([data.auxiliary.inputs, data.support.inputs])
+    assert sorted(both.tolist()) == sorted(plain.auxiliary.inputs.tolist())
+    assert abs(len(data.auxiliary) - len(data.support)) <= 1
+
+
+def test_twenty_epochs_of_six_are_twenty_times_all_public_texts(tmp_path):
+    _, sip = attacked(tmp_path, SipConfig(batch_size=6))
+    assert sip.steps == 20 * (30 // 6)
+    assert SipConfig().weight_decay == 1e-5
+    assert attacked(tmp_path, SipConfig(inverter="ridge", batch_size=6))[1].steps == 5
+    assert attacked(tmp_path, SipConfig(iterations=7))[1].steps == 7
+
+
+def test_an_aware_inverter_learns_from_noisy_texts_and_another_from_clean_ones(tmp_path):
+    noise = [{"kind": "dp_forward", "sigma": 2.0}]
+    clean = attacked(tmp_path, SipConfig(aware=False), noise)[1]
+    aware = attacked(tmp_path, SipConfig(), noise)[1]
+    batch = clean.feed.batch(0)
+    plain, noisy = clean.hidden(batch, 0), aware.hidden(batch, 0)
+    assert torch.equal(plain, clean.head(batch.inputs))
+    added = (noisy - plain).square().mean().sqrt() / plain.square().mean().sqrt()
+    assert 1.5 < added < 2.5
+    assert not torch.equal(aware.hidden(batch, 1), noisy), "fresh noise in each step"
+
+
+@pytest.mark.parametrize("inverter", quick(["recurrent", "ridge"], "ridge"))
+def test_messages_are_read_alike_whatever_their_size_and_sign(inverter, tmp_path):
+    _, sip = attacked(
+        tmp_path, SipConfig(inverter=inverter, iterations=60, lr=0.02), [{"kind": "naive_mix"}]
+    )
+    for number in range(sip.steps):
+        sip.learn(number)
+    batch = sip.feed.batch(99)
+    plain = sip.head(batch.inputs).detach()[None]
+    as_is, turned = sip.read(plain), sip.read(-30 * plain)
+    assert (as_is.tokens == batch.inputs)[batch.inputs != 0].float().mean() > 0.8
+    assert torch.equal(as_is.tokens, turned.tokens)
+    torch.testing.assert_close(as_is.sureness, turned.sureness)
+
+
+@pytest.mark.slow
+def test_training_stops_when_held_out_texts_are_read_no_better_and_keeps_the_best(tmp_path):
+    config = SipConfig(patience=2, epochs=40, batch_size=6, lr=0.05)
+    _, sip = attacked(tmp_path, config)
+    reached = []
+    for number in range(sip.steps):
+        sip.learn(number)
+        if (number + 1) % sip.feed.steps_per_epoch == 0:
+            reached.append(float(sip.best.accuracy))
+    assert reached[-1] == reached[-3] == max(reached)
+    assert sip._accuracy() == pytest.approx(max(reached))
+    before = {name: weight.clone() for name, weight in sip.inverter.state_dict().items()}
+    sip.learn(0)
+    assert all(torch.equal(before[name], w) for name, w in sip.inverter.state_dict().items())
+    held, learned = set(sip.held.tolist()), set(sip.feed.part.tolist())
+    assert not held & learned
+    assert len(held) == 3

@@ -1,0 +1,83 @@
+"""The judge of texts against attacks that know everything: what is perfect is scored as perfect."""
+
+import pytest
+import torch
+from texts import text_scenario
+
+from simsplit.attacking.texts import TextJudge
+from simsplit.attacks.base import Guesses
+from simsplit.data.texts import TextBatcher
+from simsplit.methods.secret_tokens import inserted
+from simsplit.seeds import rng_for
+
+WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+COUNT, SIZE = 6, 4
+
+
+@pytest.fixture(scope="module", params=["right", "left"])
+def judged(request, tmp_path_factory):
+    """A judge of six texts in batches of four and two, and those batches."""
+    given = text_scenario(
+        tmp_path_factory.mktemp("texts"),
+        data={"source": {"learns": "all", "padding": request.param}},
+        model=WORDS,
+        targets={"count": COUNT, "batch_size": SIZE},
+        clients={"count": 1},
+    )
+    data = given.prepared()
+    samples, rows = given.targets.chosen(data)
+    batches = [TextBatcher(samples).batch(part) for part in rows.split(SIZE)]
+    return TextJudge(given, data), batches
+
+
+def joined(parts):
+    """Rows of all batches, padded to the longest."""
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat(
+        [torch.nn.functional.pad(p, (0, longest - p.shape[1]), value=-1) for p in parts]
+    )
+
+
+def accuracy(judge, guesses, own):
+    found = judge.score(1, {"oracle": guesses}, own)
+    return [row for row in found.rows if row["attack"] == "oracle"]
+
+
+@pytest.mark.parametrize("secret", [0, 5])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_perfect_attack_is_perfect_whatever_stands_between_the_tokens(judged, secret, ahead):
+    """Labels, which gradients give away, are next tokens of the text, not of what was sent."""
+    judge, batches = judged
+    if secret and batches[0].mask is not None:
+        pytest.skip("secret tokens are not put into texts that are padded on the left")
+    sent = [inserted(batch, secret, 259, rng_for(0, "secret")) for batch in batches]
+    rows = joined([batch.labels if ahead else batch.inputs for batch, _ in sent])
+    own = [mask if secret else None for _, mask in sent]
+    found = accuracy(judge, Guesses(rows, ahead=ahead), own)
+    assert [row["token_accuracy"] for row in found] == [1.0] * COUNT
+    assert [row["rouge_l"] for row in found] == [1.0] * COUNT
+
+
+def test_the_figures_are_the_attacks_own_choice(judged):
+    """Of two guesses the surer, right or wrong; beside it the mean and the best of both."""
+    judge, batches = judged
+    right = [batch.inputs for batch in batches]
+    rows = joined([torch.cat([each, torch.full_like(each, 5)]) for each in right])
+    sure = torch.cat([torch.tensor([1.0] * len(x) + [0.0] * len(x)) for x in right])
+    for picked, expected in ((sure, 1.0), (1 - sure, 0.0), (None, 0.5)):
+        for row in accuracy(judge, Guesses(rows, picked), [None, None]):
+            assert row["token_accuracy"] == pytest.approx(expected, abs=0.1)
+            assert row["mean_token_accuracy"] == pytest.approx(0.5, abs=0.1)
+            assert row["best_token_accuracy"] == 1.0
+
+
+def test_texts_show_the_attacks_own_choice(judged):
+    judge, batches = judged
+    rows = joined(
+        [torch.cat([batch.inputs, torch.full_like(batch.inputs, 5)]) for batch in batches]
+    )
+    sure = torch.cat([torch.tensor([0.0] * len(x.inputs) + [1.0] * len(x.inputs)) for x in batches])
+    found = judge.score(1, {"oracle": Guesses(rows, sure)}, [None, None])
+    shown = [text for text in found.texts if text["attack"] == "oracle"]
+    assert {text["message"] for text in shown} == {1}
+    assert all(text["recovered"] != text["private"] for text in shown)
