@@ -295,7 +295,8 @@ class TextBatcher:
         mask = None
         if self._texts.left:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)
-        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask)
+        there = lengths.to(self.device)
+        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask, there)
 
 
 class TextStock:

@@ -108,7 +108,7 @@ class LanguageConfig(SplitConfig):
                 f"{self.word} reads texts, got images; choose a text source, such as "
                 "data.source: python_docs",
             )
-        width, layers, context = self._measures()
+        width, layers, context = self.measures()
         (length,) = input_shape
         if self.head + self.tail >= layers:
             raise ScenarioError(
@@ -172,7 +172,7 @@ class LanguageConfig(SplitConfig):
             nn.init.normal_(layer.weight, std=0.02)
         return layer
 
-    def _measures(self) -> tuple[int, int, int]:
+    def measures(self) -> tuple[int, int, int]:
         """Width, number of layers, and number of positions."""
         if self.sizes is not None:
             return self.sizes.width, self.sizes.layers, self.sizes.context

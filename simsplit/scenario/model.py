@@ -50,6 +50,7 @@ from simsplit.scenario.cells import refuse
 from simsplit.scenario.extending import extended
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
+from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
 from simsplit.scenario.needs import refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
@@ -305,6 +306,8 @@ class Scenario(Config):
                 f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
             )
         whole = self.model.shapes(info.shape)
+        if isinstance(self.model, LanguageConfig):
+            refuse_overlong(self.data, self.method, self.model.measures()[2])
         return whole, sent_shapes(self.method, whole)
 
     @property
