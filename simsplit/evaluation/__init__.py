@@ -7,6 +7,15 @@ from simsplit.evaluation.evaluator import (
     Evaluator,
     Split,
     choose,
+    columns_of,
 )
 
-__all__ = ["ATTACK_SUCCESS", "TRIGGERED", "EvaluateConfig", "Evaluator", "Split", "choose"]
+__all__ = [
+    "ATTACK_SUCCESS",
+    "TRIGGERED",
+    "EvaluateConfig",
+    "Evaluator",
+    "Split",
+    "choose",
+    "columns_of",
+]

@@ -78,6 +78,9 @@ class LanguageConfig(SplitConfig):
     """Number of layers in the clients' head."""
     tail: int = Field(default=2, ge=0)
     """Number of layers in the clients' tail."""
+    trunk: Literal["layers", "skipped"] = "layers"
+    """skipped: the trunk has no layers and hands back what it is given, in training too; what such
+    a model comes to, clients can have without a server."""
     learns: tuple[Owner, ...] = ("head", "trunk", "tail")
     """Segments that learn; the others keep their pretrained weights."""
     lora: Lora | None = None
@@ -139,10 +142,11 @@ class LanguageConfig(SplitConfig):
             with isolated(seed, "model", owner, *scope):
                 model = _random(self.sizes)
         reader = self._reader(model, num_classes, seed, scope)
-        made = segment_of(model, owner, Cut(self.head, self.tail), reader)
+        skipped = self.trunk == "skipped"
+        made = segment_of(model, owner, Cut(self.head, self.tail, skipped), reader)
         learns = owner in self.learns
         made.requires_grad_(learns)
-        if self.lora is not None and learns:
+        if self.lora is not None and learns and not (skipped and owner == "trunk"):
             with isolated(seed, "lora", owner, *scope):
                 adapted(made, self.lora.model_dump(), keep=self._fresh_parts)
         return made

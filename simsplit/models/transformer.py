@@ -142,6 +142,8 @@ class Cut(NamedTuple):
 
     head: int
     tail: int
+    skips_trunk: bool = False
+    """Whether the layers between them are left out."""
 
 
 def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
@@ -150,7 +152,7 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
     layers: nn.ModuleList = getattr(body, family.layers)
     bounds = {
         "head": (0, cut.head),
-        "trunk": (cut.head, len(layers) - cut.tail),
+        "trunk": (cut.head, cut.head if cut.skips_trunk else len(layers) - cut.tail),
         "tail": (len(layers) - cut.tail, len(layers)),
     }
     blocks = Blocks(model.config, layers[slice(*bounds[owner])], getattr(body, "rotary_emb", None))

@@ -82,7 +82,8 @@ class Row:
         """What else was evaluated, such as perplexity."""
         names = dict.fromkeys(name for row in self._at(figure) for name in row)
         tested = [name.removeprefix("test_") for name in names if name.startswith("test_")]
-        return [name for name in tested if name not in _USUAL]
+        controls = tuple(f"{name}_" for name in _USUAL[1:])
+        return [n for n in tested if n not in _USUAL and not n.startswith(controls)]
 
     def _at(self, figure: str) -> list[dict[str, float]]:
         return [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]

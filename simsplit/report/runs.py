@@ -6,7 +6,7 @@ from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.recoveries import recovered, sentences
 from simsplit.report.rounds import round_by_round
-from simsplit.report.tables import DECIMALS, Table, mean_of
+from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
 
@@ -94,4 +94,4 @@ def _cell(name: str, value: float | None) -> str:
     if name == "round":
         return f"{value:.0f}"
     figure = name.partition("_")[2]  # behind the split
-    return mean_of(figure, [value]) + ("" if figure in DECIMALS else "%")
+    return mean_of(figure, [value]) + ("%" if decimals(figure) is None else "")

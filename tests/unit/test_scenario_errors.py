@@ -283,6 +283,15 @@ def test_several_problems_are_a_line_each():
             "evaluate.metrics: must name at least one, each once, got []",
         ),
         (
+            {"evaluate": {"controls": ["without_trunk"]}},
+            "evaluate.controls.0: without_trunk needs a trunk that puts out what it takes in "
+            "shape; this one takes 20x12x12 and puts out 512",
+        ),
+        (
+            {"evaluate": {"controls": ["mixed"]}},
+            "evaluate.controls.0: unknown 'mixed', allowed: without_trunk",
+        ),
+        (
             {"evaluate": {"metrics": ["loss", "loss"]}},
             "evaluate.metrics: must name at least one, each",
         ),
