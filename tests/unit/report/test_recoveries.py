@@ -1,8 +1,10 @@
 """Runs beside each other by what attacks recovered: by hand, from tables written by hand."""
 
+import numpy as np
 import pytest
 
 from simsplit.report.comparison import Entry, compare
+from simsplit.report.intervals import interval
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.short_names import told_apart
 from simsplit.results import Run
@@ -15,8 +17,9 @@ MIX = {"kind": "mixguard", "tokens": 8, "calibrate": True, "noise": "adaptive"}
 def attacked(variant):
     """A run in which attacks made this of two targets: (figure, a value each)."""
 
-    def make(name, found, *, method=None, seed=0, columns=("mse", "ssim"), **summary):
-        made = variant(name, {"method": method or [], "seed": seed}, **summary)
+    def make(name, found, *, method=None, seed=0, columns=("mse", "ssim"), targets=None, **summary):
+        fields = {"method": method or [], "seed": seed} | ({"targets": targets} if targets else {})
+        made = variant(name, fields, **summary)
         target = "image" if columns[0] == "mse" else "text"
         lines = [",".join(("round", "attack", target, *columns))]
         for attack, values in found.items():
@@ -61,6 +64,47 @@ def test_guesses_that_differ_between_cells_are_columns(attacked):
     assert table.title == "ROUGE-L of 1 recovered text"
     assert table.columns[2:] == ("sip", "(random tokens)")
     assert [row[2:] for row in table.rows] == [("0.500", "0.100"), ("0.400", "0.200")]
+
+
+def test_texts_have_intervals_over_batches_and_seeds(attacked):
+    """As wide as batches differ; alike within a batch, as texts of one draw of secrets are."""
+    columns = ("rouge_l", "best_rouge_l")
+
+    def told(*seeds, size=2):
+        entries = [
+            attacked(
+                f"s{seed}-{size}-{values}",
+                {"sip": [(value, value) for value in values]},
+                columns=columns,
+                seed=seed,
+                targets={"batch_size": size},
+            )
+            for seed, values in enumerate(seeds)
+        ]
+        table = recoveries_of(entries)[0]
+        return cells(table)[table.rows[0][0]]["sip"], table.title
+
+    alike, title = told([0.2, 0.2, 0.2, 0.2])
+    assert alike == "0.200 (0.200 to 0.200)"
+    assert title == "ROUGE-L of 4 recovered texts, with 95 % intervals over texts and seeds"
+    two = [0.1, 0.1, 0.3, 0.3]
+    assert told(two)[0] == "0.200 (0.100 to 0.300)", "two batches, drawn whole"
+    assert told(two, size=4) == ("0.200", "ROUGE-L of 4 recovered texts"), "one draw says nothing"
+    apart, _ = told([0.1] * 8, [0.3] * 8)
+    assert apart == "0.200 (0.100 to 0.300)", "seeds that differ widen it"
+
+
+@pytest.mark.slow
+def test_an_interval_covers_the_truth_as_often_as_it_says():
+    """Against runs and batches whose mean is known."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(100):
+        of_runs = rng.normal(0.5, 0.05, 8)
+        of_batches = of_runs[:, None] + rng.normal(0, 0.1, (8, 16))
+        runs = list(np.repeat(of_batches, 2, axis=1))
+        low, high = interval(runs, 2)
+        held += low <= 0.5 <= high
+    assert 85 < held < 100
 
 
 @pytest.mark.parametrize(("best", "tables"), [(0.5, 1), (0.7, 2)])
