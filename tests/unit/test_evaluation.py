@@ -114,7 +114,9 @@ def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
     assert often.rounds["train_loss"].tolist() == seldom.rounds["train_loss"].tolist()
 
 
-def tables(path: Path, metric: str, figures: list[tuple[float | None, float | None]]) -> Any:
+def tables(
+    path: Path, metric: str, figures: list[tuple[float | None, float | None]], warm_up: int = 0
+) -> Any:
     """A run directory of just these (validation, test) figures, summed up."""
     given = scenario(data={"validation": 0.2}, evaluate={"metrics": [metric]})
     writer = Ledger(path, Columns(given.figures), None).writer
@@ -122,8 +124,9 @@ def tables(path: Path, metric: str, figures: list[tuple[float | None, float | No
     columns = (f"validation_{metric}", f"test_{metric}")
     for number, values in enumerate(figures, start=1):
         shown = {name: v for name, v in zip(columns, values, strict=True) if v is not None}
-        writer.append("rounds", [{"round": number, **shown}])
-        writer.append("timing", [{"round": number, "elapsed_s": number}])
+        phase = "calibrate" if number <= warm_up else "train"
+        writer.append("rounds", [{"round": number, "phase": phase, "samples": 5, **shown}])
+        writer.append("timing", [{"round": number, "train_s": number, "elapsed_s": number}])
     writer.append("wire", [{"round": 1, "phase": "train", "leg": "smashed", "bytes": 3}])
     return summarise(Run.load(path), given.figures)
 
@@ -137,6 +140,16 @@ def test_the_best_round_is_chosen_on_validation_not_on_test(tmp_path: Path) -> N
     assert facts["best_on_test"]["round"] == 1
     assert facts["last"] == {"round": 5, "validation_accuracy": 0.6, "test_accuracy": 0.7}
     assert facts["bytes"] == {"smashed": 3, "total": 3, "evaluation": 0}
+
+
+def test_a_warm_up_is_never_the_best_and_costs_no_sample_anything(tmp_path: Path) -> None:
+    facts = tables(tmp_path / "run", "loss", [(0.1, 0.1), (0.4, 0.3), (0.6, 0.2)], warm_up=1)
+    assert facts["best_on_validation"]["round"] == 2
+    assert facts["best_on_test"]["round"] == 3
+    # the only bytes are the first round's
+    assert facts["per_sample"] == {"seconds": (2 + 3) / 10, "bytes": 0.0}
+    facts = tables(tmp_path / "all", "loss", [(0.1, 0.1), (0.4, 0.3)])
+    assert facts["per_sample"] == {"seconds": (1 + 2) / 10, "bytes": 3 / 10}
 
 
 def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:

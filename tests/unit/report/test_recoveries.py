@@ -135,6 +135,23 @@ def test_what_was_evaluated_beside_accuracy_is_compared_too(variant):
     assert "rouge_l" not in row
 
 
+def test_the_inference_is_told_in_the_title_or_where_it_differs_in_the_rows(variant):
+    def table(*inferences):
+        methods = [[{**MIX, "inference": each}] for each in inferences]
+        names = [f"{'-'.join(inferences)}{number}" for number, _ in enumerate(methods)]
+        pairs = zip(names, methods, strict=True)
+        return compare([variant(name, {"method": method}) for name, method in pairs])
+
+    assert "; plain inference" in table("plain").title
+    both = table("plain", "mixed")
+    assert "inference" not in both.title
+    assert [row[both.columns.index("method")] for row in both.rows] == [
+        "mixguard inference=plain",
+        "mixguard inference=mixed",
+    ]
+    assert "inference" not in compare([variant("raw", {"method": []})]).title
+
+
 @pytest.mark.parametrize(("form", "sign"), [("markdown", ""), ("latex", "% "), ("csv", "# ")])
 def test_tables_that_are_alike_are_named_in_every_form(attacked, capsys, form, sign):
     found = {"unsplit": [(0.1, 0.8)]}
