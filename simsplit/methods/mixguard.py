@@ -100,7 +100,8 @@ class MixguardConfig(MethodConfig):
     message_noise: float = Field(default=0.0, ge=0)
     """Noise on each gradient message separately, in units of its root mean square."""
     inference: Literal["plain", "mixed"] = "plain"
-    """Evaluation of ordinary texts (plain, as published), or of texts mixed as in training."""
+    """Evaluation of ordinary texts (plain, as published; the server sees those), or of texts that
+    are mixed as in training."""
     calibrated_inference: bool | None = None
     """Whether the calibration model is used in evaluation; null: only if texts are mixed."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
