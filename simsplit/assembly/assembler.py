@@ -169,7 +169,8 @@ class Assembler:
             poisons = self._poisons_of(number, part)
             feeds = {"private": self._feed(private, part, number, poisons)}
             if public is not None:
-                feeds["public"] = self._feed(public, everything, number)
+                size = self.public_batch_size
+                feeds["public"] = self._feed(public, everything, number, size=size)
             parts = self.owners.client_parts(number)
             end = self.owners.topology.client(
                 number,
@@ -222,19 +223,25 @@ class Assembler:
         part: torch.Tensor,
         number: ClientId,
         poisons: Sequence[Poison] = (),
+        size: int | None = None,
     ) -> Feed:
         train = self.scenario.train
         change = partial(poisoned, poisons) if poisons else unchanged
         return Feed(
             batcher,
             part,
-            batch_size=train.batch_size,
+            batch_size=size or train.batch_size,
             seed=self.scenario.seed,
             client=number,
             drop_last=train.drop_last,
             change=change,
             lengths=batcher.lengths(part) if train.group_by_length else None,
         )
+
+    @property
+    def public_batch_size(self) -> int | None:
+        """Public samples per step, if a method says how many; the first that does."""
+        return next(filter(None, (each.public_batch_size for each in self.scenario.method)), None)
 
     def _batcher(self, samples: Samples, *, augment: bool) -> Batches:
         if samples.texts is not None:

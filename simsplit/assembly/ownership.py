@@ -78,7 +78,8 @@ class Ownership:
     def client_learner(self, modules: dict[str, nn.Module]) -> Learner:
         """A learner as clients have them."""
         train = self.scenario.train
-        return Learner(modules, train.client, train.clip_norm)
+        own = self.client_stack.optimizers if "method" in modules else {}
+        return Learner(modules, train.client, train.clip_norm, own)
 
     def shared_modules(self) -> dict[str, nn.Module]:
         """What clients share, as it is before training."""
@@ -112,7 +113,8 @@ class Ownership:
     def server_learner(self) -> Learner:
         """The optimizer of all that the server owns, its methods' parts included."""
         train = self.scenario.train
-        return Learner(self.server_modules(), train.server, train.clip_norm)
+        own = self.server_stack.optimizers
+        return Learner(self.server_modules(), train.server, train.clip_norm, own)
 
     def joint(self) -> tuple[SplitModel, tuple[Stack, Stack]]:
         """A second copy of the same model and of both sides' methods, for whoever compares."""

@@ -30,7 +30,9 @@ FEW = 2
 def flops_of(owners: Ownership) -> Flops:
     """What one sample's forward pass takes in each segment, methods included."""
     model, client, server = owners.model, owners.client_stack, owners.server_stack
-    step = Step(0, 0, 0, owners.scenario.seed, training=False, stock=_Blank(owners))
+    # mixed, where a method can: evaluation may be plain where training is not
+    seed, stock = owners.scenario.seed, _Blank(owners)
+    step = Step(0, 0, 0, seed, training=False, stock=stock, reading="mixed")
     client.hear(server.announce())
     parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
     sent = client.transform(_batch(owners), step).inputs  # more than was given, if it is mixed

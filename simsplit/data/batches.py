@@ -29,11 +29,21 @@ class Batch:
     mask: Tensor | None = None
     """Which tokens are real: of texts padded on the left, and of all that an encoder reads. Padding
     on the right needs none where tokens look back alone."""
+    lengths: Tensor | None = None
+    """How many tokens of each text are real; null: all of them. It stays with the client."""
 
     @property
     def context(self) -> tuple[Tensor, ...]:
         """What all three segments are given beside their input."""
         return () if self.mask is None else (self.mask,)
+
+    @property
+    def real(self) -> Tensor:
+        """Mask of the tokens that are no padding, of texts that are padded on the right."""
+        if self.lengths is None:
+            return torch.ones_like(self.inputs, dtype=torch.bool)
+        places = torch.arange(self.inputs.shape[1], device=self.lengths.device)
+        return places < self.lengths[:, None]
 
 
 class Batches(Protocol):

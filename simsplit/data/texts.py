@@ -303,7 +303,8 @@ class TextBatcher:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)
         elif self._texts.masked:
             mask = (torch.arange(longest) < lengths[:, None]).to(self.device)
-        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask)
+        there = lengths.to(self.device)
+        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask, there)
 
 
 class TextStock:

@@ -8,6 +8,7 @@ from simsplit.evaluation.evaluator import (
     Evaluator,
     Split,
     choose,
+    columns_of,
     success_columns,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "Evaluator",
     "Split",
     "choose",
+    "columns_of",
     "success_columns",
 ]

@@ -60,6 +60,10 @@ class EvaluateConfig(Config):
     """What to report; null: accuracy, balanced_accuracy and loss of classes; loss, perplexity and
     accuracy of tokens; answers too where a causal model classifies. The last five score texts that
     the model generates from prompts, which takes long."""
+    controls: tuple[str, ...] = ()
+    """The same weights scored in other ways, each in columns of its own: without_trunk (features
+    are what the client sent, so no server is needed), and those that methods offer (mixguard:
+    plain, calibrated, mixed). `model.trunk: skipped` trains without the trunk as well."""
     generated_texts: int = Field(default=32, ge=1)
     """For how many texts of a split, the first ones, the model generates."""
     max_new_tokens: int = Field(default=64, ge=1)
@@ -122,7 +126,7 @@ class Evaluator:
     @property
     def columns(self) -> list[str]:
         """The names of the figures that `evaluate` gives."""
-        names = [f"{split}_{metric}" for split in self.splits for metric in self.metrics]
+        names = columns_of(tuple(self.splits), self.metrics, self.config.controls)
         return [*names, *success_columns(aimed=self.wanted is not None, own=bool(self.clients))]
 
     @property
@@ -144,8 +148,10 @@ class Evaluator:
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
         row: dict[str, float] = {}
         for split, samples in self.splits.items():
-            figures = self._figures(client, split, round_number, samples)
-            row |= {f"{split}_{name}": value for name, value in figures.items()}
+            for control in ("", *self.config.controls):
+                with self.exchange.read_as(control):
+                    figures = self._figures(client, split, round_number, samples)
+                row |= {_column(split, name, control): each for name, each in figures.items()}
         if self.wanted is not None:
             outputs = self._outputs(client, TRIGGERED, round_number, len(self.wanted))
             row[ATTACK_SUCCESS] = accuracy(outputs, self.wanted)
@@ -201,6 +207,15 @@ def success_columns(*, aimed: bool, own: bool) -> list[str]:
 
 def _mean(rows: Collection[Mapping[str, float]], column: str) -> float:
     return sum(row[column] for row in rows) / len(rows)
+
+
+def columns_of(splits: Sequence[str], metrics: Sequence[str], controls: Sequence[str]) -> list[str]:
+    """The columns of an evaluation; those of controls after the others."""
+    return [_column(s, name, each) for each in ("", *controls) for s in splits for name in metrics]
+
+
+def _column(split: str, metric: str, control: str) -> str:
+    return "_".join(filter(None, (split, metric, control)))
 
 
 def choose(clients: Sequence[ClientId], at_most: int | None, seed: int) -> list[ClientId]:

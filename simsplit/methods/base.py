@@ -109,6 +109,8 @@ class Step:
     phase: str = "train"
     stock: Stock | None = None
     """Only on clients of texts."""
+    reading: str = ""
+    """In evaluation: the way that a control asks for; empty: as the scenario says."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
     def rng(self, *scope: Scope) -> torch.Generator:
@@ -195,6 +197,10 @@ class Method:
         """Client: values for its row of the `clients` table; the config's `reported` names them."""
         return {}
 
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
+        """An optimizer of this method's own, for its `module`; None: its side's steps it."""
+        return None
+
     def plan(self, rounds: int) -> Sequence[Phase]:
         """Client: phases to run before the `rounds` of training."""
         return ()
@@ -223,6 +229,8 @@ class MethodConfig(Config, ABC):
     """The legs on which a row mixes several samples."""
     reported: ClassVar[tuple[str, ...]] = ()
     """Columns that it adds to the `clients` table."""
+    readings: ClassVar[tuple[str, ...]] = ()
+    """Other ways in which evaluation can go through it, for `evaluate.controls`."""
 
     @property
     def needs(self) -> Needs:
@@ -240,6 +248,16 @@ class MethodConfig(Config, ABC):
     def unreadable(self) -> frozenset[Leg]:
         """The legs whose packets can only be read by who remembers the packet before."""
         return frozenset()
+
+    @property
+    def public_batch_size(self) -> int | None:
+        """Samples per step on public data; None: as many as in training."""
+        return None
+
+    @property
+    def added_tokens(self) -> int:
+        """Tokens that it adds to each text in training."""
+        return 0
 
     def undoes(self) -> frozenset[Trait]:
         """The traits that it ends with these options."""

@@ -18,7 +18,12 @@ its own on every message.
 
 The paper leaves open, and here stands ours: how matrices are drawn (see `mixing`), that secret
 tokens stand before what is learned and are attended to, the calibration model's bottleneck (a
-quarter) and zero start, and that RMS is taken text by text.
+quarter) and zero start, and that RMS is taken text by text. Calibration has AdamW, a rate and a
+batch size of its own, as published; their values are lost in the text at hand, so ours stand here.
+
+Padding is no part of a text: calibration's error, the sizes of noise and the noise itself are those
+of real tokens, so padding teaches neither calibration nor the trunk. Messages' gradients are zero
+where the private text is padded, with noise as without; so its length shows, to its batch's width.
 """
 
 from dataclasses import dataclass
@@ -84,6 +89,10 @@ class MixguardConfig(MethodConfig):
     """Rounds of stage I, in which calibration learns from public data."""
     refine_every: int = Field(default=1, ge=0)
     """Private steps between two refinement steps of calibration; 0: no refinement."""
+    calibration_lr: float = Field(default=1e-3, gt=0)
+    """Calibration's learning rate, for AdamW; `train.lr_schedule` holds for it too."""
+    calibration_batch_size: int | None = Field(default=None, ge=1)
+    """Public texts in a step of calibration; null: as many as in training."""
     noise: Literal["adaptive", "fixed", "none"] = "adaptive"
     """Noise on the gradient: in proportion to the correction (adaptive), of fixed size, or none."""
     gamma: float = Field(default=1.0, ge=0)
@@ -92,15 +101,27 @@ class MixguardConfig(MethodConfig):
     """The weights that gradients are sent with: those that unmix (published), or fresh ones."""
     message_noise: float = Field(default=0.0, ge=0)
     """Noise on each gradient message separately, in units of its root mean square."""
-    inference: Literal["mixed", "plain"] = "mixed"
-    """Whether texts are mixed in evaluation too."""
-    calibrated_inference: bool = True
-    """Whether the calibration model is used in evaluation."""
+    inference: Literal["plain", "mixed"] = "plain"
+    """Evaluation of ordinary texts (plain, as published; the server sees those), or of texts that
+    are mixed as in training."""
+    calibrated_inference: bool | None = None
+    """Whether the calibration model is used in evaluation; null: only if texts are mixed."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
+    readings: ClassVar[tuple[str, ...]] = ("plain", "calibrated", "mixed")
+
+    @property
+    def public_batch_size(self) -> int | None:
+        """Calibration's."""
+        return self.calibration_batch_size
+
+    @property
+    def added_tokens(self) -> int:
+        """The secret ones."""
+        return self.tokens
 
     @property
     def needs(self) -> Needs:
@@ -131,6 +152,14 @@ class MixguardConfig(MethodConfig):
         )
         return for_each(list(each))
 
+    def read(self, reading: str) -> tuple[bool, bool]:
+        """Whether an evaluation mixes texts, and whether it corrects features."""
+        if reading in self.readings:
+            return reading == "mixed", reading != "plain"
+        mixes = self.inference == "mixed"
+        corrects = self.calibrated_inference
+        return mixes, mixes if corrects is None else corrects
+
     def build(self, site: Site) -> Method:
         """All of it on the client; the server knows nothing of it."""
         return Mixguard(self, site) if site.side == "client" else Method()
@@ -146,6 +175,8 @@ class _Mixed:
     """Whether the plain output is sent too, for calibration."""
     own: Tensor
     """Mask of the private texts' own tokens: all but secret ones."""
+    real: Tensor
+    """Mask of the private texts' tokens, secret ones included: all but padding."""
     error: Tensor | None = None
     scale: Tensor | None = None
     """Factor on each row's gradient, if it is rescaled."""
@@ -191,10 +222,14 @@ class Mixguard(Method):
             return None
         return Aside(on_public_data(REFINE, 0), self.config.refine_every)
 
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Calibration's own, whatever the client's is."""
+        return torch.optim.AdamW(parameters, lr=self.config.calibration_lr)
+
     def transform(self, batch: Batch, step: Step) -> Batch:
         """k batches in one, the given one at a secret position."""
         config = self.config
-        if not step.training and config.inference == "plain":
+        if not (step.training or config.read(step.reading)[0]):
             return batch
         if step.stock is None:
             raise ProtocolError("mixguard was given no texts to mix in")
@@ -213,7 +248,8 @@ class Mixguard(Method):
         longest = max(each.shape[1] for each in texts)
         inputs = torch.cat([_padded(each, longest, step.stock.pad) for each in texts])
         labels = _padded(target.labels, longest, IGNORED)
-        step.memo[self] = _Mixed(secrets, len(labels), public, _padded(own, longest, 0))
+        masks = (_padded(mask, longest, 0) for mask in (own, target.real))
+        step.memo[self] = _Mixed(secrets, len(labels), public, *masks)
         return Batch(inputs, labels, batch.indices)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
@@ -228,18 +264,19 @@ class Mixguard(Method):
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """Unmix the features, then correct them by the calibration model."""
         mixed: _Mixed | None = step.memo.get(self)
-        if mixed is None:
-            return u
+        if mixed is None:  # plain inference
+            return self._corrected(u, step, learning=False)
         messages = len(mixed.secrets.decode)
         u_MBLD = u[: messages * mixed.rows].unflatten(0, (messages, mixed.rows))
         z = mixed.secrets.unmixed(u_MBLD)
         if mixed.public:
             corrected = self._corrected(z.detach(), step, learning=True)
-            mixed.error = mse_loss(corrected, u[messages * mixed.rows :].detach())
+            plain = u[messages * mixed.rows :].detach()
+            mixed.error = mse_loss(corrected[mixed.real], plain[mixed.real])
             return corrected
         corrected = self._corrected(z, step, learning=False)
         if step.training and self.config.noise != "none":
-            self._noise(z, corrected, step)
+            self._noise(z, corrected, mixed.real, step)
         return corrected
 
     def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
@@ -251,8 +288,9 @@ class Mixguard(Method):
             mixed.scale = self._fresh_scale(mixed, step).to(grad)
             grad = grad * mixed.scale
         if self.config.message_noise:
-            draws = torch.randn(grad.shape, generator=step.rng("message_noise")).to(grad)
-            grad = grad + self.config.message_noise * _rms(grad) * draws
+            real = mixed.real.repeat(len(mixed.secrets.decode), 1)
+            size = self.config.message_noise * _rms(grad, real)
+            grad = grad + size * _draws(grad, real, step.rng("message_noise"))
         return [Share(grad)]
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
@@ -280,7 +318,7 @@ class Mixguard(Method):
 
     def _corrected(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
         model = self.module
-        if model is None or not (step.training or self.config.calibrated_inference):
+        if model is None or not (step.training or self.config.read(step.reading)[1]):
             return z
         if learning:
             out: Tensor = model(z, learning=True)
@@ -288,18 +326,18 @@ class Mixguard(Method):
         frozen = {name: weight.detach() for name, weight in model.named_parameters()}
         return functional_call(model, frozen, (z,))  # type: ignore[no-any-return]
 
-    def _noise(self, z: Tensor, corrected: Tensor, step: Step) -> None:
+    def _noise(self, z: Tensor, corrected: Tensor, real: Tensor, step: Step) -> None:
         """Have the gradient of z noised on its way back to the server."""
         if not z.requires_grad:
             return
         scale = torch.full((len(z), 1, 1), self.config.gamma, device=z.device)
         if self.config.noise == "adaptive":
-            scale = scale * _rms((corrected - z).detach()) / _rms(corrected.detach()).clamp(1e-12)
+            whole, change = corrected.detach(), (corrected - z).detach()
+            scale = scale * _rms(change, real) / _rms(whole, real).clamp(1e-12)
         rng = step.rng("noise")
 
         def noised(grad: Tensor) -> Tensor:
-            draws = torch.randn(grad.shape, generator=rng).to(grad)
-            return grad + scale * _rms(grad) * draws
+            return grad + scale * _rms(grad, real) * _draws(grad, real, rng)
 
         z.register_hook(noised)
 
@@ -315,5 +353,13 @@ def _padded(x_BL: Tensor, length: int, value: int) -> Tensor:
     return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
 
 
-def _rms(x_BLD: Tensor) -> Tensor:
-    return x_BLD.square().mean((1, 2), keepdim=True).sqrt()
+def _rms(x_BLD: Tensor, real_BL: Tensor) -> Tensor:
+    """Text by text, of real tokens."""
+    of_tokens_BL = x_BLD.square().mean(2) * real_BL
+    return (of_tokens_BL.sum(1) / real_BL.sum(1).clamp(min=1)).sqrt()[:, None, None]
+
+
+def _draws(x_BLD: Tensor, real_BL: Tensor, rng: torch.Generator) -> Tensor:
+    """Standard Gaussian values for real tokens, zeros for padding; the same however much of it."""
+    draws = torch.randn(int(real_BL.sum()), x_BLD.shape[2], generator=rng)
+    return torch.zeros_like(x_BLD).masked_scatter(real_BL[..., None], draws.to(x_BLD))

@@ -32,7 +32,8 @@ def inserted(
     own_BW = own_BW.to(ids_BL.device)
     ids_BW = torch.where(own_BW, ids_BL.gather(1, source), secret)
     labels_BW = labels_BL.gather(1, source).masked_fill(~own_BW, IGNORED)
-    return Batch(ids_BW, labels_BW, batch.indices, batch.mask), own_BW
+    lengths = None if batch.lengths is None else batch.lengths + count
+    return Batch(ids_BW, labels_BW, batch.indices, batch.mask, lengths), own_BW
 
 
 def _room(labels_BL: Tensor) -> Tensor:

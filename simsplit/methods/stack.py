@@ -24,14 +24,15 @@ class Stack:
         self.side = side
         self.smashed = tuple(smashed)
         self.features = tuple(features)
-        self.modules = nn.ModuleDict(
-            {
-                f"{leg}_{index}": method.module
-                for leg, methods in (("smashed", self.smashed), ("features", self.features))
-                for index, method in enumerate(methods)
-                if method.module is not None
-            }
-        )
+        learned = {
+            f"{leg}_{index}": (method, method.module)
+            for leg, methods in (("smashed", self.smashed), ("features", self.features))
+            for index, method in enumerate(methods)
+            if method.module is not None
+        }
+        self.modules = nn.ModuleDict({name: module for name, (_, module) in learned.items()})
+        self.optimizers = {name: method.optimizer for name, (method, _) in learned.items()}
+        """For each of the modules: what makes an optimizer of its own, if it wants one."""
 
     def announce(self) -> list[tuple[Tensor, ...]]:
         """What each method announces, in order."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
+from simsplit.models.transformer import Cut
 from simsplit.seeds import Scope, isolated
 
 if TYPE_CHECKING:
@@ -153,9 +154,9 @@ def classifying(
 
 
 def encoder_segment(
-    model: "PreTrainedModel", owner: str, cut: tuple[int, int], reader: nn.Module | None
+    model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module | None
 ) -> nn.Module:
-    """A copy of one segment; `cut` is the number of layers in the head and in the tail."""
+    """A copy of one segment."""
     body: Any = model.base_model
     encoder, count = body.encoder, len(body.encoder.layer)
     bounds = {

@@ -56,6 +56,9 @@ class LanguageConfig(SplitConfig):
     """Number of layers in the clients' head."""
     tail: int = Field(default=2, ge=0)
     """Number of layers in the clients' tail."""
+    trunk: Literal["layers", "skipped"] = "layers"
+    """skipped: the trunk has no layers and hands back what it is given, in training too; what such
+    a model comes to, clients can have without a server."""
     learns: tuple[Owner, ...] = ("head", "trunk", "tail")
     """Segments that learn; the others keep their pretrained weights."""
     lora: Lora | None = None
@@ -91,7 +94,7 @@ class LanguageConfig(SplitConfig):
                 f"{self.word} reads texts, got images; choose a text source, such as "
                 "data.source: python_docs",
             )
-        width, layers, context = self._measures()
+        width, layers, context = self.measures()
         (length,) = input_shape
         if self.head + self.tail >= layers:
             raise ScenarioError(
@@ -122,7 +125,8 @@ class LanguageConfig(SplitConfig):
         else:
             with isolated(seed, "model", owner, *scope):
                 model = drawn(self.sizes, classes)
-        cut = Cut(self.head, self.tail)
+        skipped = self.trunk == "skipped"
+        cut = Cut(self.head, self.tail, skipped)
         if classes is None:
             made = segment_of(model, owner, cut, self._reader(model, num_classes, seed, scope))
         else:
@@ -130,7 +134,7 @@ class LanguageConfig(SplitConfig):
             made = encoder_segment(model, owner, cut, read)
         learns = owner in self.learns
         made.requires_grad_(learns)
-        if self.lora is not None and learns:
+        if self.lora is not None and learns and not (skipped and owner == "trunk"):
             with isolated(seed, "lora", owner, *scope):
                 adapted(made, self.lora.model_dump(), keep=self._fresh_parts)
         return made
@@ -184,7 +188,7 @@ class LanguageConfig(SplitConfig):
             nn.init.normal_(layer.weight, std=0.02)
         return layer
 
-    def _measures(self) -> tuple[int, int, int]:
+    def measures(self) -> tuple[int, int, int]:
         """Width, number of layers, and number of positions."""
         if self.sizes is not None:
             return self.sizes.width, self.sizes.layers, self.sizes.context

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from simsplit.errors import ScenarioError, near
-from simsplit.models.transformer import blocks_of
+from simsplit.models.transformer import layers_of
 
 
 def adapted(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = ()) -> None:
@@ -20,7 +20,7 @@ def adapted(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = (
         raise ScenarioError(
             "model.lora", "needs the package peft: pip install 'simsplit[text]'"
         ) from None
-    layers = blocks_of(segment).layers
+    layers = layers_of(segment)
     targets = lora["targets"]
     linear = [
         name

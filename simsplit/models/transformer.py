@@ -142,6 +142,8 @@ class Cut(NamedTuple):
 
     head: int
     tail: int
+    skips_trunk: bool = False
+    """Whether the layers between them are left out."""
 
 
 def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
@@ -150,7 +152,7 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
     layers: nn.ModuleList = getattr(body, family.layers)
     bounds = {
         "head": (0, cut.head),
-        "trunk": (cut.head, len(layers) - cut.tail),
+        "trunk": (cut.head, cut.head if cut.skips_trunk else len(layers) - cut.tail),
         "tail": (len(layers) - cut.tail, len(layers)),
     }
     blocks = Blocks(model.config, layers[slice(*bounds[owner])], getattr(body, "rotary_emb", None))
@@ -160,16 +162,16 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
     elif owner == "tail":
         segment = Tail(blocks, getattr(body, family.norm), reader)
     segment = copy.deepcopy(segment)
-    for index, layer in enumerate(blocks_of(segment).layers):
+    for index, layer in enumerate(layers_of(segment)):
         getattr(layer, family.attention).layer_idx = index
     return segment
 
 
-def blocks_of(segment: nn.Module) -> Blocks:
-    """The transformer layers of a segment."""
-    blocks = segment if isinstance(segment, Blocks) else segment.blocks
-    assert isinstance(blocks, Blocks), "what every segment has"
-    return blocks
+def layers_of(segment: nn.Module) -> nn.ModuleList:
+    """The transformer layers of a segment, of an encoder too."""
+    layers = (segment if hasattr(segment, "layers") else segment.blocks).layers
+    assert isinstance(layers, nn.ModuleList), "what every segment has"
+    return layers
 
 
 def eager(segment: nn.Module) -> nn.Module:

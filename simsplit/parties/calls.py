@@ -148,12 +148,14 @@ class Probe(Call[Packets]):
     split: str
     round: int
     number: int
+    reading: str = ""
+    """The control that it is for; empty: none."""
 
     def leg(self, client: Client) -> Leg:
         return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
-        return client.examination.probe(self.split, self.round, self.number)
+        return client.examination.probe(self.split, self.round, self.number, self.reading)
 
 
 @dataclass(frozen=True)
@@ -163,12 +165,15 @@ class ProbeTexts(Call[Packets]):
     texts: Batch
     round: int
     number: int
+    reading: str = ""
+    """The control that it is for; empty: none."""
 
     def leg(self, client: Client) -> Leg:
         return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
-        return client.examination.begin_text(self.texts, self.round, self.number)
+        where = (self.round, self.number, self.reading)
+        return client.examination.begin_text(self.texts, *where)
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,17 @@ class Examination:
         self.legs = protocol.turns[0].sends
         self._pending: Pending | None = None
 
-    def probe(self, split: str, round_number: int, number: int) -> Packets:
+    def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """The packets that begin batch `number` of a held-out split."""
-        return self._begun(self.exams[split].batch(number), round_number, number)
+        return self._begun(self.exams[split].batch(number), round_number, number, reading)
 
-    def begin_text(self, texts: Batch, round_number: int, number: int) -> Packets:
+    def begin_text(
+        self, texts: Batch, round_number: int, number: int, reading: str = ""
+    ) -> Packets:
         """The packets that begin a pass over texts in generation."""
         device = self.end.device
         inputs, labels = texts.inputs.to(device), texts.labels.to(device)
-        return self._begun(Batch(inputs, labels, texts.indices), round_number, number)
+        return self._begun(Batch(inputs, labels, texts.indices), round_number, number, reading)
 
     def predict(self, packets: Packets) -> Tensor:
         """The model's outputs for the returned features."""
@@ -42,8 +44,9 @@ class Examination:
         (features,) = packets
         return self.end.outputs(features, pending)
 
-    def _begun(self, batch: Batch, round_number: int, number: int) -> Packets:
+    def _begun(self, batch: Batch, round_number: int, number: int, reading: str) -> Packets:
         step = self.end.step(round_number, number, "evaluate", training=False)
+        step.reading = reading
         self._pending = pending = Pending(batch, step, self.training.phase, learns=False)
         with torch.no_grad():
             return tuple(self.end.make(leg, pending) for leg in self.legs)

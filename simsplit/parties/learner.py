@@ -8,7 +8,7 @@ What is not learned stays where it is: weights that never learn are the same whe
 are built, so they are neither handed over nor averaged nor kept in checkpoints.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -19,26 +19,30 @@ from torch.nn.modules.dropout import _DropoutNd
 from simsplit.errors import ProtocolError
 from simsplit.parties.optimizers import OptimizerConfig
 
+Build = Callable[[list[nn.Parameter]], torch.optim.Optimizer | None]
+"""Makes an optimizer over parameters, or leaves them to the common one."""
 Travelling = tuple[tuple[str, ...], tuple[Tensor, ...]]
 
 
 class Learner:
-    """Named modules and their optimizer; its state is a flat dict of tensors."""
+    """Named modules and their optimizers; its state is a flat dict of tensors."""
 
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
         optimizer: OptimizerConfig,
         clip_norm: float | None = None,
+        own: Mapping[str, Build] | None = None,
     ) -> None:
+        """`own` are the optimizers that methods bring for their modules, by the module's name."""
         self.modules = dict(modules)
         every = [module for part in self.modules.values() for module in part.modules()]
         self.parameters = [
             p for part in self.modules.values() for p in part.parameters() if p.requires_grad
         ]
-        self.optimizer = optimizer.build(self.parameters) if self.parameters else None
+        self.optimizers = self._built(optimizer, own or {})
+        self._base_lrs = [each.param_groups[0]["lr"] for each in self.optimizers]
         self.clip_norm = clip_norm
-        self.base_lr = getattr(optimizer, "lr", 0.0)
         # A segment without a weight that learns (`learns: [trunk]` leaves such a head) is frozen
         # for good, and infers like one that a phase freezes: in training mode its running
         # statistics would drift, and it would not stay as it was pretrained. What has no weights at
@@ -71,10 +75,10 @@ class Learner:
                     parameter.requires_grad_(name in learning)
 
     def set_lr_factor(self, factor: float) -> None:
-        """Set the learning rate to `factor` times the configured one."""
-        if self.optimizer is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.base_lr * factor
+        """Set the learning rates to `factor` times the configured ones."""
+        for optimizer, base in zip(self.optimizers, self._base_lrs, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = base * factor
 
     def clear(self) -> None:
         """Set the parameters' gradients to None."""
@@ -83,21 +87,20 @@ class Learner:
 
     def step(self) -> None:
         """Take one optimizer step."""
-        if self.optimizer is not None:
-            self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def weights(self) -> dict[str, Tensor]:
         """Live parameters and buffers that can change during a run."""
         return {n: tensor for n, tensor in self._everything().items() if n in self._changing}
 
     def moments(self) -> dict[str, Tensor]:
-        """Live tensors of the optimizer, by parameter number and name."""
-        if self.optimizer is None:
-            return {}
+        """Live tensors of the optimizers, by parameter number and name."""
+        kept = {p: state for each in self.optimizers for p, state in each.state.items()}
         return {
             f"optimizer.{index}.{name}": value
             for index, parameter in enumerate(self.parameters)
-            for name, value in self.optimizer.state.get(parameter, {}).items()
+            for name, value in kept.get(parameter, {}).items()
             if isinstance(value, Tensor)
         }
 
@@ -142,7 +145,7 @@ class Learner:
 
     def travelling(self, *, moments: bool) -> Travelling:
         """Names and live tensors that a hand-over carries."""
-        key = (moments, len(self.optimizer.state) if self.optimizer else 0)
+        key = (moments, sum(len(each.state) for each in self.optimizers))
         if key != self._travel_key:
             carried = self.state() if moments else self.weights()
             self._travel = tuple(carried), tuple(carried.values())
@@ -182,27 +185,41 @@ class Learner:
         self.load_moments(state)
 
     def forget_moments(self) -> None:
-        """Reset the optimizer's state."""
+        """Reset the optimizers' state."""
         self._travel_key = None
-        if self.optimizer is not None:
-            self.optimizer.state.clear()
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
 
     def load_moments(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the optimizer's part of a state."""
+        """Restore the optimizers' part of a state."""
         self._travel_key = None
-        if self.optimizer is None:
-            return
+        owner = {p: o for o in self.optimizers for g in o.param_groups for p in g["params"]}
         for name, value in state.items():
             if not name.startswith("optimizer."):
                 continue
             _, index, slot = name.split(".", 2)
             parameter = self.parameters[int(index)]
+            optimizer = owner[parameter]
             if slot == "step":  # counted on the CPU, except by fused kernels
-                fused = self.optimizer.defaults["fused"]
+                fused = optimizer.defaults.get("fused")
                 live = torch.empty_like(value, device=parameter.device if fused else "cpu")
             else:  # in the parameter's layout: mixed ones take other kernels
                 live = torch.empty_like(parameter, dtype=value.dtype)
-            self.optimizer.state[parameter][slot] = live.copy_(value)
+            optimizer.state[parameter][slot] = live.copy_(value)
+
+    def _built(
+        self, common: OptimizerConfig, own: Mapping[str, Build]
+    ) -> list[torch.optim.Optimizer]:
+        """One for all parameters but those of methods that bring their own."""
+        methods = dict(self.modules["method"].named_children()) if own else {}
+        made, taken = [], set()
+        for name, build in own.items():
+            learned = [p for p in methods[name].parameters() if p.requires_grad]
+            if learned and (optimizer := build(learned)) is not None:
+                made.append(optimizer)
+                taken |= set(learned)
+        rest = [p for p in self.parameters if p not in taken]
+        return [*([common.build(rest)] if rest else []), *made]
 
 
 def _frozen(part: nn.Module) -> bool:

@@ -18,9 +18,9 @@ from simsplit.parties.versions import Versions
 from simsplit.phases import Phase
 from simsplit.protocol import Turn
 
-Manner = Literal["train", "infer", "abandon"]
-"""infer: nothing is learned. abandon: as train, for a client that will not answer, so that no trace
-of it stays in the trunk."""
+Manner = Literal["train", "infer", "skip", "abandon"]
+"""infer: nothing is learned. skip: nor is there a trunk; what arrived goes back. abandon: as train,
+for a client that will not answer, so that no trace of it stays in the trunk."""
 
 
 class Server:
@@ -51,7 +51,7 @@ class Server:
         if manner == "abandon":
             with self.learner.untouched():
                 return self._answer(arrived, turn, training=True)
-        answers = self._answer(arrived, turn, training=manner == "train")
+        answers = self._answer(arrived, turn, training=manner == "train", skipping=manner == "skip")
         if turn.last and manner == "train":
             self.learn_now()
         return answers
@@ -85,10 +85,16 @@ class Server:
         self.updates += 1
 
     def _answer(
-        self, arrived: Mapping[ClientId, Packets], turn: Turn, *, training: bool
+        self,
+        arrived: Mapping[ClientId, Packets],
+        turn: Turn,
+        *,
+        training: bool,
+        skipping: bool = False,
     ) -> dict[ClientId, Packets]:
         packets = [packets[0] for packets in arrived.values()]
         flight = self._boarded(packets, training=training) if turn.first else self._landed(packets)
+        flight.skips_trunk = skipping
         late = self._versions if training and turn.first and not turn.last else None
         with late.after(self.updates) if late else nullcontext(flight.version) as flight.version:
             for place, leg in enumerate(turn.takes):

@@ -68,6 +68,8 @@ class Flight:
     """Trunk updates before the forward pass."""
     version: Version | None = None
     """The weights' version, if they may change before the backward pass."""
+    skips_trunk: bool = False
+    """Whether what arrived is handed back as if the trunk had made it."""
 
     @property
     def features(self) -> list[Tensor]:
@@ -119,17 +121,17 @@ class ServerEnd:
             arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, member.step)
             member.arrived = arrived.detach().requires_grad_(flight.training)
             member.context = self.stack.context(packet.tensors)
-        first = members[0].step
+        first, trunk = members[0].step, _unchanged if flight.skips_trunk else self.trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._noise(first):
             if len(members) == 1:
-                out = self.trunk(self.stack.lift(members[0].arrived, first), *members[0].context)
+                out = trunk(self.stack.lift(members[0].arrived, first), *members[0].context)
                 members[0].features = self.stack.encode(out, first)
                 return
             rows = [len(member.arrived) for member in members]
             _share_out(members, rows)
             together = torch.cat([member.arrived for member in members])
-            parts = self.trunk(self.stack.lift(together, first)).split(rows)
+            parts = trunk(self.stack.lift(together, first)).split(rows)
             for member, part in zip(members, parts, strict=True):
                 member.features = self.stack.encode(part, member.step)
 
@@ -211,6 +213,12 @@ class ServerEnd:
             return nullcontext()
         scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
         return isolated(self.seed, *scope, device=self.device)
+
+
+def _unchanged(x: Tensor, *context: Tensor) -> Tensor:
+    """In place of a trunk."""
+    del context
+    return x
 
 
 def _share_out(members: Sequence[Member], rows: Sequence[int]) -> None:

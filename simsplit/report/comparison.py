@@ -28,7 +28,7 @@ LABEL = "name"
 _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these is a question of cost: its table says what a run took."""
-_COSTS = ("per client", "simulated", "time", "memory")
+_COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "memory")
 _USUAL = ("accuracy", "balanced_accuracy", "loss")
 """Figures that every run has; those named first have their own columns."""
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
@@ -83,7 +83,8 @@ class Row:
         """What else was evaluated, such as perplexity."""
         names = dict.fromkeys(name for row in self._at(figure) for name in row)
         tested = [name.removeprefix("test_") for name in names if name.startswith("test_")]
-        return [name for name in tested if name not in _USUAL]
+        controls = tuple(f"{name}_" for name in _USUAL[1:])
+        return [n for n in tested if n not in _USUAL and not n.startswith(controls)]
 
     def _at(self, figure: str) -> list[dict[str, float]]:
         return [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
@@ -122,7 +123,18 @@ def compare(
     title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
     held = handed_over(entry.run for entry in entries)
     hands = f"; hand-overs are of {held}" if held else ""
-    return tabled(f"{title}{hands}{against}", cells, entries)
+    return tabled(f"{title}{_inference(rows)}{hands}{against}", cells, entries)
+
+
+def _inference(rows: Sequence[Row]) -> str:
+    """How texts are sent in evaluation, if a method has the choice; rows name it if they differ."""
+    found = {
+        str(method["inference"])
+        for row in rows
+        for method in row.entries[0].scenario["method"]
+        if isinstance(method.get("inference"), str)
+    }
+    return f"; {found.pop()} inference" if len(found) == 1 else ""
 
 
 def rows_of(entries: Iterable[Entry]) -> list[Row]:
@@ -236,10 +248,13 @@ def _costs(row: Row) -> dict[str, str]:
 
     clients = row.entries[0].scenario["clients"]["count"]
     runs = [entry.run for entry in row.entries]
+    samples = [run.summary.get("per_sample", {}) for run in runs]
     return {
         "per client": size(row.nbytes / clients),
+        "per sample": mean((each.get("bytes") for each in samples), size),
         "simulated": mean((run.summary.get("simulated_s") for run in runs), duration),
         "time": mean((run.summary.get("seconds") for run in runs), duration),
+        "time per sample": mean((each.get("seconds") for each in samples), duration),
         "memory": mean((run.summary.get("resident_bytes") for run in runs), size),
     }
 

@@ -1,10 +1,12 @@
 """What attacks recovered: of one run, and of several beside each other."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.report.comparison import Entry, Row, labels_of, rows_of, tabled
+from simsplit.report.intervals import interval
 from simsplit.report.tables import Table, mean_of
 from simsplit.results import Run
 from simsplit.results.curves import load_curves
@@ -90,6 +92,7 @@ def converging(run: Run) -> Table:
 def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
     """A table per figure: a row per cell, over seeds, and a column per attack.
 
+    Means of texts have 95 % intervals over texts and seeds (see `intervals`), others a spread.
     What needs no attack, such as guessing a black image, stands in the title if it is the same for
     all cells. What the best of several messages would give is left out if no cell sent several.
     """
@@ -100,7 +103,7 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
     ]
     tables: dict[str, list[dict[str, str]]] = {}
     for figure in _COMPARED:
-        cells = [_means(figure, lasts) for _, lasts in rows]
+        cells = [_means(figure, lasts, _at_once(row)) for row, lasts in rows]
         best_of_one = figure.startswith("best_") and cells == tables.get(
             figure.removeprefix("best_")
         )
@@ -115,7 +118,14 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
     ]
 
 
-def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]]) -> dict[str, str]:
+def _at_once(row: Row) -> int:
+    """How many targets shared a batch."""
+    scenario = row.entries[0].scenario
+    own = scenario.get("targets", {}).get("batch_size")
+    return int(own or scenario["train"]["batch_size"])
+
+
+def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]], size: int) -> dict[str, str]:
     """Attack -> one of its figures, over seeds; the lasts are of runs alike."""
     told: dict[str, str] = {}
     kind = figure.removeprefix("best_").removeprefix("fg_")
@@ -123,8 +133,21 @@ def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]]) -> dict[s
         found = [last[attack] for last in lasts if attack in last]
         means = [group[figure].mean() for group in found if figure in group]
         known = [mean for mean in means if not math.isnan(mean)]
-        told |= {_BLIND.get(attack, attack): mean_of(kind, known)} if known else {}
+        if known and figure in _OF_TEXTS:
+            runs = [group[figure].dropna().to_numpy(float) for group in found if figure in group]
+            told[_BLIND.get(attack, attack)] = _within(kind, known, interval(runs, size))
+        elif known:
+            told[_BLIND.get(attack, attack)] = mean_of(kind, known)
     return told
+
+
+def _within(kind: str, means: Sequence[float], bounds: tuple[float, float] | None) -> str:
+    """The mean of runs' means, and its interval: `0.085 (0.070 to 0.101)`."""
+    mean = mean_of(kind, [statistics.fmean(means)])
+    if bounds is None:
+        return mean
+    low, high = (mean_of(kind, [bound]) for bound in bounds)
+    return f"{mean} ({low} to {high})"
 
 
 def _compared(
@@ -140,6 +163,8 @@ def _compared(
     same = [name for name, means in floors.items() if len(means) == 1]
     guesses = [f"{name[1:-1]}: {mean}" for name in same for mean in floors[name] if mean]
     title += f" ({'; '.join(guesses)})" if guesses else ""
+    if any(" (" in told for row in cells for told in row.values()):
+        title += ", with 95 % intervals over texts and seeds"
     of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]
     both = [label | row for label, row in zip(labels_of(rows), of_attacks, strict=True)]
     return tabled(title, both, entries)

@@ -8,7 +8,7 @@ from simsplit.report.handovers import handed_over
 from simsplit.report.rates import Count
 from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
-from simsplit.report.tables import DECIMALS, Table, mean_of
+from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
 
@@ -104,4 +104,4 @@ def _cell(name: str, value: float | None, samples: int = 0) -> str:
     if name == "round":
         return f"{value:.0f}"
     figure = name.partition("_")[2]  # behind the split
-    return mean_of(figure, [value]) + ("" if figure in DECIMALS else "%")
+    return mean_of(figure, [value]) + ("%" if decimals(figure) is None else "")

@@ -12,7 +12,9 @@ def setting_of(scenario: Mapping[str, Any]) -> str:
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
     topology = [] if scenario["topology"] == "u_shaped" else [scenario["topology"]]
-    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *topology, *_course(scenario)])
+    trunk = ["trunk skipped"] if scenario["model"].get("trunk") == "skipped" else []
+    told = [name, f"{partition['kind']}{alpha}", heads, *topology, *trunk, *_course(scenario)]
+    return ", ".join(told)
 
 
 def _course(scenario: Mapping[str, Any]) -> list[str]:

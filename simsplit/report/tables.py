@@ -22,11 +22,17 @@ DECIMALS = {
 """Of the figures that are no shares; those are told in per cent, with two."""
 
 
+def decimals(figure: str) -> int | None:
+    """Decimals of a figure that is no share, whatever control it is of; None of a share."""
+    return next((n for name, n in DECIMALS.items() if f"{figure}_".startswith(f"{name}_")), None)
+
+
 def mean_of(figure: str, values: Sequence[float]) -> str:
     """A figure's mean, and the standard deviation where there are several values."""
     if not values:
         return ""
-    scale, digits = (1, DECIMALS[figure]) if figure in DECIMALS else (100, 2)
+    own = decimals(figure)
+    scale, digits = (100, 2) if own is None else (1, own)
     scaled = [scale * value for value in values]
     mean = f"{statistics.fmean(scaled):.{digits}f}"
     return f"{mean} ± {statistics.stdev(scaled):.{digits}f}" if len(scaled) > 1 else mean

@@ -15,10 +15,11 @@ Figures = dict[str, float | int]
 def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
     """The figures of the last round, the best on validation and the best on test; bytes by leg.
 
+    Rounds before training proper, in which a method learns alone, are never the best.
     The best on test is what papers that select on the test set report; it is labelled as such and
     never called the run's result. `figures` are the evaluation columns, the one to select by first.
     """
-    evaluated = run.rounds.dropna(subset=list(figures), how="all")
+    evaluated = _of_training(run.rounds).dropna(subset=list(figures), how="all")
     return {
         "rounds_done": int(run.rounds["round"].max()),
         "last": _figures(evaluated, -1, figures),
@@ -26,8 +27,26 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "best_on_test": _best(evaluated, figures, "test"),
         "bytes": _bytes(run.wire),
         "seconds": float(run.timing["elapsed_s"].iloc[-1]),
+        "per_sample": _per_sample(run),
         **_simulated(run.rounds),
     }
+
+
+def _of_training(rounds: "pd.DataFrame") -> "pd.DataFrame":
+    """The rounds of the last phase that the run came to."""
+    of_last: pd.DataFrame = rounds[rounds["phase"] == rounds["phase"].iloc[-1]]
+    return of_last
+
+
+def _per_sample(run: Run) -> Figures:
+    """What a sample took in training proper: wall-clock seconds, and bytes with steps aside."""
+    rounds, wire, timing = run.rounds, run.wire, run.timing
+    main = _of_training(rounds)
+    if not (samples := int(main["samples"].sum())):
+        return {}
+    sent = wire[wire["round"].isin(main["round"]) & (wire["phase"] != "evaluate")]
+    seconds = timing.loc[timing["round"].isin(main["round"]), "train_s"].sum()
+    return {"seconds": float(seconds) / samples, "bytes": float(sent["bytes"].sum()) / samples}
 
 
 def _simulated(rounds: "pd.DataFrame") -> dict[str, float]:

@@ -28,7 +28,7 @@ from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
-from simsplit.evaluation import EvaluateConfig, success_columns
+from simsplit.evaluation import EvaluateConfig, columns_of, success_columns
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.order import refuse_disorder
@@ -47,9 +47,11 @@ from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
 from simsplit.plugins.record import remind
 from simsplit.scenario.adversaries import refuse_ambiguous
 from simsplit.scenario.cells import refuse
+from simsplit.scenario.controls import refuse_unequal, refuse_unknown
 from simsplit.scenario.extending import extended
 from simsplit.scenario.files import dump, read
 from simsplit.scenario.kinds import with_kinds
+from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
 from simsplit.scenario.needs import mixes_texts, refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
@@ -177,6 +179,7 @@ class Scenario(Config):
         self._refuse_unknown_metrics()
         self._refuse_lengths_of_images()
         self._refuse_unscorable()
+        refuse_unknown(self.evaluate.controls, self.method)
         refuse_unmet(self)
         refuse_disorder(self.method)
         refuse_ambiguous(
@@ -290,7 +293,7 @@ class Scenario(Config):
     @property
     def figures(self) -> list[str]:
         """The evaluation columns of the `rounds` table."""
-        names = [f"{split}_{metric}" for split in self.splits for metric in self.metrics]
+        names = columns_of(self.splits, self.metrics, self.evaluate.controls)
         aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
         own = self.clients.heads == "per_client"
         return [*names, *success_columns(aimed=aimed, own=own)]
@@ -311,6 +314,9 @@ class Scenario(Config):
                 f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
             )
         whole = self.model.shapes(info.shape)
+        if isinstance(self.model, LanguageConfig):
+            refuse_overlong(self.data, self.method, self.model.measures()[2])
+        refuse_unequal(self.evaluate.controls, *whole)
         return whole, sent_shapes(self.method, whole)
 
     @property

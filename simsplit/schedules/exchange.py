@@ -10,7 +10,7 @@ says whose step it was, in which round, and on which leg.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -39,6 +39,8 @@ from simsplit.protocol import Turn
 from simsplit.topologies import Topology
 from simsplit.wire import Wire
 
+WITHOUT_TRUNK = "without_trunk"
+"""The reading of an evaluation in which the server hands back what it is sent."""
 Event = Packet | Turn
 """Of a walk: a packet that sets out, or the turn that is about to be taken."""
 Proceeding = Callable[[Packets, Leg], Call[Packets]]
@@ -65,6 +67,7 @@ class Exchange:
         """What detectors see by; a tap of the wire."""
         self.holder: ClientId | None = None
         """The client that trained last, and so holds what is handed from client to client."""
+        self._reading = ""
         self._at: tuple[ClientId, Leg] | None = None
         """Whose walk is under way, and on which leg it is."""
 
@@ -100,9 +103,20 @@ class Exchange:
     def outputs(self, client: ClientId, probe: Probe | ProbeTexts) -> Tensor:
         """A client's outputs for what it is probed with; nobody learns."""
         turns = self.topology.inference.turns
-        crossed = self._crossed(client, _Walk(probe, turns[:-1], "infer"))
+        manner: Manner = "skip" if self._reading == WITHOUT_TRUNK else "infer"
+        probe = replace(probe, reading=self._reading)
+        crossed = self._crossed(client, _Walk(probe, turns[:-1], manner))
         arrived = tuple(packet for packet in crossed if packet.leg in turns[-1].takes)
         return self.pool.ask(client, Predict(arrived, turns[-1].leg))
+
+    @contextmanager
+    def read_as(self, reading: str) -> Iterator[None]:
+        """A context whose outputs are those of a control."""
+        before, self._reading = self._reading, reading
+        try:
+            yield
+        finally:
+            self._reading = before
 
     def exposed(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """What would cross for a batch that attacks are judged by; nobody learns.

@@ -76,14 +76,17 @@ def test_messages_cost_bytes_and_inputs_do_not(sizes, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_server_sees_no_private_text_as_it_is_and_public_ones_only_in_public_steps(tmp_path):
+@pytest.mark.parametrize("inference", ["mixed", "plain"])
+def test_the_server_sees_texts_as_they_are_only_where_it_may(inference, tmp_path):
+    """Public ones in public steps, evaluated ones in plain inference, private ones never."""
     seen: list[tuple[str, Packet]] = []
 
     class Tap:
         def observe(self, packet: Packet) -> None:
             seen.append((made.parts.wire.moment.counted_as, packet))
 
-    given = mixed(tmp_path, clients={"count": 1}, data=APART)
+    how = {"inference": inference}
+    given = mixed(tmp_path, clients={"count": 1}, data=APART, mixguard=how)
     made = experiment(given, tmp_path / "run")
     made.parts.wire.taps.append(Tap())
     end = made.parts.pool.crew.clients[0].training.end
@@ -103,8 +106,8 @@ def test_the_server_sees_no_private_text_as_it_is_and_public_ones_only_in_public
     for (phase, packet), hidden in zip(sent, plain, strict=True):
         rows = packet.tensors[0][:, : hidden.shape[1]].flatten(1)
         near = torch.nn.functional.cosine_similarity(rows[:, None], hidden.flatten(1)[None], dim=-1)
-        public = phase in ("calibrate", "refine")
-        assert (near.max() > 0.9999) == public, phase
+        shown = phase in ("calibrate", "refine") or (phase, inference) == ("evaluate", "plain")
+        assert (near.max() > 0.9999) == shown, phase
         assert len(packet.tensors) == 1
     assert {phase for phase, _ in sent} == {"calibrate", "train", "refine", "evaluate"}
 

@@ -1,16 +1,20 @@
 """Whose model is scored, when, and at whose cost; and which round a summary calls the best."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from builders import entered, experiment, finished, scenario
+from texts import text_scenario
 
 from simsplit.data import Batcher
+from simsplit.data.samples import IGNORED
 from simsplit.evaluation import EvaluateConfig, choose
 from simsplit.experiment import Experiment
 from simsplit.metrics import falls
+from simsplit.report.comparison import compare
+from simsplit.report.runs import show
 from simsplit.results import Run
 from simsplit.results.ledger import Columns, Ledger
 from simsplit.results.summary import summarise
@@ -110,7 +114,9 @@ def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
     assert often.rounds["train_loss"].tolist() == seldom.rounds["train_loss"].tolist()
 
 
-def tables(path: Path, metric: str, figures: list[tuple[float | None, float | None]]) -> Any:
+def tables(
+    path: Path, metric: str, figures: list[tuple[float | None, float | None]], warm_up: int = 0
+) -> Any:
     """A run directory of just these (validation, test) figures, summed up."""
     given = scenario(data={"validation": 0.2}, evaluate={"metrics": [metric]})
     writer = Ledger(path, Columns(given.figures), None).writer
@@ -118,8 +124,9 @@ def tables(path: Path, metric: str, figures: list[tuple[float | None, float | No
     columns = (f"validation_{metric}", f"test_{metric}")
     for number, values in enumerate(figures, start=1):
         shown = {name: v for name, v in zip(columns, values, strict=True) if v is not None}
-        writer.append("rounds", [{"round": number, **shown}])
-        writer.append("timing", [{"round": number, "elapsed_s": number}])
+        phase = "calibrate" if number <= warm_up else "train"
+        writer.append("rounds", [{"round": number, "phase": phase, "samples": 5, **shown}])
+        writer.append("timing", [{"round": number, "train_s": number, "elapsed_s": number}])
     writer.append("wire", [{"round": 1, "phase": "train", "leg": "smashed", "bytes": 3}])
     return summarise(Run.load(path), given.figures)
 
@@ -133,6 +140,16 @@ def test_the_best_round_is_chosen_on_validation_not_on_test(tmp_path: Path) -> N
     assert facts["best_on_test"]["round"] == 1
     assert facts["last"] == {"round": 5, "validation_accuracy": 0.6, "test_accuracy": 0.7}
     assert facts["bytes"] == {"smashed": 3, "total": 3, "evaluation": 0}
+
+
+def test_a_warm_up_is_never_the_best_and_costs_no_sample_anything(tmp_path: Path) -> None:
+    facts = tables(tmp_path / "run", "loss", [(0.1, 0.1), (0.4, 0.3), (0.6, 0.2)], warm_up=1)
+    assert facts["best_on_validation"]["round"] == 2
+    assert facts["best_on_test"]["round"] == 3
+    # the only bytes are the first round's
+    assert facts["per_sample"] == {"seconds": (2 + 3) / 10, "bytes": 0.0}
+    facts = tables(tmp_path / "all", "loss", [(0.1, 0.1), (0.4, 0.3)])
+    assert facts["per_sample"] == {"seconds": (1 + 2) / 10, "bytes": 3 / 10}
 
 
 def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:
@@ -158,3 +175,88 @@ def test_what_is_better_when_it_is_smaller_is_called_so(figure: str, smaller: bo
 def test_without_a_validation_part_nothing_is_chosen_on_it(tmp_path: Path) -> None:
     made = finished(scenario(**ONE_ROUND), tmp_path / "run")
     assert Run.load(made.path).summary["best_on_validation"] is None
+
+
+class TestControls:
+    """The same weights, scored in other ways."""
+
+    WORDS: ClassVar = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1}
+    MIXED: ClassVar = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "sampler": "affine"}]
+
+    def made(self, path: Path, **changes: Any) -> Experiment:
+        words = {"model": {**self.WORDS, "tail": 1, **changes.pop("model", {})}}
+        given = {"data": {"auxiliary": 0.3}, "schedule": {"rounds": 1}, **words, **changes}
+        return finished(text_scenario(path, **given), path / "run")
+
+    def by_hand(self, made: Experiment, *, trunk: bool) -> tuple[float, float]:
+        """Loss and accuracy of the words of the test texts."""
+        end, test = made.parts.pool.crew.clients[0].training.end, made.data.test
+        with torch.no_grad():
+            z = end.head(test.inputs)
+            logits = end.tail(made.parts.server.end.trunk(z) if trunk else z)
+        learned = test.labels != IGNORED
+        said, meant = logits[learned], test.labels[learned]
+        loss = torch.nn.functional.cross_entropy(said, meant).item()
+        return loss, (said.argmax(-1) == meant).float().mean().item()
+
+    @pytest.mark.slow
+    def test_without_trunk_the_tail_reads_what_the_head_sent(self, tmp_path: Path) -> None:
+        made = self.made(tmp_path, evaluate={"controls": ["without_trunk"]})
+        row = Run.load(made.path).rounds.iloc[-1]
+        for trunk, control in ((True, ""), (False, "_without_trunk")):
+            loss, accuracy = self.by_hand(made, trunk=trunk)
+            assert row[f"test_loss{control}"] == pytest.approx(loss, rel=1e-5)
+            assert row[f"test_accuracy{control}"] == pytest.approx(accuracy, rel=1e-5)
+        assert row["test_loss"] != row["test_loss_without_trunk"]
+
+    @pytest.mark.slow
+    def test_one_run_tells_plain_corrected_and_mixed_inference(self, tmp_path: Path) -> None:
+        controls = ["plain", "calibrated", "mixed", "without_trunk"]
+        made = self.made(tmp_path, method=self.MIXED, evaluate={"controls": controls})
+        row = Run.load(made.path).rounds.iloc[-1]
+        losses = [row[f"test_loss_{control}"] for control in controls]
+        assert len(set(losses)) == 4
+        assert losses[0] == row["test_loss"] == pytest.approx(self.by_hand(made, trunk=True)[0])
+        assert losses[3] == pytest.approx(self.by_hand(made, trunk=False)[0])
+
+    @pytest.mark.slow
+    def test_texts_are_generated_without_it_too(self, tmp_path: Path) -> None:
+        metrics = {"metrics": ["loss", "rouge_l"], "max_new_tokens": 2, "generated_texts": 2}
+        made = self.made(tmp_path, evaluate={"controls": ["without_trunk"], **metrics})
+        assert "test_rouge_l_without_trunk" in Run.load(made.path).rounds
+
+    @pytest.mark.slow
+    def test_a_skipped_trunk_has_nothing_and_head_and_tail_learn(self, tmp_path: Path) -> None:
+        controls = {"evaluate": {"controls": ["without_trunk"]}}
+        made = self.made(tmp_path, model={"trunk": "skipped"}, **controls)
+        assert not list(made.parts.server.end.trunk.parameters())
+        run = Run.load(made.path)
+        row = run.rounds.iloc[-1]
+        assert row["test_loss"] == row["test_loss_without_trunk"]
+        begun = (
+            experiment(made.scenario, tmp_path / "begun").parts.pool.crew.clients[0].training.end
+        )
+        end = made.parts.pool.crew.clients[0].training.end
+        for segment in ("head", "tail"):
+            before, after = (getattr(each, segment).state_dict() for each in (begun, end))
+            assert any(not torch.equal(weight, after[name]) for name, weight in before.items())
+
+    @pytest.mark.slow
+    def test_it_is_shown_and_compared_in_its_figures_units(self, tmp_path: Path) -> None:
+        made = self.made(tmp_path, evaluate={"controls": ["without_trunk"]})
+        run = Run.load(made.path)
+        shown = {row[0]: row[1] for row in show(run)[0].rows}
+        last = run.summary["last"]
+        assert shown["test loss without trunk"] == f"{last['test_loss_without_trunk']:.4f}"
+        share = 100 * last["test_accuracy_without_trunk"]
+        assert shown["test accuracy without trunk"] == f"{share:.2f}%"
+        table = compare([run])
+        (cells,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        assert cells["accuracy_without_trunk"] == f"{share:.2f}"
+        assert cells["perplexity_without_trunk"] == f"{last['test_perplexity_without_trunk']:.1f}"
+        assert "loss_without_trunk" not in cells
+
+    @pytest.mark.parametrize("loss", ["test_loss_without_trunk", "test_perplexity_mixed"])
+    def test_losses_of_controls_fall_too(self, loss: str) -> None:
+        assert falls(loss)
+        assert not falls("test_accuracy_without_trunk")

@@ -9,6 +9,7 @@ import torch
 from builders import TINY, StopAt, experiment, finished
 from by_hand import changed
 from pace import quick
+from texts import text_scenario
 from torch import Tensor, nn
 
 from simsplit.assembly.state import state_of
@@ -86,6 +87,37 @@ def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
     made.round(2)
     moved = changed(before, weights(made))
     assert {"server/trunk.0.weight", "client/2/own.0.head.0.weight"} <= moved
+
+
+def calibrated(path: Path, client_lr: float, **fields: Any) -> tuple[Run, dict[str, Tensor]]:
+    """A round of MixGuard's calibration alone: its run, and the weights that it learned."""
+    method = {"kind": "mixguard", "tokens": 0, "warm_up": 1, "dropout": 0.0, **fields}
+    changes = {
+        "method": [method],
+        "data": {"auxiliary": 0.3},
+        "train": {"client": {"kind": "sgd", "lr": client_lr}},
+    }
+    made = experiment(text_scenario(path, **changes), path / "run")
+    made.ledger.writer.start("", {})
+    made.round(1)
+    stack = made.parts.pool.crew.clients[0].training.end.stack
+    return Run.load(path / "run"), stack.modules.state_dict()
+
+
+@pytest.mark.slow
+def test_calibration_has_a_rate_and_batches_of_its_own(tmp_path: Path) -> None:
+    slow, one = calibrated(tmp_path / "slow", 1e-6)
+    fast, other = calibrated(tmp_path / "fast", 10.0)
+    assert one
+    assert all(torch.equal(weight, other[name]) for name, weight in one.items())
+    assert any(weight.abs().max() > 1e-3 for n, weight in one.items() if n.endswith("up.weight"))
+    more, faster = calibrated(
+        tmp_path / "more", 1e-6, calibration_lr=0.01, calibration_batch_size=3
+    )
+    assert any(not torch.equal(weight, faster[name]) for name, weight in one.items())
+    # 18 public texts for each of two clients, in batches of 8 as in training, or of 3
+    assert slow.rounds["steps"].tolist() == fast.rounds["steps"].tolist() == [2 * 3]
+    assert more.rounds["steps"].tolist() == [2 * 6]
 
 
 def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:

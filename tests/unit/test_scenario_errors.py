@@ -283,6 +283,15 @@ def test_several_problems_are_a_line_each():
             "evaluate.metrics: must name at least one, each once, got []",
         ),
         (
+            {"evaluate": {"controls": ["without_trunk"]}},
+            "evaluate.controls.0: without_trunk needs a trunk that puts out what it takes in "
+            "shape; this one takes 20x12x12 and puts out 512",
+        ),
+        (
+            {"evaluate": {"controls": ["mixed"]}},
+            "evaluate.controls.0: unknown 'mixed', allowed: without_trunk",
+        ),
+        (
             {"evaluate": {"metrics": ["loss", "loss"]}},
             "evaluate.metrics: must name at least one, each",
         ),
@@ -455,3 +464,47 @@ def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(found):
             assert not JARGON.search("\n".join(said)), said
         with pytest.raises(ScenarioError):
             parse(matched(around({name: {"no": ["sense"]}})))
+
+
+SHORT = {"kind": "causal_lm", "sizes": {"context": 64}, "head": 1, "tail": 1}
+
+
+def lengthy(source, tokens, **data):
+    """Texts of some length, and secret tokens among them."""
+    own = {"kind": "text_parquet", "path": "nowhere", "task": "language", "length": source}
+    method = [{"kind": "mixguard", "tokens": tokens}]
+    return {"model": SHORT, "data": {"source": own, "auxiliary": 0.5, **data}, "method": method}
+
+
+def other(length):
+    return {**TEXTS, "length": length}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            lengthy(50, 15),
+            "method.0.tokens: must be at most 14: data.source.length is 50, and",
+        ),
+        (
+            lengthy(40, 20, auxiliary=0, public=other(60)),
+            "method.0.tokens: must be at most 4: data.public.length is 60, and the model has 64",
+        ),
+        (
+            lengthy(40, 20, support=other(45)),
+            "method.0.tokens: must be at most 19: data.support.length is 45, and the model has 64",
+        ),
+        (
+            lengthy(40, 0, auxiliary=0, public=other(65)),
+            "data.public.length: must be at most the model's 64 positions, got 65",
+        ),
+    ],
+)
+def test_texts_with_what_methods_add_must_have_positions(values, said):
+    assert refused(values).startswith(f"scenario.{said}")
+
+
+def test_texts_that_fill_the_positions_are_fine():
+    parse(lengthy(50, 14))
+    parse(lengthy(44, 20, public=other(64), support=other(44)))  # of public ones none are secret

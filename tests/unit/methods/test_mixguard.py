@@ -142,7 +142,8 @@ def test_public_steps_send_the_plain_rows_as_well_and_teach_calibration_alone(ph
     u = trunk(z)
     corrected = method.decode(u, at)
     error = method.tail_loss(at)
-    assert error.item() == pytest.approx((corrected - u[12:]).square().mean().item())
+    five = (corrected - u[12:])[:, :5]  # the support's seven words are padding to these
+    assert error.item() == pytest.approx(five.square().mean().item())
     error.backward()
     assert all(weight.grad is None for weight in (*head.parameters(), *trunk.parameters()))
     assert method.module.up.weight.grad.abs().sum() > 0
@@ -201,7 +202,8 @@ def test_noise_is_as_large_as_the_correction_and_the_gradient(noise):
     leaf = unmixed.clone().requires_grad_()
     (frozen(leaf) * slope).sum().backward()
     added = u.grad.unflatten(0, (3, 400))[0] / weights[0] - leaf.grad
-    rms = lambda x: x.square().mean((1, 2)).sqrt()  # noqa: E731
+    assert added[:, 5:].abs().max() < 1e-12, "no noise on padding"
+    rms = lambda x: x[:, :5].square().mean((1, 2)).sqrt()  # noqa: E731
     part = rms((corrected - unmixed).detach()) / rms(corrected.detach())
     wanted = {
         "adaptive": 0.5 * part * rms(leaf.grad),
@@ -213,17 +215,88 @@ def test_noise_is_as_large_as_the_correction_and_the_gradient(noise):
         assert torch.corrcoef(torch.stack([rms(added), wanted]))[0, 1] > 0.5
 
 
-def test_evaluation_may_be_plain_and_without_calibration():
-    plain, at = mixguard(inference="plain"), step(training=False)
-    batch = texts()
-    assert plain.transform(batch, at) is batch
-    z = torch.ones(4, 5, WIDTH)
-    assert plain.encode(z, at) is z
-    assert plain.decode(z, at) is z
-    method, at = mixguard(calibrated_inference=False, tokens=0), step(training=False)
+PLAIN, CALIBRATED, MIXED = "plain", "calibrated", "mixed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reading", "wanted"),
+    [
+        ({}, "", PLAIN),
+        ({"calibrated_inference": True}, "", CALIBRATED),
+        ({"inference": "mixed"}, "", MIXED),
+        ({}, "calibrated", CALIBRATED),
+        ({}, "mixed", MIXED),
+        ({"inference": "mixed"}, "plain", PLAIN),
+        ({"inference": "mixed"}, "without_trunk", MIXED),
+        ({"inference": "mixed", "calibrated_inference": False}, "", "unmixed"),
+    ],
+)
+def test_evaluation_is_plain_unless_it_is_asked_for_otherwise(fields, reading, wanted):
+    method = mixguard(tokens=0, **fields)
     nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
-    back, _ = through(method, linear(), at)
-    torch.testing.assert_close(back[:, :5], linear()(embedding()(texts().inputs)))
+    at, batch = step(training=False, reading=reading), texts()
+    mixes = wanted in (MIXED, "unmixed")
+    assert (method.transform(batch, at) is batch) != mixes
+    back, sent = through(method, linear(), at)
+    assert len(sent.inputs) == (12 if mixes else 4)
+    plain = linear()(embedding()(texts().inputs))
+    corrected = wanted in (CALIBRATED, MIXED)
+    with torch.no_grad():
+        torch.testing.assert_close(back[:, :5], method.module(plain) if corrected else plain)
+
+
+class TestPadding:
+    """However much of it is appended, nothing that is learned or noised changes."""
+
+    LENGTHS = torch.tensor([5, 3, 4, 5])
+
+    def batch(self, more: int) -> Batch:
+        given = texts()
+        cut = torch.arange(5) < self.LENGTHS[:, None]
+        ids = nn.functional.pad(given.inputs.where(cut, PAD), (0, more), value=PAD)
+        labels = nn.functional.pad(given.labels.where(cut, IGNORED), (0, more), value=IGNORED)
+        return Batch(ids, labels, given.indices, lengths=self.LENGTHS)
+
+    def trained(self, more: int, phase: str = "train", **fields):
+        """What a step gives: method, step, features, and gradients of features and trunk."""
+        method = mixguard(tokens=0, dropout=0, **fields)
+        nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
+        at, trunk = step(phase=phase), linear(2.0)
+        sent = method.transform(self.batch(more), at)
+        made = trunk(method.encode(embedding()(sent.inputs), at))
+        u = made.detach().requires_grad_()
+        corrected = method.decode(u, at)
+        if phase == "train":
+            real = torch.arange(corrected.shape[1]) < self.LENGTHS[:, None]
+            (corrected**3)[real].sum().backward()
+            (share,) = method.outgoing(u.grad, at)
+            made.backward(share.grad)
+            return share.grad, trunk.weight.grad
+        method.tail_loss(at).backward()
+        return method.tail_loss(at), method.module.down.weight.grad
+
+    @pytest.mark.parametrize("phase", [CALIBRATE, REFINE])
+    def test_calibration_learns_the_same(self, phase):
+        (few, learned), (many, as_well) = (self.trained(more, phase) for more in (0, 9))
+        assert torch.equal(few, many)
+        torch.testing.assert_close(learned, as_well, rtol=1e-12, atol=0)
+
+    @pytest.mark.parametrize(
+        "noise", [{"noise": "adaptive"}, {"noise": "fixed"}, {"message_noise": 0.5}], ids=str
+    )
+    def test_gradients_of_real_words_are_the_same_and_those_of_padding_zero(self, noise):
+        (few, learned), (many, as_well) = (self.trained(more, **noise) for more in (0, 9))
+        torch.testing.assert_close(few, many[:, : few.shape[1]], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(learned, as_well, rtol=1e-12, atol=0)
+        padding = torch.arange(many.shape[1]) >= self.LENGTHS[:, None]
+        assert not many[padding.repeat(3, 1)].any()
+        assert many[~padding.repeat(3, 1)].all()
+
+    def test_it_is_known_from_the_texts_lengths_and_secret_words_are_none(self):
+        own, given = self.batch(2), inserted(self.batch(2), 6, WORDS, rng_for(0, "draws"))[0]
+        assert torch.equal(own.real.sum(1), self.LENGTHS)
+        assert torch.equal(given.real.sum(1), self.LENGTHS + 6)
+        assert (given.inputs[~given.real] == PAD).all()
 
 
 class TestSecretTokens:

@@ -85,6 +85,21 @@ def test_a_pooler_is_the_models_where_it_is_saved_and_classes_are_new(tmp_path):
     assert torch.equal(one.classifier.weight, again.classifier.weight)
 
 
+@FAMILIES
+def test_adapters_start_as_nothing_and_the_classes_learn_beside_them(family):
+    fields = {"sizes": sizes(family), "head": 1, "tail": 1}
+    plain = SequenceClassifier(**fields).build((11,), 3, seed=0)
+    made = SequenceClassifier(**fields, lora={"rank": 2}).build((11,), 3, seed=0)
+    ids, mask = padded()
+    out = through(made, ids, mask)
+    assert torch.equal(out, through(plain, ids, mask))
+    out.square().mean().backward()
+    tail = {name for name, weight in made.tail.named_parameters() if weight.requires_grad}
+    assert any(name.startswith("reader.") for name in tail)
+    assert all("lora_" in name or name.startswith("reader.") for name in tail)
+    assert all("lora_" in n for n, w in made.trunk.named_parameters() if w.requires_grad)
+
+
 def test_an_encoder_predicts_no_tokens():
     with pytest.raises(ScenarioError, match="predicts no next token: use sequence_classifier"):
         CausalLM(sizes=sizes("bert"), head=1, tail=1).build((11,), 1, 0)

@@ -268,3 +268,49 @@ def test_moments_keep_the_layout_of_their_parameter() -> None:
     moment = other.moments()["optimizer.0.momentum_buffer"]
     assert moment.stride() == conv.weight.stride()
     assert torch.equal(moment, one.moments()["optimizer.0.momentum_buffer"])
+
+
+class TestOfMethods:
+    """A module whose method brings an optimizer of its own."""
+
+    def learner(self, common: OptimizerConfig = MOMENTUM) -> Learner:
+        methods = nn.ModuleDict({"smashed_0": net(1), "smashed_1": net(2)})
+        own = {"smashed_0": self.adamw, "smashed_1": lambda _: None}
+        return Learner({"a": net(), "method": methods}, common, own=own)
+
+    @staticmethod
+    def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.0)
+
+    def trained(self, of: Learner, *numbers: int) -> Learner:
+        for number in numbers:
+            of.train(True)
+            inputs = torch.randn(5, 4, generator=rng_for(0, "inputs", number))
+            one, other = of.modules["method"].children()
+            (of.modules["a"](inputs) * one(inputs) * other(inputs)).square().mean().backward()
+            step_together([of])
+        return of
+
+    def test_it_alone_steps_it_at_its_own_rate_and_schedule(self) -> None:
+        of = self.learner(SgdConfig(lr=1e-9))
+        of.set_lr_factor(0.5)
+        before = copies(of.weights())
+        self.trained(of, 0)
+        moved = {n: (w - before[n]).abs().max().item() for n, w in of.weights().items()}
+        learned = {n: moved[n] for n in moved if n.endswith("0.weight")}
+        own = {n: by for n, by in learned.items() if n.startswith("method.smashed_0.")}
+        assert own
+        assert all(by == pytest.approx(0.025, rel=1e-2) for by in own.values())  # AdamW's first
+        assert all(by < 1e-6 for n, by in learned.items() if n not in own)
+
+    def test_its_moments_are_kept_travel_and_are_forgotten(self) -> None:
+        whole = self.trained(self.learner(), 0, 1, 2)
+        half = self.trained(self.learner(), 0, 1)
+        other = self.learner()
+        other.load(copies(half.state()))
+        assert same(self.trained(other, 2).state(), whole.state())
+        names, _ = half.travelling(moments=True)
+        assert any(name.endswith("exp_avg") for name in names)
+        assert any(name.endswith("momentum_buffer") for name in names)
+        half.forget_moments()
+        assert not half.moments()

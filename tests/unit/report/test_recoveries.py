@@ -1,8 +1,10 @@
 """Runs beside each other by what attacks recovered: by hand, from tables written by hand."""
 
+import numpy as np
 import pytest
 
 from simsplit.report.comparison import Entry, compare
+from simsplit.report.intervals import interval
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.short_names import told_apart
 from simsplit.results import Run
@@ -15,8 +17,9 @@ MIX = {"kind": "mixguard", "tokens": 8, "calibrate": True, "noise": "adaptive"}
 def attacked(variant):
     """A run in which attacks made this of two targets: (figure, a value each)."""
 
-    def make(name, found, *, method=None, seed=0, columns=("mse", "ssim"), **summary):
-        made = variant(name, {"method": method or [], "seed": seed}, **summary)
+    def make(name, found, *, method=None, seed=0, columns=("mse", "ssim"), targets=None, **summary):
+        fields = {"method": method or [], "seed": seed} | ({"targets": targets} if targets else {})
+        made = variant(name, fields, **summary)
         target = "image" if columns[0] == "mse" else "text"
         lines = [",".join(("round", "attack", target, *columns))]
         for attack, values in found.items():
@@ -63,6 +66,47 @@ def test_guesses_that_differ_between_cells_are_columns(attacked):
     assert [row[2:] for row in table.rows] == [("0.500", "0.100"), ("0.400", "0.200")]
 
 
+def test_texts_have_intervals_over_batches_and_seeds(attacked):
+    """As wide as batches differ; alike within a batch, as texts of one draw of secrets are."""
+    columns = ("rouge_l", "best_rouge_l")
+
+    def told(*seeds, size=2):
+        entries = [
+            attacked(
+                f"s{seed}-{size}-{values}",
+                {"sip": [(value, value) for value in values]},
+                columns=columns,
+                seed=seed,
+                targets={"batch_size": size},
+            )
+            for seed, values in enumerate(seeds)
+        ]
+        table = recoveries_of(entries)[0]
+        return cells(table)[table.rows[0][0]]["sip"], table.title
+
+    alike, title = told([0.2, 0.2, 0.2, 0.2])
+    assert alike == "0.200 (0.200 to 0.200)"
+    assert title == "ROUGE-L of 4 recovered texts, with 95 % intervals over texts and seeds"
+    two = [0.1, 0.1, 0.3, 0.3]
+    assert told(two)[0] == "0.200 (0.100 to 0.300)", "two batches, drawn whole"
+    assert told(two, size=4) == ("0.200", "ROUGE-L of 4 recovered texts"), "one draw says nothing"
+    apart, _ = told([0.1] * 8, [0.3] * 8)
+    assert apart == "0.200 (0.100 to 0.300)", "seeds that differ widen it"
+
+
+@pytest.mark.slow
+def test_an_interval_covers_the_truth_as_often_as_it_says():
+    """Against runs and batches whose mean is known."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(100):
+        of_runs = rng.normal(0.5, 0.05, 8)
+        of_batches = of_runs[:, None] + rng.normal(0, 0.1, (8, 16))
+        runs = list(np.repeat(of_batches, 2, axis=1))
+        low, high = interval(runs, 2)
+        held += low <= 0.5 <= high
+    assert 85 < held < 100
+
+
 @pytest.mark.parametrize(("best", "tables"), [(0.5, 1), (0.7, 2)])
 def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, tables):
     columns = ("rouge_l", "best_rouge_l")
@@ -89,6 +133,23 @@ def test_what_was_evaluated_beside_accuracy_is_compared_too(variant):
     (row,) = rows.values()
     assert (row["perplexity"], row["exact_answers"]) == ("14.2 ± 0.0", "25.00 ± 0.00")
     assert "rouge_l" not in row
+
+
+def test_the_inference_is_told_in_the_title_or_where_it_differs_in_the_rows(variant):
+    def table(*inferences):
+        methods = [[{**MIX, "inference": each}] for each in inferences]
+        names = [f"{'-'.join(inferences)}{number}" for number, _ in enumerate(methods)]
+        pairs = zip(names, methods, strict=True)
+        return compare([variant(name, {"method": method}) for name, method in pairs])
+
+    assert "; plain inference" in table("plain").title
+    both = table("plain", "mixed")
+    assert "inference" not in both.title
+    assert [row[both.columns.index("method")] for row in both.rows] == [
+        "mixguard inference=plain",
+        "mixguard inference=mixed",
+    ]
+    assert "inference" not in compare([variant("raw", {"method": []})]).title
 
 
 @pytest.mark.parametrize(("form", "sign"), [("markdown", ""), ("latex", "% "), ("csv", "# ")])
