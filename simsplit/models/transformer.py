@@ -169,8 +169,8 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
 
 def layers_of(segment: nn.Module) -> nn.ModuleList:
     """The transformer layers of a segment, of an encoder too."""
-    layers = (segment if hasattr(segment, "layers") else segment.blocks).layers
-    assert isinstance(layers, nn.ModuleList), "what every segment has"
+    blocks: Any = segment if hasattr(segment, "layers") else segment.blocks
+    layers: nn.ModuleList = blocks.layers
     return layers
 
 
