@@ -112,7 +112,7 @@ def test_nothing_is_learned_from_a_fake_batch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
 def test_an_honest_server_is_told_from_a_hijacker(tmp_path, monkeypatch, topology):
-    def small(cut):
+    def small(cut, image):
         size = cut[0] * cut[1] * cut[2]
         return nn.Sequential(nn.Flatten(), nn.Linear(size, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
 
