@@ -144,9 +144,7 @@ def _best(system: _Equations, x: Tensor, y: Tensor, strengths: Sequence[float]) 
     rng = rng_for(0, "ridge")
     mixed = torch.randn(y.shape[1], DIRECTIONS, generator=rng).to(system.right)
     right, offset = system.right @ mixed, system.offset_P @ mixed
-    narrow = _Equations(
-        system.matrix, right, system.mean_D, offset, system.basis_ND, system.pairs
-    )
+    narrow = _Equations(system.matrix, right, system.mean_D, offset, system.basis_ND, system.pairs)
     expected = y.double() @ mixed
     errors = [
         float((_solved(narrow, each).predict(x) - expected).square().mean()) for each in strengths

@@ -37,7 +37,8 @@ class SplitguardConfig(MethodConfig):
     probability: float = Field(default=0.1, ge=0, le=1)
     """Probability that a batch is fake."""
     after: int = Field(default=20, ge=0)
-    """Batches before the first one that may be fake."""
+    """A client's batches before the first one that may be fake; refused if it has no more."""
+    begins: ClassVar[str | None] = "after"
     reported: ClassVar[tuple[str, ...]] = ("splitguard",)
     once: ClassVar[bool] = True
 
@@ -105,7 +106,9 @@ class Splitguard(Method):
         if not self.kept.counts.all():
             return {}
         counts = self.kept.counts
-        return {"splitguard": float(score(self.kept.sums / counts[:, None], self.kept.norms / counts))}
+        return {
+            "splitguard": float(score(self.kept.sums / counts[:, None], self.kept.norms / counts))
+        }
 
     def _sketch(self, gradient: Tensor) -> Tensor:
         short = min(WIDTH, len(gradient))

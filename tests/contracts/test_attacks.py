@@ -44,7 +44,9 @@ STEPS = {
 EVERY = [(kind, fields) for kind, cases in CASES.items() for fields in cases]
 every_attack = pytest.mark.parametrize(("kind", "fields"), EVERY)
 trained_attack = pytest.mark.parametrize(
-    "case", quick(EVERY, ("ridge", CASES["ridge"][0]), ("naive_sda", CASES["naive_sda"][0])), ids=str
+    "case",
+    quick(EVERY, ("ridge", CASES["ridge"][0]), ("naive_sda", CASES["naive_sda"][0])),
+    ids=str,
 )
 
 

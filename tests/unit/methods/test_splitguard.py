@@ -10,6 +10,7 @@ from torch import nn
 from simsplit import Run
 from simsplit.attacks import fsha
 from simsplit.data.batches import Batch
+from simsplit.errors import ScenarioError
 from simsplit.methods import Site, Step
 from simsplit.methods.splitguard import WIDTH, Splitguard, SplitguardConfig, score
 from simsplit.packets import Leg
@@ -107,6 +108,15 @@ def test_nothing_is_learned_from_a_fake_batch(tmp_path):
     made.run(resume=False)
     assert all(torch.equal(before[n], t) for n, t in client.head.named_parameters())
     assert not torch.equal(trunk, next(made.parts.server.end.trunk.parameters()))
+
+
+@pytest.mark.parametrize("fields", [{"rounds": 2}, {"rounds": 30, "local_steps": 1}])
+def test_a_guard_that_would_never_begin_is_refused(tmp_path, fields):
+    """Before, its column stayed empty."""
+    late = {"kind": "splitguard", "after": 30}
+    with pytest.raises(ScenarioError, match=r"method\.0\.after: splitguard would never begin"):
+        experiment(scenario(method=[late], schedule=fields), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
