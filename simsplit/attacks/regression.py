@@ -31,10 +31,10 @@ DIRECTIONS = 64
 class Ridge:
     """A fitted regression; `basis` are the pairs' centred inputs where the Gram matrix is used."""
 
-    mean_D: Tensor
-    basis_ND: Tensor | None
+    mean: Tensor
+    basis: Tensor | None
     weights: Tensor
-    offset_P: Tensor
+    offset: Tensor
     root: Tensor
     """The Cholesky factor of what was solved."""
     penalty: float
@@ -42,20 +42,20 @@ class Ridge:
 
     def predict(self, x_BD: Tensor) -> Tensor:
         """The outputs of these rows."""
-        return self._seen(x_BD) @ self.weights + self.offset_P
+        return self._seen(x_BD) @ self.weights + self.offset
 
     def left_out(self, x_BD: Tensor, y_BP: Tensor) -> Tensor:
         """What would be predicted of pairs of the fit, had each of them been left out of it."""
-        centred, seen = x_BD - self.mean_D, self._seen(x_BD)
+        centred, seen = x_BD - self.mean, self._seen(x_BD)
         own = solve_triangular(self.root, seen.T, upper=False).square().sum(0)
-        if self.basis_ND is not None:
+        if self.basis is not None:
             own = (centred.square().sum(1) - own) / self.penalty
         own = (own + 1 / self.pairs).clamp(0, 0.999)[:, None]
         return (self.predict(x_BD) - own * y_BP) / (1 - own)
 
     def _seen(self, x_BD: Tensor) -> Tensor:
-        centred = x_BD - self.mean_D
-        return centred if self.basis_ND is None else centred @ self.basis_ND.T
+        centred = x_BD - self.mean
+        return centred if self.basis is None else centred @ self.basis.T
 
 
 def fit(pairs: Pairs, count: int, strengths: Sequence[float] = STRENGTHS) -> Ridge:
@@ -84,9 +84,9 @@ class _Equations:
 
     matrix: Tensor
     right: Tensor
-    mean_D: Tensor
-    offset_P: Tensor
-    basis_ND: Tensor | None
+    mean: Tensor
+    offset: Tensor
+    basis: Tensor | None
     pairs: int
 
 
@@ -143,8 +143,8 @@ def _best(system: _Equations, x: Tensor, y: Tensor, strengths: Sequence[float]) 
     """The strength at which pairs that the system has not seen are predicted best."""
     rng = rng_for(0, "ridge")
     mixed = torch.randn(y.shape[1], DIRECTIONS, generator=rng).to(system.right)
-    right, offset = system.right @ mixed, system.offset_P @ mixed
-    narrow = _Equations(system.matrix, right, system.mean_D, offset, system.basis_ND, system.pairs)
+    right, offset = system.right @ mixed, system.offset @ mixed
+    narrow = _Equations(system.matrix, right, system.mean, offset, system.basis, system.pairs)
     expected = y.double() @ mixed
     errors = [
         float((_solved(narrow, each).predict(x) - expected).square().mean()) for each in strengths
@@ -154,12 +154,12 @@ def _best(system: _Equations, x: Tensor, y: Tensor, strengths: Sequence[float]) 
 
 def _solved(system: _Equations, strength: float) -> Ridge:
     """The weights, kept in the inputs' precision."""
-    matrix, basis = system.matrix, system.basis_ND
-    rank = max(1, min(system.pairs - 1, len(system.mean_D)))
+    matrix, basis = system.matrix, system.basis
+    rank = max(1, min(system.pairs - 1, len(system.mean)))
     penalty = max(strength * float(matrix.trace()) / rank, 1e-12)
     penalised = matrix.clone()
     penalised.diagonal().add_(penalty)
     root = torch.linalg.cholesky(penalised)
     weights = torch.cholesky_solve(system.right, root)
-    kept = (each.float() for each in (weights, system.offset_P, root))
-    return Ridge(system.mean_D.float(), basis, *kept, penalty, system.pairs)
+    kept = (each.float() for each in (weights, system.offset, root))
+    return Ridge(system.mean.float(), basis, *kept, penalty, system.pairs)

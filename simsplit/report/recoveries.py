@@ -95,11 +95,9 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
     count = max(
         (len(group) for _, lasts in rows for last in lasts for group in last.values()), default=0
     )
-    dropped = _dropped([_last(entry.run) for entry in entries])
+    told = (count, ""), (count, _dropped([_last(entry.run) for entry in entries]))
     return [
-        _compared(
-            figure, cells, [row for row, _ in rows], entries, count, dropped * (figure == "fg_ssim")
-        )
+        _compared(figure, cells, [row for row, _ in rows], entries, told[figure == "fg_ssim"])
         for figure, cells in tables.items()
     ]
 
@@ -142,9 +140,10 @@ def _compared(
     cells: Sequence[dict[str, str]],
     rows: Sequence[Row],
     entries: Sequence[Entry],
-    count: int,
-    dropped: str,
+    told: tuple[int, str],
 ) -> Table:
+    """A figure's table; `told` are the number of images or texts, and what the title adds."""
+    count, dropped = told
     what = ("text" if figure in _OF_TEXTS else "image") + "s" * (count > 1)
     title = f"{_TITLES[figure]} of {count} recovered {what}"
     floors = {n: {row.get(n, "").partition(" ")[0] for row in cells} for n in _BLIND.values()}
