@@ -51,7 +51,8 @@ class Ridge:
         if self.basis is not None:
             own = (centred.square().sum(1) - own) / self.penalty
         own = (own + 1 / self.pairs).clamp(0, 0.999)[:, None]
-        return (self.predict(x_BD) - own * y_BP) / (1 - own)
+        apart: Tensor = (self.predict(x_BD) - own * y_BP) / (1 - own)
+        return apart
 
     def _seen(self, x_BD: Tensor) -> Tensor:
         centred = x_BD - self.mean
@@ -161,5 +162,5 @@ def _solved(system: _Equations, strength: float) -> Ridge:
     penalised.diagonal().add_(penalty)
     root = torch.linalg.cholesky(penalised)
     weights = torch.cholesky_solve(system.right, root)
-    kept = (each.float() for each in (weights, system.offset, root))
-    return Ridge(system.mean.float(), basis, *kept, penalty, system.pairs)
+    mean, offset = system.mean.float(), system.offset.float()
+    return Ridge(mean, basis, weights.float(), offset, root.float(), penalty, system.pairs)
