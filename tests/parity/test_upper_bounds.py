@@ -16,6 +16,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "heads"), [("round_robin", "shared"), ("parallel", "per_client")]
 )
