@@ -4,7 +4,7 @@ All of it follows from the scenario, the clients' data and the methods; nothing 
 """
 
 from simsplit.assembly import Assembly
-from simsplit.errors import DataError
+from simsplit.errors import DataError, ScenarioError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import CountSteps, Plan
 from simsplit.phases import Phase
@@ -45,8 +45,19 @@ class Program:
         if not any(steps.values()):
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.num_rounds(steps)
+        self._refuse_late(rounds * max(self.scenario.schedule.local(steps).values()))
         wanted, aside = parts.pool.ask(parts.clients[0], Plan(rounds))
         return [*wanted, Phase("train", rounds=rounds, aside=aside)]
+
+    def _refuse_late(self, most: int) -> None:
+        """ScenarioError for a method that would begin after the last batch of every client."""
+        for index, config in enumerate(self.scenario.method):
+            if config.begins is not None and getattr(config, config.begins) >= most:
+                raise ScenarioError(
+                    f"method.{index}.{config.begins}",
+                    f"{config.word} would never begin: no client trains on more than {most} "
+                    f"batches; use less than {most}, or more rounds",
+                )
 
     def _phase_of(self, number: int) -> tuple[Phase, int]:
         """The phase of a round, and how many of the phase's rounds come before it."""

@@ -23,7 +23,7 @@ from simsplit.data.batches import Batcher, Batches
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher
 from simsplit.packets import Leg, Packet
-from simsplit.parties.calls import CountExposures, Expose, OwnTokens
+from simsplit.parties.calls import CountExposures, Expose, InputsOf, OwnTokens
 from simsplit.parties.feed import Feed
 from simsplit.results.curves import save_curves
 from simsplit.scenario import Scenario
@@ -71,9 +71,19 @@ class Attacking:
     def observe(self, packet: Packet) -> None:
         """Show attacks a packet of training, if it is of a client that they target."""
         if self._concerns(packet):
+            if packet.leg is Leg.SMASHED:
+                self._show(packet)
             with torch.enable_grad():
                 for attack in self._online:
                     attack.observe(packet)
+
+    def _show(self, packet: Packet) -> None:
+        """Give upper bounds the images that a packet was made from."""
+        shown = [self.attacks[config.title] for config in self.configs if config.shown]
+        if shown:
+            inputs = self.parts.pool.ask(packet.client, InputsOf(packet.step)).to(self.device)
+            for attack in shown:
+                attack.show(packet.client, attack.known.pixels(inputs))
 
     def answer(self, packet: Packet) -> Packet:
         """The packet that is sent instead, if an active attack forges it."""

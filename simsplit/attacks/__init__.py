@@ -3,11 +3,13 @@
 from simsplit.attacks.adaptive import AdaptiveOfflineConfig, AdaptiveOnlineConfig
 from simsplit.attacks.base import Attack, AttackConfig, Knowledge
 from simsplit.attacks.bisr import BisrConfig
-from simsplit.attacks.fora import ForaConfig
+from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
 from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.lamp import LampConfig
-from simsplit.attacks.sdar import PcatConfig, SdarConfig
+from simsplit.attacks.pcat import PcatConfig
+from simsplit.attacks.ridge import RidgeConfig
+from simsplit.attacks.sdar import NaiveSdaConfig, SdarConfig
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.span_search import SpanSearchConfig
 from simsplit.attacks.tag import TagConfig
@@ -17,11 +19,14 @@ from simsplit.attacks.whitebox import WhiteboxConfig
 
 ATTACKS: dict[str, type[AttackConfig]] = {
     "sdar": SdarConfig,
+    "naive_sda": NaiveSdaConfig,
     "pcat": PcatConfig,
     "fora": ForaConfig,
+    "fora_reference": ForaReferenceConfig,
     "fsha": FshaConfig,
     "unsplit": UnsplitConfig,
     "whitebox": WhiteboxConfig,
+    "ridge": RidgeConfig,
     "sip": SipConfig,
     "tag": TagConfig,
     "lamp": LampConfig,

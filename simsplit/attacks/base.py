@@ -2,7 +2,8 @@
 
 It is given what the server has (trunk, lift, perhaps the tail), what is public (the architecture,
 what the methods broadcast, auxiliary data) and packets. Neither clients' data nor their weights are
-within its reach; what it recovers is joined to the truth only when it is scored.
+within its reach, but for upper bounds (`queries`, `shown`), which no server could deploy; what it
+recovers is joined to the truth only when it is scored.
 """
 
 from abc import ABC, abstractmethod
@@ -98,6 +99,15 @@ class Knowledge:
         with torch.no_grad(), inference(self.stack.modules):
             return self.stack.lift(self.sent(packet, step), step)
 
+    def crossed(self, packet: Packet) -> Tensor:
+        """A packet's payload, a flat row for each sample, detached.
+
+        As it was sent; where a row is of several samples, as the trunk gets it.
+        """
+        with torch.no_grad():
+            sent, lifted = self.sent(packet, self.step(packet)), self.smashed(packet)
+        return (sent if len(sent) == len(lifted) else lifted).flatten(1).float()
+
     def surrogate(self, *scope: str | int) -> Surrogate:
         """A client as the server can build it, with what is announced to all clients."""
         seed = seed_for(self.seed, "surrogate", *scope)
@@ -176,6 +186,8 @@ class AttackConfig(Config, ABC):
     """Whether it changes what the server sends."""
     public: ClassVar[bool] = True
     """Whether it needs auxiliary data."""
+    shown: ClassVar[bool] = False
+    """Whether it is shown the images behind each packet of training; only for upper bounds."""
     gradients: ClassVar[bool] = False
     """Whether it needs the gradients that clients send for the targets' features."""
     causal: ClassVar[bool] = False
@@ -244,6 +256,10 @@ class Attack(ABC):
         self.learners: dict[str, Learner] = {}
         """Its networks and their optimizers."""
         self.iteration = 0
+
+    def show(self, client: ClientId, pixels: Tensor) -> None:
+        """Be shown the images of the step that a client begins (`shown`)."""
+        del client, pixels
 
     def observe(self, packet: Packet) -> None:
         """See a packet of training."""

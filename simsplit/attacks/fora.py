@@ -2,9 +2,12 @@
 
 Without the trunk: a substitute head learns, on auxiliary images, to put out what a critic (WGAN
 with a gradient penalty) and a multi-kernel MMD cannot tell from what clients send; a pseudo decoder
-learns to invert the substitute, and then inverts the clients. FORA's reference decoder, its
-ceiling, learns from true pairs: that is `whitebox` with `decoder: fora`. Images between -1 and 1,
-as published.
+learns to invert the substitute, and then inverts the clients. As in the published code the critic
+learns last, from what the substitute put out before its own step. Images between -1 and 1.
+
+FORA's ceiling, its reference decoder, is `fora_reference`: the same decoder, trained online on the
+victim's own batches and what it sent for them. Another ceiling, ours, is `whitebox` with `decoder:
+fora`: trained once training is over, on pairs that are not the victim's.
 """
 
 from typing import ClassVar, Literal
@@ -17,6 +20,7 @@ from torch.nn.functional import mse_loss
 from simsplit.attacks.base import AttackConfig, Following, Knowledge, descend, inference
 from simsplit.attacks.networks import critic, fora_decoder, fora_substitute, gradient_penalty
 from simsplit.methods import Step
+from simsplit.packets import ClientId, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolated, rng_for
@@ -56,7 +60,7 @@ class Fora(Following):
         cut, image = known.shapes[0], known.image
         with isolated(known.seed, "fora"):
             self.substitute = fora_substitute(cut, image).to(known.device)
-            self.critic = critic(cut).to(known.device)
+            self.critic = critic(cut, image).to(known.device)
             self.decoder = fora_decoder(cut, image).to(known.device)
         self.stack = known.surrogate("fora").stack
         learned: dict[str, tuple[nn.Module, float]] = {
@@ -68,7 +72,7 @@ class Fora(Following):
             self.learners[name] = Learner({name: module}, AdamConfig(lr=lr))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train critic, substitute and decoder for a step each."""
+        """Train substitute, decoder and critic for a step each."""
         del labels
         known, config = self.known, self.config
         for learner in self.learners.values():
@@ -77,16 +81,16 @@ class Fora(Following):
         simulated = self._simulate(images)
         rows = min(len(smashed), len(simulated))
         real, fake = smashed[:rows], simulated.detach()[:rows]
-        rng = rng_for(known.seed, "fora", self.iteration)
-        loss = self.critic(real).mean() - self.critic(fake).mean()
-        loss = loss + config.penalty * gradient_penalty(self.critic, real, fake, rng)
-        descend(self.learners["critic"], loss)
         loss = config.critic_weight * self.critic(simulated).mean()
         loss = loss + config.mmd_weight * mk_mmd(smashed.flatten(1), simulated.flatten(1))
         descend(self.learners["substitute"], loss)
         with torch.no_grad():
             simulated = self._simulate(images)
         descend(self.learners["decoder"], mse_loss(self.decoder(simulated), images))
+        rng = rng_for(known.seed, "fora", self.iteration)
+        loss = self.critic(real).mean() - self.critic(fake).mean()
+        loss = loss + config.penalty * gradient_penalty(self.critic, real, fake, rng)
+        descend(self.learners["critic"], loss)
 
     def _simulate(self, images: Tensor) -> Tensor:
         """What the trunk would get from the substitute."""
@@ -99,6 +103,54 @@ class Fora(Following):
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
         """The pseudo decoder's output."""
+        del labels
+        self.decoder.eval()
+        out: Tensor = self.decoder(smashed)
+        return (out + 1) / 2
+
+
+class ForaReferenceConfig(AttackConfig):
+    """FORA's decoder, trained on the victim's own batches: an upper bound, not an attack."""
+
+    kind: Literal["fora_reference"] = "fora_reference"
+    lr: float = Field(default=1e-3, gt=0)
+    """Adam's learning rate for the decoder."""
+    online: ClassVar[bool] = True
+    public: ClassVar[bool] = False
+    shown: ClassVar[bool] = True
+
+    def build(self, known: Knowledge) -> "ForaReference":
+        return ForaReference(self, known)
+
+
+class ForaReference(Following):
+    """Trains a decoder on each step's images and smashed data."""
+
+    def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        with isolated(known.seed, "fora_reference"):
+            self.decoder = fora_decoder(known.shapes[0], known.image).to(known.device)
+        self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
+        self._private: dict[ClientId, Tensor] = {}
+
+    def show(self, client: ClientId, pixels: Tensor) -> None:
+        """Keep the images until the step that they belong to is answered."""
+        self._private[client] = pixels
+
+    def observe(self, packet: Packet) -> None:
+        """Remember whose step it is."""
+        self._client = packet.client
+        super().observe(packet)
+
+    def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
+        """One step on the victim's pairs."""
+        del labels
+        images = 2 * self._private.pop(self._client) - 1
+        self.decoder.train()
+        descend(self.learners["decoder"], mse_loss(self.decoder(smashed), images))
+
+    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
+        """The decoder's output."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

@@ -51,7 +51,7 @@ class Fsha(Following):
         with isolated(known.seed, "fsha"):
             self.pilot = fsha_pilot(cut, image).to(known.device)
             self.decoder = fsha_decoder(cut, image).to(known.device)
-            self.critic = critic(cut).to(known.device)
+            self.critic = critic(cut, image).to(known.device)
         pair = {"pilot": self.pilot, "decoder": self.decoder}
         self.learners["pilot"] = Learner(pair, AdamConfig(lr=config.lr_pilot))
         self.learners["critic"] = Learner({"critic": self.critic}, AdamConfig(lr=config.lr_critic))
@@ -94,7 +94,8 @@ class Fsha(Following):
         public, private = piloted.detach()[:rows], smashed[:rows]
         rng = rng_for(known.seed, "fsha", self.iteration)
         loss = self.critic(public).mean() - self.critic(private).mean()
-        loss = loss + self.config.penalty * gradient_penalty(self.critic, private, public, rng)
+        penalty = gradient_penalty(self.critic, private, public, rng, over="channel")
+        loss = loss + self.config.penalty * penalty
         descend(self.learners["critic"], loss)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:

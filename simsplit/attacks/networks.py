@@ -6,6 +6,7 @@ on others as many upsampling stages as it takes, and at last a crop to the image
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,10 @@ from simsplit.models.layers import BatchNorm2d
 
 
 def glorot(module: nn.Module) -> nn.Module:
-    """Keras's initialisation: Glorot-uniform weights, zero biases."""
+    """Keras's initialisation: Glorot-uniform weights, zero biases, embeddings uniform in +-.05."""
     for layer in module.modules():
+        if isinstance(layer, nn.Embedding):
+            nn.init.uniform_(layer.weight, -0.05, 0.05)
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
@@ -67,25 +70,37 @@ def _block(
 
 
 def feature_discriminator(channels: int, cut: Shape) -> nn.Module:
-    """SDAR's discriminator of smashed data: six convolutions; from 16 pixels on two are strided."""
-    first = [(64, 1), (128, 2)] if cut[1] >= 16 else [(128, 1), (256, 1)]
-    return _discriminator(channels, [*first, (256, 1), (256, 1), (256, 1), (256, 2)], cut[1:])
+    """SDAR's discriminator of smashed data, at ResNet-20's levels 3 (seven convolutions), 4 to 6
+    (six) and 7 to 9 (five, 2,144,897 parameters) as its published code has it.
+
+    Widths follow the network's, between its narrow and its wide one; the last is not activated.
+    """
+    strided = 2 if cut[1] >= 32 else 1 if cut[1] >= 16 else 0
+    width = min(max(cut[0] // 2 ** (2 - strided), 8), 32)
+    first = [2 * width, 4 * width, 8 * width][2 - strided :]
+    plan = [(outputs, 1 + (place > 0)) for place, outputs in enumerate(first)]
+    plan += [*[(16 * width, 1)] * 3, (16 * width, 2)]
+    return _discriminator(channels, plan, cut[1:], active_last=False)
 
 
 def image_discriminator(channels: int, image: InputShape) -> nn.Module:
     """SDAR's discriminator of real and decoded images."""
-    return _discriminator(channels, [(64, 1), (128, 2), (128, 2), (256, 2)], image[1:])
+    plan = [(64, 1), (128, 2), (128, 2), (256, 2)]
+    return _discriminator(channels, plan, image[1:], active_last=True)
 
 
-def _discriminator(channels: int, plan: list[tuple[int, int]], size: tuple[int, ...]) -> nn.Module:
-    """Convolutions with normalisation between them, and one logit."""
+def _discriminator(
+    channels: int, plan: list[tuple[int, int]], size: tuple[int, ...], *, active_last: bool
+) -> nn.Module:
+    """Convolutions, normalised but for the first and the last, and one logit."""
     layers: list[nn.Module] = []
-    sides = size
+    sides, last = size, len(plan) - 1
     for index, (outputs, stride) in enumerate(plan):
         layers.append(nn.Conv2d(channels, outputs, 3, stride, padding=1))
-        if 0 < index < len(plan) - 1:
+        if 0 < index < last:
             layers.append(BatchNorm2d(outputs))
-        layers.append(nn.LeakyReLU(0.2))
+        if index < last or active_last:
+            layers.append(nn.LeakyReLU(0.2))
         channels, sides = outputs, tuple(-(-side // stride) for side in sides)
     layers += [nn.Flatten(), nn.Dropout(0.4), nn.Linear(channels * math.prod(sides), 1)]
     return nn.Sequential(*layers)
@@ -105,13 +120,24 @@ class WithLabels(nn.Module):
         return out
 
 
-def critic(cut: Shape) -> nn.Module:
-    """FORA's critic (8.04 million parameters on MobileNet's second level); unbounded score."""
-    layers: list[nn.Module] = [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]
-    layers += [nn.Conv2d(128, 256, 3, 2, padding=1)]
+def critic(cut: Shape, image: InputShape) -> nn.Module:
+    """FORA's critic (8.04 million parameters at MobileNet's second level); unbounded score.
+
+    The more often the cut's size was halved, the fewer of its first layers halve it further. FSHA's
+    code means the same, but its branches overwrite one another, so that what runs is the last one's
+    single convolution of stride 1 at every level; where the size was halved three times they agree.
+    """
+    times = doublings(cut, image)
+    layers: list[nn.Module] = []
+    if times < 2:
+        layers += [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(128, 256, 3, 2, padding=1)]
+    else:
+        layers += [nn.Conv2d(cut[0], 256, 3, 2 if times == 2 else 1, padding=1)]
     layers += [PreActivated(256) for _ in range(6)]
     layers += [nn.Conv2d(256, 256, 3, 2, padding=1), nn.Flatten()]
-    height, width = (-(-side // 8) for side in cut[1:])
+    shrunk = 8 if times < 2 else 4 if times == 2 else 2
+    height, width = (-(-side // shrunk) for side in cut[1:])
     return nn.Sequential(*layers, nn.Linear(256 * height * width, 1))
 
 
@@ -132,12 +158,23 @@ class PreActivated(nn.Module):
         return out
 
 
-def gradient_penalty(net: nn.Module, real: Tensor, fake: Tensor, rng: torch.Generator) -> Tensor:
-    """Deviation of a critic's gradient norm from 1 between real and fake (Gulrajani et al.)."""
+def gradient_penalty(
+    net: nn.Module,
+    real: Tensor,
+    fake: Tensor,
+    rng: torch.Generator,
+    over: Literal["sample", "channel"] = "sample",
+) -> Tensor:
+    """Deviation of a critic's gradient norm from 1 between real and fake (Gulrajani et al.).
+
+    The norm is a sample's, as in FORA's code; or a channel's, over height and width alone, as in
+    FSHA's.
+    """
     share = torch.rand(len(real), *[1] * (real.dim() - 1), generator=rng).to(real)
     between = (share * real + (1 - share) * fake).detach().requires_grad_()
     (slope,) = torch.autograd.grad(net(between).sum(), between, create_graph=True)
-    penalty: Tensor = (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    norms = slope.flatten(1 if over == "sample" else 2).norm(dim=-1)
+    penalty: Tensor = (norms - 1).square().mean()
     return penalty
 
 
@@ -150,41 +187,50 @@ def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
-    """FORA's decoder: transposed convolutions of 256 channels; output in [-1, 1]."""
+    """FORA's decoder: transposed convolutions of 256, 128 and 64 channels, one for each doubling
+    (155,145 parameters at MobileNet's second level); output in [-1, 1].
+    """
     layers: list[nn.Module] = []
-    channels = cut[0]
-    for _ in range(doublings(cut, image)):
-        layers += [nn.ConvTranspose2d(channels, 256, 4, 2, padding=1), BatchNorm2d(256)]
-        layers += [nn.LeakyReLU(0.2)]
-        channels = 256
-    layers += [nn.Conv2d(channels, image[0], 3, padding=1), BatchNorm2d(image[0]), nn.Tanh()]
+    widths = _decoding(cut, image, 64)
+    for inputs, outputs in pairwise(widths):
+        layers += [_doubling(inputs, outputs), BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
+    layers += [nn.Conv2d(widths[-1], image[0], 3, padding=1), BatchNorm2d(image[0]), nn.Tanh()]
     return Sized(nn.Sequential(*layers), image)
 
 
 def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
-    """FSHA's pilot: convolutions that halve the image down to the cut's size, from 64 channels."""
+    """FSHA's pilot: convolutions that halve the image down to the cut's size, from 64 channels, and
+    one to the cut's channels. None is activated: so it stands in the published code.
+    """
     layers: list[nn.Module] = []
     channels = image[0]
     for halving in range(doublings(cut, image)):
         outputs = 64 * 2**halving
-        layers += [nn.Conv2d(channels, outputs, 3, 2, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(channels, outputs, 3, 2, padding=1)]
         channels = outputs
     layers += [nn.Conv2d(channels, cut[0], 3, padding=1), nn.AdaptiveAvgPool2d(cut[1:])]
     return nn.Sequential(*layers)
 
 
 def fsha_decoder(cut: Shape, image: InputShape) -> nn.Module:
-    """FSHA's decoder: transposed convolutions up to the image's size; output in [-1, 1]."""
-    times = doublings(cut, image)
-    layers: list[nn.Module] = []
-    channels = cut[0]
-    for time in range(times - 1):
-        outputs = 128 * 2 ** (times - 2 - time)
-        layers += [nn.ConvTranspose2d(channels, outputs, 4, 2, padding=1), nn.ReLU()]
-        channels = outputs
-    last = (
-        nn.ConvTranspose2d(channels, image[0], 4, 2, padding=1)
-        if times
-        else nn.Conv2d(channels, image[0], 3, padding=1)
-    )
-    return Sized(nn.Sequential(*layers, last, nn.Tanh()), image)
+    """FSHA's decoder: transposed convolutions up to the image's size, of 256 and 128 channels, none
+    of them activated, as published; output in [-1, 1].
+
+    Up to two doublings a plain convolution comes last, from three on a transposed one.
+    """
+    widths = _decoding(cut, image, 128)
+    whole = widths if len(widths) <= 3 else widths[:-1]
+    layers: list[nn.Module] = [_doubling(*pair) for pair in pairwise(whole)]
+    last = nn.Conv2d(whole[-1], image[0], 3, padding=1)
+    layers.append(last if whole is widths else _doubling(whole[-1], image[0]))
+    return Sized(nn.Sequential(*layers, nn.Tanh()), image)
+
+
+def _decoding(cut: Shape, image: InputShape, narrowest: int) -> list[int]:
+    """Channels of the cut, then of each doubling's outputs."""
+    times = range(doublings(cut, image))
+    return [cut[0], *(max(narrowest, 256 // 2**time) for time in times)]
+
+
+def _doubling(inputs: int, outputs: int) -> nn.Module:
+    return nn.ConvTranspose2d(inputs, outputs, 3, 2, padding=1, output_padding=1)

@@ -1,11 +1,12 @@
-"""SDAR (Zhu et al., NDSS 2025) and PCAT, which is SDAR without discriminators or label flips.
+"""SDAR (Zhu et al., NDSS 2025), and the naive simulator attack that its paper starts from.
 
 The server trains a simulator of the client's head on auxiliary data, through its own frozen trunk,
 while a discriminator makes what it sends look like what clients send; a decoder of the simulator
 then decodes what clients send, itself made plausible by a discriminator of images. Layers, losses
 and rates as the published code has them. Where a method acts at the cut it acts on the simulator
 too. Under a U shape the simulator has a tail of its own; under a vanilla cut the server has the
-client's labels, and tells them to decoder and discriminators.
+client's labels, and tells them to decoder and discriminators. `naive_sda` is its ablation of that
+name: no discriminators, no label flips, and a decoder that is told no labels.
 """
 
 from typing import ClassVar, Literal
@@ -55,25 +56,26 @@ class SdarConfig(_SimulatorConfig):
         return Sdar(self, known)
 
 
-class PcatConfig(_SimulatorConfig):
+class NaiveSdaConfig(_SimulatorConfig):
     """A simulated client and its decoder, without discriminators."""
 
-    kind: Literal["pcat"] = "pcat"
+    kind: Literal["naive_sda"] = "naive_sda"
 
     def build(self, known: Knowledge) -> "Sdar":
-        """SDAR without its discriminators."""
+        """SDAR without its discriminators, and without labels."""
         rates = {"lr_simulator": self.lr_simulator, "lr_decoder": self.lr_decoder}
-        return Sdar(SdarConfig(feature_weight=0, image_weight=0, flip=0, **rates), known)
+        plain = SdarConfig(feature_weight=0, image_weight=0, flip=0, **rates)
+        return Sdar(plain, known, conditional=False)
 
 
 class Sdar(Following):
     """Trains simulator, decoder and discriminators, a step for each packet of a client."""
 
-    def __init__(self, config: SdarConfig, known: Knowledge) -> None:
+    def __init__(self, config: SdarConfig, known: Knowledge, *, conditional: bool = True) -> None:
         super().__init__(known)
         self.config = config
-        self.told = known.tail is not None
-        """Whether the server has the clients' labels."""
+        self.told = conditional and known.tail is not None
+        """Whether decoder and discriminators are told the clients' labels, which the server has."""
         cut, image = known.shapes[0], known.image
         extra = int(self.told)
         with isolated(known.seed, "sdar"):
@@ -81,7 +83,7 @@ class Sdar(Following):
             self.decoder = self._net(sdar_decoder(cut[0] + extra, cut, image), cut[1:])
             self.of_features = self._net(feature_discriminator(cut[0] + extra, cut), cut[1:])
             self.of_images = self._net(image_discriminator(image[0] + extra, image), image[1:])
-        simulator = self.client.modules | ({} if self.told else {"tail": self.client.tail})
+        simulator = self.client.modules | ({"tail": self.client.tail} if known.tail is None else {})
         self._learn("simulator", simulator, config.lr_simulator)
         self._learn("decoder", {"decoder": self.decoder}, config.lr_decoder)
         if config.feature_weight:
@@ -160,7 +162,7 @@ class Sdar(Following):
         return out
 
     def _flipped(self, labels: Tensor) -> Tensor:
-        if self.told or not self.config.flip:
+        if self.known.tail is not None or not self.config.flip:
             return labels
         rng = rng_for(self.known.seed, "sdar", "flip", self.iteration)
         drawn = torch.rand(len(labels), generator=rng) < self.config.flip

@@ -41,7 +41,13 @@ CASES = (
     Case("pcat, level 4", {"kind": "pcat"}, _SDAR, 128),
     Case("fora", {"kind": "fora"}, _FORA, 64),
     Case("fsha", {"kind": "fsha"}, _FORA, 64),
-    Case("whitebox", {"kind": "whitebox", "iterations": 10**6}, _SDAR, 64, "steps of the decoder"),
+    Case(
+        "whitebox",
+        {"kind": "whitebox", "start": "lift", "iterations": 10**6},
+        _SDAR,
+        64,
+        "steps of the decoder",
+    ),
     Case("unsplit", _TURN, _UNSPLIT, 10, "turns of 2 x 100 steps, one image"),
     Case(
         "unsplit, batched",

@@ -84,7 +84,7 @@ class Batcher:
     ) -> None:
         self.device = torch.device(device)
         self._inputs = samples.inputs.to(self.device).contiguous()
-        self._labels = samples.labels.to(self.device)
+        self.labels = samples.labels.to(self.device)
         self._pad = max(1, samples.inputs.shape[2] // 8) if "crop" in augment else 0
         self._flip = "flip" in augment
         self._channels_last = channels_last
@@ -105,7 +105,7 @@ class Batcher:
             # while pixels are still bytes: four times less to move about than as floats
             images = images.contiguous(memory_format=torch.channels_last)
         inputs = images.float().mul_(self._scale).add_(self._shift)
-        return Batch(inputs, self._labels.index_select(0, rows), indices)
+        return Batch(inputs, self.labels.index_select(0, rows), indices)
 
     def lengths(self, rows: Tensor) -> None:
         """Images have none."""

@@ -227,6 +227,8 @@ class MethodConfig(Config, ABC):
     """Whether it may be listed only once per leg."""
     superposes: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which a row mixes several samples."""
+    begins: ClassVar[str | None] = None
+    """The field that says after how many of a client's batches it begins, if one does."""
     reported: ClassVar[tuple[str, ...]] = ()
     """Columns that it adds to the `clients` table."""
     readings: ClassVar[tuple[str, ...]] = ()

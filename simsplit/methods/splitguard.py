@@ -4,13 +4,16 @@ end.
 Now and then a client sends labels that are wrong and does not learn from what comes back. The
 gradient of the task takes offence at wrong labels, in direction and in size; one that was forged,
 by FSHA, does not know of labels at all. With F the mean gradient of the head's first weights over
-fake batches, R over regular ones and R1, R2 over two random halves of these:
+fake batches, R1 and R2 over two random halves of the regular ones, R = (R1 + R2) / 2, and f, r1,
+r2, r the means of the single gradients' norms:
 
-    x = angle(F, R) ||F| - |R|| / S - angle(R1, R2) ||R1| - |R2|| / S,   score = sigmoid(5 x)^2,
+    x = angle(F, R) |f - r| / S - angle(R1, R2) |r1 - r2| / S,   score = sigmoid(5 x)^2,
 
-S being the sum of both gaps: near one where the server is honest. It stands in the `clients` table,
-where the training figures count fake batches too. What is summed travels with a head that is
-shared.
+S being the sum of both gaps: near one where the server is honest. Angles are of means, sizes are
+means of sizes, as in the published code: the norm of a mean falls with the number of gradients in
+it, so it would tell few fakes from many regular batches whatever the labels. The score stands in
+the `clients` table, where the training figures count fake batches too. What is summed travels with
+a head that is shared.
 """
 
 from typing import ClassVar, Literal
@@ -34,7 +37,8 @@ class SplitguardConfig(MethodConfig):
     probability: float = Field(default=0.1, ge=0, le=1)
     """Probability that a batch is fake."""
     after: int = Field(default=20, ge=0)
-    """Batches before the first one that may be fake."""
+    """A client's batches before the first one that may be fake; refused if it has no more."""
+    begins: ClassVar[str | None] = "after"
     reported: ClassVar[tuple[str, ...]] = ("splitguard",)
     once: ClassVar[bool] = True
 
@@ -44,15 +48,19 @@ class SplitguardConfig(MethodConfig):
 
 
 class Kept(nn.Module):
-    """Sums and counts of gradients (fake, and two halves of the regular), and the largest label."""
+    """Of gradients (fake, and two halves of the regular) sums, sums of norms and counts; and the
+    largest label.
+    """
 
     sums: Tensor
+    norms: Tensor
     counts: Tensor
     largest: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("sums", torch.zeros(3, WIDTH))
+        self.register_buffer("norms", torch.zeros(3))
         self.register_buffer("counts", torch.zeros(3))
         self.register_buffer("largest", torch.tensor(1))
 
@@ -87,7 +95,9 @@ class Splitguard(Method):
         which: int = step.memo.pop(self)
         first = next((p.grad for p in head.parameters() if p.grad is not None), None)
         if first is not None:
-            self.kept.sums[which] += self._sketch(first.flatten().float())
+            gradient = first.flatten().float()
+            self.kept.sums[which] += self._sketch(gradient)
+            self.kept.norms[which] += gradient.norm()
             self.kept.counts[which] += 1
         return which > 0
 
@@ -95,9 +105,10 @@ class Splitguard(Method):
         """The score, once there are gradients of each kind."""
         if not self.kept.counts.all():
             return {}
-        fake, one, other = self.kept.sums / self.kept.counts[:, None]
-        regular = (self.kept.sums[1] + self.kept.sums[2]) / self.kept.counts[1:].sum()
-        return {"splitguard": float(score(fake, regular, one, other))}
+        counts = self.kept.counts
+        return {
+            "splitguard": float(score(self.kept.sums / counts[:, None], self.kept.norms / counts))
+        }
 
     def _sketch(self, gradient: Tensor) -> Tensor:
         short = min(WIDTH, len(gradient))
@@ -108,13 +119,14 @@ class Splitguard(Method):
         return nn.functional.pad(gradient[:short], (0, WIDTH - short))
 
 
-def score(fake: Tensor, regular: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """SplitGuard's score, from the mean gradients of four groups."""
-    minds = (fake.norm() - regular.norm()).abs()
-    varies = (one.norm() - other.norm()).abs()
+def score(means_3D: Tensor, norms_3: Tensor) -> Tensor:
+    """SplitGuard's score from mean gradients and mean norms: fake, and two regular halves."""
+    (fake, one, other), (minded, first, second) = means_3D, norms_3
+    minds = (minded - (first + second) / 2).abs()
+    varies = (first - second).abs()
     total = (minds + varies).clamp_min(1e-12)
-    x = _angle(fake, regular) * minds / total - _angle(one, other) * varies / total
-    return torch.sigmoid(5 * x) ** 2
+    apart, noise = _angle(fake, (one + other) / 2), _angle(one, other)
+    return torch.sigmoid(5 * (apart * minds - noise * varies) / total) ** 2
 
 
 def _angle(one: Tensor, other: Tensor) -> Tensor:

@@ -30,7 +30,11 @@ Figures = dict[str, float]
 
 
 def image_figures(recovered: Tensor, truth: Tensor, lpips: Distance | None = None) -> list[Figures]:
-    """Of each image; pixels between 0 and 1, N x C x H x W. What cannot be said is left out."""
+    """Of each image; pixels between 0 and 1, N x C x H x W. What cannot be said is left out.
+
+    What an attack recovered is clamped first, since no image has other pixels; UnSplit's published
+    code scores its images as they are.
+    """
     pairs = zip(recovered.float().cpu(), truth.float().cpu(), strict=True)
     return [_figures(one.clamp(0, 1), other, lpips) for one, other in pairs]
 

@@ -236,6 +236,16 @@ class OwnTokens(Call[Tensor | None]):
         return client.exposure.own_tokens(*where, as_in_training=self.as_in_training)
 
 
+@dataclass(frozen=True)
+class InputsOf(Call[Tensor]):
+    """Only for upper bounds of attacks: get what went into the head in a step of training."""
+
+    step: int
+
+    def on(self, client: Client) -> Tensor:
+        return client.training.feeds["private"].batch(self.step).inputs
+
+
 # sharing
 
 

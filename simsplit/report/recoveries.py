@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simsplit.metrics.images import SMALLEST
 from simsplit.report.comparison import Entry, Row, labels_of, rows_of, tabled
 from simsplit.report.intervals import interval
 from simsplit.report.tables import Table, mean_of
@@ -55,7 +56,7 @@ def recovered(run: Run) -> Table:
     ]
     count = int(last.groupby("attack").size().max()) if len(last) else 0
     what = "texts" if "text" in last else "images"
-    title = f"what attacks recovered of {count} {what}"
+    title = f"what attacks recovered of {count} {what}{_dropped([last])}"
     return Table(title, ("attack", *(_TITLES[name] for name in shown)), rows)
 
 
@@ -112,8 +113,9 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
     count = max(
         (len(group) for _, lasts in rows for last in lasts for group in last.values()), default=0
     )
+    told = (count, ""), (count, _dropped([_last(entry.run) for entry in entries]))
     return [
-        _compared(figure, cells, [row for row, _ in rows], entries, count)
+        _compared(figure, cells, [row for row, _ in rows], entries, told[figure == "fg_ssim"])
         for figure, cells in tables.items()
     ]
 
@@ -150,19 +152,42 @@ def _within(kind: str, means: Sequence[float], bounds: tuple[float, float] | Non
     return f"{mean} ({low} to {high})"
 
 
+def _dropped(lasts: Sequence["pd.DataFrame"]) -> str:
+    """How many images' foreground SSIM stands in a table, where it is not all of them.
+
+    The window needs a rectangle of so many pixels; a thin digit's has fewer.
+    """
+    kept = sum(
+        int((last.groupby("image")["fg_ssim"].count() > 0).sum()) for last in lasts if _seen(last)
+    )
+    images = sum(int(last["image"].nunique()) for last in lasts if _seen(last))
+    if kept == images:
+        return ""
+    return (
+        f"; foreground SSIM: of {kept} of {images}, the others' is less than {SMALLEST} pixels wide"
+    )
+
+
+def _seen(last: "pd.DataFrame") -> bool:
+    """Whether whole images are large enough for SSIM."""
+    return {"image", "ssim", "fg_ssim"} <= set(last) and bool(last["ssim"].notna().any())
+
+
 def _compared(
     figure: str,
     cells: Sequence[dict[str, str]],
     rows: Sequence[Row],
     entries: Sequence[Entry],
-    count: int,
+    told: tuple[int, str],
 ) -> Table:
+    """A figure's table; `told` are the number of images or texts, and what the title adds."""
+    count, dropped = told
     what = ("text" if figure in _OF_TEXTS else "image") + "s" * (count > 1)
     title = f"{_TITLES[figure]} of {count} recovered {what}"
     floors = {n: {row.get(n, "").partition(" ")[0] for row in cells} for n in _BLIND.values()}
     same = [name for name, means in floors.items() if len(means) == 1]
     guesses = [f"{name[1:-1]}: {mean}" for name in same for mean in floors[name] if mean]
-    title += f" ({'; '.join(guesses)})" if guesses else ""
+    title += (f" ({'; '.join(guesses)})" if guesses else "") + dropped
     if any(" (" in told for row in cells for told in row.values()):
         title += ", with 95 % intervals over texts and seeds"
     of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]

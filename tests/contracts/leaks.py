@@ -129,6 +129,7 @@ def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int
     for number in range(first, first + steps):
         rows = torch.randint(800, (BATCH,), generator=rng_for(0, "rows", number))
         sent = _sent(here, here.pixels(rows), noise, number)
+        attack.show(0, here.pixels(rows))
         attack.observe(packet(sent, Leg.SMASHED, number))
         if here.known.tail is not None:
             attack.observe(packet(here.private.labels[rows], Leg.LABELS, number))

@@ -158,7 +158,10 @@ CASES: dict[str, list[Case]] = {
         Case((of("noise", sigma=0),)),
     ],
     "nopeek": [Case((of("nopeek"),)), Case((of("nopeek", alpha=0),))],
-    "splitguard": [Case((of("splitguard", after=0, probability=1.0),)), Case((of("splitguard"),))],
+    "splitguard": [
+        Case((of("splitguard", after=0, probability=1.0),)),
+        Case((of("splitguard", after=1),)),
+    ],
     "shredder": [
         Case((of("shredder"),), noisy=True, seeded=True),
         Case((of("shredder", tensors=1, weight=0),), seeded=True),

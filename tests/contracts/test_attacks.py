@@ -11,15 +11,19 @@ from simsplit.methods.base import IMAGES
 
 CASES = {
     "whitebox": [
-        {"iterations": 300, "pairs": 320, "lr": 0.05},
-        {"iterations": 300, "pairs": 320, "lr": 0.05, "decoder": "fora"},
+        {"iterations": 300, "pairs": 320, "lr": 0.05, "start": "lift"},
+        {"iterations": 300, "pairs": 320, "lr": 0.05, "start": "lift", "decoder": "fora"},
+        {"iterations": 20, "pairs": 320, "lr": 0.01},
     ],
+    "ridge": [{"pairs": 320}],
     "sdar": [{"lr_decoder": 0.1}],
-    "pcat": [{"lr_decoder": 0.1}],
+    "naive_sda": [{"lr_decoder": 0.1}],
+    "pcat": [{"lr_decoder": 0.05, "iterations": 150, "refinement": 5}],
     "fora": [
         {"lr_decoder": 0.05, "lr_substitute": 0.01, "penalty": 10.0},
         {"lr_decoder": 0.05, "lr_substitute": 0.01, "penalty": 10.0, "projected": True},
     ],
+    "fora_reference": [{"lr": 0.05}],
     "fsha": [{"lr_pilot": 0.02, "lr_critic": 0.01, "penalty": 10.0}],
     "unsplit": [
         {"outer": 12, "inner": 20, "lr": 0.03, "l2": 0.0, "tv": 0.0, "clones": "batched"},
@@ -28,12 +32,21 @@ CASES = {
 }
 BRIEF = {"iterations": 3, "outer": 2, "inner": 2}
 """Where it is not asked how well an attack works."""
-STEPS = {"sdar": 100, "pcat": 150, "fora": 150, "fsha": 600}
+STEPS = {
+    "sdar": 100,
+    "naive_sda": 150,
+    "pcat": 50,
+    "fora": 150,
+    "fora_reference": 150,
+    "fsha": 600,
+}
 """Of training, for attacks that follow it."""
 EVERY = [(kind, fields) for kind, cases in CASES.items() for fields in cases]
 every_attack = pytest.mark.parametrize(("kind", "fields"), EVERY)
 trained_attack = pytest.mark.parametrize(
-    "case", quick(EVERY, EVERY[0], ("pcat", CASES["pcat"][0])), ids=str
+    "case",
+    quick(EVERY, ("ridge", CASES["ridge"][0]), ("naive_sda", CASES["naive_sda"][0])),
+    ids=str,
 )
 
 
@@ -46,7 +59,7 @@ def small_judges(monkeypatch):
         return nn.Sequential(convolution, nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(512, 1))
 
     for module in (fora, fsha):
-        monkeypatch.setattr(module, "critic", lambda cut: small(cut[0], cut))
+        monkeypatch.setattr(module, "critic", lambda cut, image: small(cut[0], cut))
     for judge in ("feature_discriminator", "image_discriminator"):
         monkeypatch.setattr(sdar, judge, small)
 

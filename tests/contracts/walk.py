@@ -53,6 +53,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "within_class": {"classes": 2, "fewest": 2},
     "root_cosine": {"threshold": {"kind": "fixed"}},
     "whitebox": {"iterations": 1, "pairs": 8},
+    "pcat": {"iterations": 1, "refinement": 1},
     "unsplit": {"outer": 1, "inner": 1},
     "lamp": {"permutations": 2, "every": 1},
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
@@ -303,6 +304,6 @@ def small_judges(monkeypatch: Any) -> None:
         return torch.nn.Sequential(convolution, torch.nn.LeakyReLU(0.2), *layers)
 
     for module in (fora, fsha):
-        monkeypatch.setattr(module, "critic", lambda cut: small(cut[0], cut))
+        monkeypatch.setattr(module, "critic", lambda cut, image: small(cut[0], cut))
     for judge in ("feature_discriminator", "image_discriminator"):
         monkeypatch.setattr(sdar, judge, small)

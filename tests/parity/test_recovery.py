@@ -22,7 +22,7 @@ BASE = {
     "train": {"batch_size": 10},
     "targets": {"count": 3, "every": 2},
 }
-ONLINE = [{"kind": "pcat"}]
+ONLINE = [{"kind": "naive_sda"}]
 OFFLINE = [{"kind": "unsplit", "outer": 2, "inner": 2}, {"kind": "whitebox", "iterations": 3}]
 OTHERS = [*ONLINE, *OFFLINE]
 
@@ -47,7 +47,7 @@ def no_pictures(monkeypatch):
 def small_critic(monkeypatch):
     """The published one has eight million weights."""
 
-    def small(cut):
+    def small(cut, image):
         size = cut[0] * cut[1] * cut[2]
         return nn.Sequential(nn.Flatten(), nn.Linear(size, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
 
@@ -88,7 +88,7 @@ def test_passive_attacks_change_nothing(tmp_path, changes, whole):
         )
     assert plain.recovered.empty
     assert set(here.recovered["round"]) == {2, 3}
-    names = ["pcat", "unsplit", "whitebox", "black", "mean_image"]
+    names = ["naive_sda", "unsplit", "whitebox", "black", "mean_image"]
     assert list(here.attacks["attack"].unique()) == names
     assert (here.recovered.groupby(["round", "attack"]).size() == 3).all()
 
@@ -207,7 +207,7 @@ def test_images_lie_beside_the_originals(whole):
 
     made = whole
     images = load_images(made.path)
-    assert set(images) == {"originals", "pcat", "unsplit", "whitebox", "black", "mean_image"}
+    assert set(images) == {"originals", "naive_sda", "unsplit", "whitebox", "black", "mean_image"}
     assert all(each.shape == (3, 1, 28, 28) for each in images.values())
     part = made.data.parts[0][:3]
     assert (images["originals"] == made.data.train.inputs[part].numpy()).all()

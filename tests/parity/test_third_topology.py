@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "attacked": {
         "data": {"auxiliary": 0.4},
         "model": {"kind": "mnistnet"},
-        "attacks": [{"kind": "pcat"}, {"kind": "whitebox", "iterations": 2}],
+        "attacks": [{"kind": "naive_sda"}, {"kind": "whitebox", "iterations": 2}],
         "targets": {"count": 4},
     },
 }

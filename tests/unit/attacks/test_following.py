@@ -1,15 +1,17 @@
-"""SDAR and FORA beside plain loops of what their papers do in an iteration."""
+"""SDAR, PCAT and FORA beside plain loops of what their papers do in an iteration."""
 
 import copy
 
 import pytest
 import torch
-from contracts.leaks import Setting, follow, setting
+from contracts.leaks import Setting, follow, packet, setting
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from simsplit.attacks.fora import Fora, ForaConfig, mk_mmd
+from simsplit.attacks.fora import Fora, ForaConfig, ForaReferenceConfig, mk_mmd
 from simsplit.attacks.networks import gradient_penalty
-from simsplit.attacks.sdar import Sdar, SdarConfig
+from simsplit.attacks.pcat import Aligned, Pcat, PcatConfig
+from simsplit.attacks.sdar import NaiveSdaConfig, Sdar, SdarConfig
+from simsplit.packets import Leg
 from simsplit.seeds import isolated, rng_for
 
 
@@ -83,22 +85,90 @@ def step(optimizer, loss, every):
 @pytest.mark.slow
 def test_fora_is_the_published_iteration():
     here = setting()
-    attack = ForaConfig(lr_substitute=1e-3, lr_decoder=1e-3).build(here.known)
+    # rates at which a step of any network is felt by the next
+    rates = {"lr_substitute": 1e-3, "lr_decoder": 1e-3, "lr_critic": 1e-3}
+    attack = ForaConfig(**rates).build(here.known)
     assert isinstance(attack, Fora)
     e, d, c = copy.deepcopy((attack.substitute, attack.decoder, attack.critic))
     follow(attack, here, steps=2, noise=False)
-    rates = ((e, 1e-3), (d, 1e-3), (c, 3e-4))
+    rates = ((e, 1e-3), (d, 1e-3), (c, 1e-3))
     every = [torch.optim.Adam(net.parameters(), lr) for net, lr in rates]
     of_e, of_d, of_c = every
     for number in range(2):
         x, (z, _) = 2 * here.known.public(number).inputs - 1, sent(here, number)
         z_s = e(x)
-        penalty = gradient_penalty(c, z, z_s.detach(), rng_for(7, "fora", number))
-        step(of_c, c(z).mean() - c(z_s.detach()).mean() + 1000 * penalty, every)
+        z_old = z_s.detach()
         step(of_e, 0.2 * c(z_s).mean() + 0.8 * mk_mmd(z.flatten(1), z_s.flatten(1)), every)
         step(of_d, mse_loss(d(e(x).detach()), x), every)
+        penalty = gradient_penalty(c, z, z_old, rng_for(7, "fora", number))
+        step(of_c, c(z).mean() - c(z_old).mean() + 1000 * penalty, every)
     for mine, theirs in ((attack.substitute, e), (attack.decoder, d), (attack.critic, c)):
         for name, weight in theirs.state_dict().items():
             # the gradient of a bias before a mean is zero but for rounding, which Adam makes large
             if name.endswith("weight"):
                 torch.testing.assert_close(mine.state_dict()[name], weight, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("vanilla", [False, True])
+def test_pcat_is_the_published_iteration(vanilla):
+    """Labels are the client's where the server is sent them, and the public batch's elsewhere."""
+    here = setting(vanilla=vanilla)
+    attack = PcatConfig(start=1).build(here.known)
+    assert isinstance(attack, Pcat)
+    e, hs = copy.deepcopy((attack.client.head, attack.client.tail))
+    follow(attack, here, steps=3, noise=False)
+    known, tail = here.known, here.known.tail or hs
+    of_e = torch.optim.Adam([*e.parameters(), *([] if vanilla else hs.parameters())], 1e-3)
+    for number in (1, 2):
+        batch = known.public(number)
+        if vanilla:
+            batch = attack.aligned.batch(sent(here, number)[1], number)
+            assert torch.equal(batch.labels, sent(here, number)[1])
+        step(of_e, cross_entropy(tail(known.trunk(e(batch.inputs))), batch.labels), [of_e])
+    for mine, theirs in ((attack.client.head, e), (attack.client.tail, hs)):
+        for name, weight in theirs.state_dict().items():
+            torch.testing.assert_close(mine.state_dict()[name], weight, atol=1e-5, rtol=1e-4)
+
+
+def test_aligned_samples_are_drawn_from_all_of_a_class_and_a_missing_class_from_all():
+    here = setting()
+    aligned = Aligned(here.known)
+    wanted = torch.arange(10).repeat_interleave(300)
+    batch = aligned.batch(wanted, 0)
+    assert torch.equal(batch.labels, wanted)
+    assert all(len(batch.indices[wanted == label].unique()) > 60 for label in range(10))
+    aligned.counts[3] = 0
+    assert len(aligned.batch(torch.full((200,), 3), 0).labels.unique()) == 10
+
+
+def test_pcat_refines_images_until_the_pseudo_client_sends_the_same():
+    here = setting()
+    targets = [packet(here.truth, Leg.SMASHED, 0)]
+    missed = []
+    for steps in (0, 100):
+        attack = PcatConfig(iterations=1, refinement=steps, lr_images=0.02).build(here.known)
+        for _ in attack.work(targets):
+            pass
+        missed.append((attack.client.head(attack.recovered) - here.truth).square().mean().item())
+    assert missed[1] < 0.2 * missed[0]
+
+
+def test_the_naive_attack_tells_its_decoder_no_labels():
+    attack = NaiveSdaConfig().build(setting(vanilla=True).known)
+    assert not attack.told
+    assert set(attack.learners) == {"simulator", "decoder"}
+    assert "tail" not in attack.learners["simulator"].modules  # the server's own is used
+
+
+def test_foras_reference_learns_from_what_the_victim_sent_and_from_what():
+    here = setting()
+    attack = ForaReferenceConfig(lr=1e-3).build(here.known)
+    d = copy.deepcopy(attack.decoder)
+    follow(attack, here, steps=2, noise=False)
+    of_d = torch.optim.Adam(d.parameters(), 1e-3)
+    for number in range(2):
+        z = sent(here, number)[0]  # this head passes images on
+        step(of_d, mse_loss(d(z), 2 * z - 1), [of_d])
+    for name, weight in d.state_dict().items():
+        if name.endswith("weight"):
+            torch.testing.assert_close(attack.decoder.state_dict()[name], weight)

@@ -1,4 +1,8 @@
-"""Parameter counts and shapes of the published attacks' networks."""
+"""Layers, parameter counts and shapes of the published attacks' networks.
+
+Lists are read off the published code: zhxchd/SDAR_SplitNN (attacker_models.py), X1aoyangXu/FORA
+(model.py), pasquini-dario/SplitNN_FSHA (architectures.py).
+"""
 
 import pytest
 import torch
@@ -12,10 +16,12 @@ from simsplit.attacks.networks import (
     fora_substitute,
     fsha_decoder,
     fsha_pilot,
+    glorot,
     gradient_penalty,
     image_discriminator,
     sdar_decoder,
 )
+from simsplit.seeds import isolated
 
 IMAGE = (3, 32, 32)
 LEVEL_4, LEVEL_7 = (32, 16, 16), (64, 8, 8)
@@ -40,27 +46,56 @@ def test_other_cuts_come_out_in_the_images_size(cut, image):
     assert sdar_decoder(cut[0], cut, image)(torch.zeros(2, *cut)).shape == (2, *image)
 
 
-def convolution(inputs: int, outputs: int, *, normalised: bool) -> int:
-    return inputs * outputs * 9 + outputs + 2 * outputs * normalised
+def layers_of(net: nn.Module) -> str:
+    """A letter for a layer: convolution (with channels, stride), norm, activation."""
+    told = []
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            kind = "t" if isinstance(layer, nn.ConvTranspose2d) else "c"
+            assert layer.kernel_size == (3, 3)
+            told.append(f"{kind}{layer.out_channels}" + "/2" * (layer.stride == (2, 2)))
+        elif isinstance(layer, nn.BatchNorm2d):
+            told.append("n")
+        elif isinstance(layer, nn.Upsample):
+            told.append("up")
+        elif isinstance(layer, nn.ReLU | nn.LeakyReLU | nn.Tanh | nn.Sigmoid):
+            told.append(type(layer).__name__[0].lower())
+    return " ".join(told)
 
 
 @pytest.mark.parametrize(
-    ("cut", "first"),
-    [(LEVEL_4, [(32, 64), (64, 128), (128, 256)]), (LEVEL_7, [(64, 128), (128, 256), (256, 256)])],
+    ("cut", "published", "parameters"),
+    [
+        ((16, 32, 32), "c32 l c64/2 n l c128/2 n l c256 n l c256 n l c256 n l c256/2", 2_168_417),
+        (LEVEL_4, "c64 l c128/2 n l c256 n l c256 n l c256 n l c256/2", 2_163_649),
+        (LEVEL_7, "c128 l c256 n l c256 n l c256 n l c256/2", 2_144_897),
+        ((16, 16, 16), "c32 l c64/2 n l c128 n l c128 n l c128 n l c128/2", None),
+    ],
+    ids=["level 3", "level 4", "level 7", "level 4, narrow"],
 )
-def test_discriminators_of_features(cut, first):
-    """Normalised but for the first and the last; 4,096 values for the logit."""
-    plan = [*first, (256, 256), (256, 256), (256, 256)]
-    inner = [convolution(*pair, normalised=0 < at < 5) for at, pair in enumerate(plan)]
+def test_sdars_discriminators_of_features_are_the_published(cut, published, parameters):
+    """None is activated last. Before, six convolutions at level 7, and an activation after them."""
     net = feature_discriminator(cut[0], cut)
-    assert count(net) == sum(inner) + 4096 + 1
+    assert layers_of(net) == published
+    assert parameters is None or count(net) == parameters
     assert net(torch.zeros(2, *cut)).shape == (2, 1)
 
 
-def test_the_discriminator_of_images():
-    plan = [(3, 64, False), (64, 128, True), (128, 128, True), (128, 256, False)]
-    layers = [convolution(i, o, normalised=n) for i, o, n in plan]
-    assert count(image_discriminator(3, IMAGE)) == sum(layers) + 4096 + 1
+def test_sdars_discriminator_of_images_is_the_published():
+    net = image_discriminator(3, IMAGE)
+    assert layers_of(net) == "c64 l c128/2 n l c128/2 n l c256/2 l"
+    assert count(net) == 1_792 + 73_856 + 147_584 + 2 * 256 + 295_168 + 4_097
+
+
+@pytest.mark.parametrize(
+    ("cut", "published"),
+    [
+        (LEVEL_4, "up c32 n r t16 n r t16 n r t16 n r c3 s"),
+        (LEVEL_7, "up c64 n r t32 n r t32 n r up c32 n r t16 n r t16 n r t16 n r c3 s"),
+    ],
+)
+def test_sdars_decoders_are_the_published(cut, published):
+    assert layers_of(sdar_decoder(cut[0], cut, IMAGE)) == published
 
 
 MOBILE = (64, 16, 16)
@@ -68,7 +103,7 @@ MOBILE = (64, 16, 16)
 
 def test_foras_networks_are_the_papers():
     """8.04 million parameters, and 38,976 in the substitute."""
-    judge = critic(MOBILE)
+    judge = critic(MOBILE, IMAGE)
     first = 64 * 128 * 9 + 128 + 128 * 256 * 9 + 256
     assert count(judge) == first + 13 * (256 * 256 * 9 + 256) + 1024 + 1
     assert judge(torch.zeros(2, *MOBILE)).shape == (2, 1)
@@ -88,11 +123,43 @@ def test_pilots_and_decoders_lead_to_the_cut_and_back(cut):
         assert decoded.abs().max() <= 1
 
 
-def test_fshas_layers_are_the_papers_on_a_cut_of_256():
-    widths = [m.out_channels for m in fsha_pilot((256, 4, 4), IMAGE) if isinstance(m, nn.Conv2d)]
-    assert widths == [64, 128, 256, 256]
-    decoder = fsha_decoder((256, 4, 4), IMAGE).layers
-    assert [m.out_channels for m in decoder if isinstance(m, nn.ConvTranspose2d)] == [256, 128, 3]
+@pytest.mark.parametrize(
+    ("cut", "published", "parameters"),
+    [
+        ((64, 16, 16), "t256/2 n l c3 n t", 155_145),
+        ((128, 8, 8), "t256/2 n l t128/2 n l c3 n t", 594_441),
+        ((256, 4, 4), "t256/2 n l t128/2 n l t64/2 n l c3 n t", 961_545),
+    ],
+)
+def test_foras_decoders_are_the_published(cut, published, parameters):
+    """At levels 2, 3 and 4."""
+    decoder = fora_decoder(cut, IMAGE)
+    assert layers_of(decoder) == published
+    assert count(decoder) == parameters
+
+
+@pytest.mark.parametrize(
+    ("cut", "first"),
+    [((64, 16, 16), "c128/2 r c256/2"), ((128, 8, 8), "c256/2"), ((256, 4, 4), "c256")],
+)
+def test_foras_critic_strides_less_the_smaller_the_cut(cut, first):
+    judge = critic(cut, IMAGE)
+    assert layers_of(judge) == " ".join([first, *["r c256 r c256"] * 6, "c256/2"])
+    assert judge[-1].in_features == 1024
+
+
+@pytest.mark.parametrize(
+    ("cut", "pilot", "decoder"),
+    [
+        ((64, 16, 16), "c64/2 c64", "t256/2 c3 t"),
+        ((128, 8, 8), "c64/2 c128/2 c128", "t256/2 t128/2 c3 t"),
+        ((256, 4, 4), "c64/2 c128/2 c256/2 c256", "t256/2 t128/2 t3/2 t"),
+    ],
+)
+def test_fshas_networks_are_the_published(cut, pilot, decoder):
+    """At levels 1, 3 and 4; nothing is activated but the image."""
+    assert layers_of(fsha_pilot(cut, IMAGE)) == pilot
+    assert layers_of(fsha_decoder(cut, IMAGE)) == decoder
 
 
 def test_the_penalty_is_for_slopes_other_than_one():
@@ -103,6 +170,25 @@ def test_the_penalty_is_for_slopes_other_than_one():
     real, fake = torch.zeros(4, 1, 2, 2), torch.ones(4, 1, 2, 2)
     penalty = gradient_penalty(Slope(), real, fake, torch.Generator().manual_seed(0))
     assert penalty.item() == pytest.approx(4)
+
+
+def test_fshas_penalty_is_a_channels():
+    class Slope(nn.Module):
+        def forward(self, x):
+            return 3 * x[:, 0, :1, 0]
+
+    real, fake = torch.zeros(4, 2, 2, 2), torch.ones(4, 2, 2, 2)
+    rng = torch.Generator().manual_seed(0)
+    penalty = gradient_penalty(Slope(), real, fake, rng, over="channel")
+    assert penalty.item() == pytest.approx((4 + 1) / 2)  # slopes 3 and 0
+
+
+def test_labels_are_embedded_within_a_twentieth():
+    """Keras's uniform draw; before, normal ones of deviation 1."""
+    with isolated(0, "labels"):
+        net = glorot(WithLabels(nn.Identity(), 10, (4, 4)))
+    weights = net.plane[0].weight
+    assert 0.045 < weights.abs().max() <= 0.05
 
 
 def test_labels_are_one_more_channel():

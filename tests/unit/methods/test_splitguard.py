@@ -10,29 +10,59 @@ from torch import nn
 from simsplit import Run
 from simsplit.attacks import fsha
 from simsplit.data.batches import Batch
+from simsplit.errors import ScenarioError
 from simsplit.methods import Site, Step
 from simsplit.methods.splitguard import WIDTH, Splitguard, SplitguardConfig, score
 from simsplit.packets import Leg
 
 
-def vector(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float32)
-
-
 def test_the_score_by_hand():
-    """Fake gradients at a right angle and twice as large; halves at 45 degrees, alike in size."""
-    fake, regular = vector(0, 2), vector(1, 0)
-    one, other = vector(1, 0), vector(0.5, 0.5) * 1.5
-    minds, varies = 1.0, abs(1 - 1.5 * math.sqrt(0.5))
-    x = (math.pi / 2 * minds - math.pi / 4 * varies) / (minds + varies)
+    """Fake gradients at a right angle; sizes are given beside the means, not taken from them."""
+    means = torch.tensor([[0.0, 2.0], [1.0, 0.0], [0.75, 0.75]])
+    norms = torch.tensor([5.0, 2.0, 4.0])
+    apart = math.acos(0.75 / math.hypot(1.75, 0.75))  # of (0, 1) and (1.75, 0.75)
+    x = (apart * 2 - math.pi / 4 * 2) / 4
     expected = (1 / (1 + math.exp(-5 * x))) ** 2
-    assert score(fake, regular, one, other).item() == pytest.approx(expected, rel=1e-5)
+    assert score(means, norms).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_does_not_mind_fakes_scores_a_quarter_or_less():
-    same = vector(1, 0)
-    assert score(same, same, same, same).item() == pytest.approx(0.25)
-    assert score(same, same, same, vector(0, 2)).item() < 0.01
+    same = torch.tensor([[1.0, 0.0]] * 3)
+    assert score(same, torch.ones(3)).item() == pytest.approx(0.25)
+    halves = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert score(halves, torch.tensor([1.5, 1.0, 2.0])).item() < 0.01
+
+
+@pytest.mark.parametrize(("signal", "about"), [(0.3, 0.51), (0.1, 0.56), (0.03, 0.57)])
+def test_gradients_that_know_no_labels_do_not_pass_as_honest(signal, about):
+    """The norm of a mean falls with what is in it: scores from those would be .91, .99 and 1."""
+    rng = torch.Generator().manual_seed(0)
+    scores = []
+    for _ in range(60):
+        mean = torch.nn.functional.normalize(torch.randn(1, 500, generator=rng))
+        gradients = mean + torch.randn(200, 500, generator=rng) / 500**0.5 / signal
+        groups = gradients.split([20, 90, 90])
+        means = torch.stack([group.mean(0) for group in groups])
+        norms = torch.stack([group.norm(dim=1).mean() for group in groups])
+        scores.append(score(means, norms).item())
+    assert sum(scores) / len(scores) == pytest.approx(about, abs=0.08)
+
+
+@pytest.mark.parametrize("size", [10, 3 * WIDTH])
+def test_means_of_gradients_and_of_their_norms_are_kept(size):
+    method, head = guard(), nn.Linear(size, 1, bias=False)
+    gradients = torch.randn(6, size, generator=torch.Generator().manual_seed(0))
+    for index, gradient in enumerate(gradients):
+        head.weight.grad = gradient[None]
+        step = Step(0, 1, 0, 0)
+        step.memo[method] = index % 3
+        assert method.accept(head, step) == (index % 3 > 0)
+    pairs = gradients.view(2, 3, size)
+    torch.testing.assert_close(method.kept.norms / 2, pairs.norm(dim=2).mean(0))
+    sums = torch.stack([method._sketch(gradient) for gradient in gradients]).view(2, 3, WIDTH)
+    torch.testing.assert_close(method.kept.sums, sums.sum(0))
+    expected = score(sums.mean(0), pairs.norm(dim=2).mean(0)).item()
+    assert method.report() == {"splitguard": pytest.approx(expected, rel=1e-5)}
 
 
 def guard(**fields) -> Splitguard:
@@ -80,10 +110,19 @@ def test_nothing_is_learned_from_a_fake_batch(tmp_path):
     assert not torch.equal(trunk, next(made.parts.server.end.trunk.parameters()))
 
 
+@pytest.mark.parametrize("fields", [{"rounds": 2}, {"rounds": 30, "local_steps": 1}])
+def test_a_guard_that_would_never_begin_is_refused(tmp_path, fields):
+    """Before, its column stayed empty."""
+    late = {"kind": "splitguard", "after": 30}
+    with pytest.raises(ScenarioError, match=r"method\.0\.after: splitguard would never begin"):
+        experiment(scenario(method=[late], schedule=fields), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
 def test_an_honest_server_is_told_from_a_hijacker(tmp_path, monkeypatch, topology):
-    def small(cut):
+    def small(cut, image):
         size = cut[0] * cut[1] * cut[2]
         return nn.Sequential(nn.Flatten(), nn.Linear(size, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
 

@@ -5,7 +5,7 @@ import pytest
 
 from simsplit.report.comparison import Entry, compare
 from simsplit.report.intervals import interval
-from simsplit.report.recoveries import recoveries_of
+from simsplit.report.recoveries import recovered, recoveries_of
 from simsplit.report.short_names import told_apart
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
@@ -50,6 +50,19 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
     assert mse.rows[1] == ("light", "lightsplit 8 fixed", "0.4000", "1.0000")
     assert [row[2:] for row in ssim.rows] == [("0.700 ± 0.000", ""), ("0.100", "0.000")]
     assert recoveries_of([]) == []
+
+
+def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
+    columns = ("mse", "ssim", "fg_mse", "fg_ssim")
+    found = {"unsplit": [(0.1, 0.8, 0.1, 0.5), (0.1, 0.8, 0.1, ""), (0.1, 0.8, 0.1, 0.7)]}
+    entry = attacked("raw", found, columns=columns)
+    note = "; foreground SSIM: of 2 of 3, the others' is less than 11 pixels wide"
+    assert recovered(entry.run).title == f"what attacks recovered of 3 images{note}"
+    titles = {table.title for table in recoveries_of([entry])}
+    assert f"foreground SSIM of 3 recovered images{note}" in titles
+    assert "MSE of 3 recovered images" in titles
+    whole = attacked("whole", {"unsplit": [(0.1, 0.8, 0.1, 0.5)]}, columns=columns)
+    assert recovered(whole.run).title == "what attacks recovered of 1 images"
 
 
 def test_guesses_that_differ_between_cells_are_columns(attacked):

@@ -1,0 +1,166 @@
+"""Ridge regression in closed form, from pairs that come batch by batch.
+
+Where pairs are more than a row has values, only sums of products are kept (the normal equations);
+where they are fewer, the pairs themselves and their Gram matrix, which then is the smaller system.
+Both give the same predictions. Inputs and outputs are centred, so the intercept is not penalised;
+sums are in double precision. Whatever has a row for each pair can be predicted: pixels, one-hot
+tokens.
+
+The penalty is `strength` times the mean of the inputs' non-zero eigenvalues. Every tenth pair (at
+most `MOST_HELD`) is held out; the strength that predicts these best is used on all pairs.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.linalg import solve_triangular
+
+from simsplit.seeds import rng_for
+
+Pairs = Iterable[tuple[Tensor, Tensor]]
+"""Batches of rows: inputs, and outputs."""
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+MOST_HELD = 1000
+DIRECTIONS = 64
+"""Random combinations of the outputs by which strengths are compared."""
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """A fitted regression; `basis` are the pairs' centred inputs where the Gram matrix is used."""
+
+    mean: Tensor
+    basis: Tensor | None
+    weights: Tensor
+    offset: Tensor
+    root: Tensor
+    """The Cholesky factor of what was solved."""
+    penalty: float
+    pairs: int
+
+    def predict(self, x_BD: Tensor) -> Tensor:
+        """The outputs of these rows."""
+        return self._seen(x_BD) @ self.weights + self.offset
+
+    def left_out(self, x_BD: Tensor, y_BP: Tensor) -> Tensor:
+        """What would be predicted of pairs of the fit, had each of them been left out of it."""
+        centred, seen = x_BD - self.mean, self._seen(x_BD)
+        own = solve_triangular(self.root, seen.T, upper=False).square().sum(0)
+        if self.basis is not None:
+            own = (centred.square().sum(1) - own) / self.penalty
+        own = (own + 1 / self.pairs).clamp(0, 0.999)[:, None]
+        apart: Tensor = (self.predict(x_BD) - own * y_BP) / (1 - own)
+        return apart
+
+    def _seen(self, x_BD: Tensor) -> Tensor:
+        centred = x_BD - self.mean
+        return centred if self.basis is None else centred @ self.basis.T
+
+
+def fit(pairs: Pairs, count: int, strengths: Sequence[float] = STRENGTHS) -> Ridge:
+    """The regression on `count` pairs; which of `strengths` is best, held-out pairs decide."""
+    every, done = min(10, count), 0
+    system: _Sums | _Rows | None = None
+    held: list[tuple[Tensor, Tensor]] = []
+    for x_BD, y_BP in pairs:
+        if system is None:
+            system = _Sums(x_BD, y_BP) if count > x_BD.shape[1] else _Rows()
+        number = torch.arange(done, done + len(x_BD), device=x_BD.device)
+        out = (number % every == every - 1) & (number < every * MOST_HELD)
+        held.append((x_BD[out], y_BP[out]))
+        system.add(x_BD[~out], y_BP[~out])
+        done += len(x_BD)
+    assert system is not None, "there are pairs"
+    x_HD, y_HP = (torch.cat(each) for each in zip(*held, strict=True))
+    strength = _best(system.equations(), x_HD, y_HP, strengths)
+    system.add(x_HD, y_HP)
+    return _solved(system.equations(), strength)
+
+
+@dataclass(frozen=True)
+class _Equations:
+    """(matrix + penalty) weights = right, about means of inputs and outputs."""
+
+    matrix: Tensor
+    right: Tensor
+    mean: Tensor
+    offset: Tensor
+    basis: Tensor | None
+    pairs: int
+
+
+class _Sums:
+    """Sums over pairs of inputs, outputs and their products."""
+
+    def __init__(self, x_BD: Tensor, y_BP: Tensor) -> None:
+        inputs, outputs = x_BD.shape[1], y_BP.shape[1]
+        zeros = x_BD.new_zeros
+        self.x, self.y = (zeros(size, dtype=torch.float64) for size in (inputs, outputs))
+        self.xx = zeros(inputs, inputs, dtype=torch.float64)
+        self.xy = zeros(inputs, outputs, dtype=torch.float64)
+        self.pairs = 0
+
+    def add(self, x_BD: Tensor, y_BP: Tensor) -> None:
+        """Count these pairs in."""
+        x, y = x_BD.double(), y_BP.double()
+        self.x += x.sum(0)
+        self.y += y.sum(0)
+        self.xx.addmm_(x.T, x)
+        self.xy.addmm_(x.T, y)
+        self.pairs += len(x)
+
+    def equations(self) -> _Equations:
+        """The normal equations, centred."""
+        mean, offset = self.x / self.pairs, self.y / self.pairs
+        matrix = self.xx.addr(self.x, mean, alpha=-1)
+        right = self.xy.addr(self.x, offset, alpha=-1)
+        return _Equations(matrix, right, mean, offset, None, self.pairs)
+
+
+class _Rows:
+    """The pairs themselves."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, x_BD: Tensor, y_BP: Tensor) -> None:
+        """Count these pairs in."""
+        self.rows.append((x_BD, y_BP))
+
+    def equations(self) -> _Equations:
+        """The pairs' Gram matrix, and their outputs."""
+        x, y = (torch.cat(each) for each in zip(*self.rows, strict=True))
+        mean, offset = (each.double().mean(0) for each in (x, y))
+        basis = (x - mean).to(x.dtype)
+        matrix = basis.new_zeros(len(x), len(x), dtype=torch.float64)
+        for part in basis.split(4096, dim=1):
+            matrix.addmm_(part.double(), part.double().T)
+        return _Equations(matrix, y.double() - offset, mean, offset, basis, len(x))
+
+
+def _best(system: _Equations, x: Tensor, y: Tensor, strengths: Sequence[float]) -> float:
+    """The strength at which pairs that the system has not seen are predicted best."""
+    rng = rng_for(0, "ridge")
+    mixed = torch.randn(y.shape[1], DIRECTIONS, generator=rng).to(system.right)
+    right, offset = system.right @ mixed, system.offset @ mixed
+    narrow = _Equations(system.matrix, right, system.mean, offset, system.basis, system.pairs)
+    expected = y.double() @ mixed
+    errors = [
+        float((_solved(narrow, each).predict(x) - expected).square().mean()) for each in strengths
+    ]
+    return strengths[min(range(len(errors)), key=errors.__getitem__)]
+
+
+def _solved(system: _Equations, strength: float) -> Ridge:
+    """The weights, kept in the inputs' precision."""
+    matrix, basis = system.matrix, system.basis
+    rank = max(1, min(system.pairs - 1, len(system.mean)))
+    penalty = max(strength * float(matrix.trace()) / rank, 1e-12)
+    penalised = matrix.clone()
+    penalised.diagonal().add_(penalty)
+    root = torch.linalg.cholesky(penalised)
+    weights = torch.cholesky_solve(system.right, root)
+    mean, offset = system.mean.float(), system.offset.float()
+    return Ridge(mean, basis, weights.float(), offset, root.float(), penalty, system.pairs)
