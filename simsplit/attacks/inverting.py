@@ -17,6 +17,7 @@ from simsplit.attacks.inverters import NOTHING, InverterConfig, inverter_of, lev
 from simsplit.attacks.texts import Read, TextAttack, messages_of, shared_secrets, turned
 from simsplit.data.batches import Batch
 from simsplit.methods import Step
+from simsplit.models.encoders import EncoderHead
 from simsplit.models.transformer import Head
 from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
@@ -34,7 +35,7 @@ class Inverting(TextAttack):
         super().__init__(known)
         self.config = config
         head = known.pretrained("head").eval()
-        assert isinstance(head, Head), "what language models begin with"
+        assert isinstance(head, Head | EncoderHead), "what language models begin with"
         self.head = head
         with torch.no_grad():
             every = torch.arange(self.vocabulary.size, device=known.device)

@@ -13,10 +13,7 @@ from typing import Any
 
 Values = dict[str, Any]
 
-RENAMED: dict[str, str | None] = {
-    "evaluate.new_words": "evaluate.max_new_tokens",
-    "evaluate.written": "evaluate.generated_texts",
-}
+RENAMED: dict[str, str | None] = {}
 """Fields that have another name in the present tree than the cases have (dotted; `*` is any
 position in a list), and those that it does without (None). The older tree reads cases as they are.
 """
@@ -651,6 +648,13 @@ READ = {
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v1"},
     ),
+    "ridge-reference": read(
+        {"kind": "ridge", "pairs": 20},
+        {"kind": "fora_reference"},
+        {"kind": "naive_sda"},
+        schedule={"rounds": 1, "local_steps": 1},
+        method=[{"kind": "lightsplit"}],
+    ),
     "attacked-afterwards": images(
         attack={"kind": "unsplit", "outer": 2, "inner": 2, "targets.count": 3},
         method=[{"kind": "learned1x1"}],
@@ -698,8 +702,8 @@ WORDS = {
         data={"source": {"task": GENERATES, "length": 48}},
         evaluate={
             "metrics": ["loss", "exact_answers", "rouge_l", "meteor", "bleu"],
-            "new_words": 3,
-            "written": 4,
+            "max_new_tokens": 3,
+            "generated_texts": 4,
         },
     ),
     "texts-left-own-heads": texts(
@@ -780,12 +784,6 @@ WORDS = {
     ),
     "dp-sgd": texts(method=[{"kind": "dp_sgd", "noise": "laplace"}], model=CLASSIFIER),
     "naive-mix": texts(method=[{"kind": "naive_mix", "alpha": 0.2}]),
-    "naive-mix-vanilla-v2": texts(
-        topology=VANILLA,
-        method=[{"kind": "naive_mix"}],
-        schedule=PARALLEL,
-        aggregation={"kind": "splitfed_v2"},
-    ),
     "sip-tag-lamp-bisr": overheard(
         {"kind": "sip", **QUICK},
         {"kind": "tag", **MATCHED},
@@ -805,6 +803,16 @@ WORDS = {
         method=[{**MIXGUARD, "messages": 2, "inputs": 2, "blind": False, "tokens": 0}],
         clients={"count": 2},
         schedule={"rounds": 2},
+    ),
+    "span-search-cover": overheard(
+        {"kind": "span_search", "inverter": "ridge", "looks": 2},
+        method=[{"kind": "cover"}],
+        targets={"batch_size": 3},
+    ),
+    "sip-encoder": overheard(
+        {"kind": "sip", **QUICK},
+        model={**CLASSIFIER, "sizes": {"family": "bert", "width": 16, "layers": 3}},
+        train={"group_by_length": True},
     ),
     "sip-vanilla-v2": overheard(
         {"kind": "sip", **QUICK},

@@ -98,7 +98,7 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
     told = {name for report in done.reports.values() for name in report}
     assert told == {"plain_bytes"}, "what it sent counts for a plain cut as well"
     counts = run.parts.wire.take()
-    sent = {(key[1], key[3]): packets for key, (packets, _) in counts.items()}
+    sent = {(key[1], key[3]): count[0] for key, count in counts.items()}
     vanilla = changes.get("topology") == "vanilla"
     legs = [Leg.SMASHED] if vanilla else [Leg.SMASHED, Leg.FEATURES]
     expected = {(client, leg): 1 for client in run.clients for leg in legs}
