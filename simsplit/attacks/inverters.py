@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
 from simsplit.attacks.base import TextAttackConfig, descend
 from simsplit.parties.learner import Learner
@@ -65,8 +65,16 @@ class Inverter(nn.Module, ABC):
         """Take a training step on a batch; `NOTHING` is learned of padding."""
 
     @abstractmethod
+    def features(self, z_BLD: Tensor) -> Tensor:
+        """What tokens are scored by, B x L x E."""
+
+    @abstractmethod
+    def scores(self, features: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Scores of all tokens, or of those named, by features of any number of positions."""
+
     def forward(self, z_BLD: Tensor) -> Tensor:
         """Scores, B x L x V."""
+        return self.scores(self.features(z_BLD))
 
 
 class RecurrentInverter(Inverter):
@@ -91,9 +99,15 @@ class RecurrentInverter(Inverter):
         loss = cross_entropy(scores.flatten(0, 1), tokens_BL.flatten(), ignore_index=NOTHING)
         descend(learner, loss)
 
-    def forward(self, z_BLD: Tensor) -> Tensor:
-        out: Tensor = self.words(self.recurrent(z_BLD)[0])
+    def features(self, z_BLD: Tensor) -> Tensor:
+        out: Tensor = self.recurrent(z_BLD)[0]
         return out
+
+    def scores(self, features: Tensor, tokens: Tensor | None = None) -> Tensor:
+        if tokens is None:
+            out: Tensor = self.words(features)
+            return out
+        return linear(features, self.words.weight[tokens], self.words.bias[tokens])
 
 
 class RidgeInverter(Inverter):
@@ -128,10 +142,12 @@ class RidgeInverter(Inverter):
         eye = torch.eye(len(self.gram), dtype=self.gram.dtype, device=self.gram.device)
         self.weight.copy_(torch.linalg.solve(self.gram + size * eye, self.cross))
 
-    def forward(self, z_BLD: Tensor) -> Tensor:
-        near_BLE = _with_one(z_BLD) @ self.weight
-        out: Tensor = near_BLE @ self.table.T - self.table.square().sum(1) / 2
-        return out
+    def features(self, z_BLD: Tensor) -> Tensor:
+        return _with_one(z_BLD) @ self.weight
+
+    def scores(self, features: Tensor, tokens: Tensor | None = None) -> Tensor:
+        table = self.table if tokens is None else self.table[tokens]
+        return linear(features, table, -table.square().sum(1) / 2)
 
 
 def inverter_of(width: int, embeddings_VE: Tensor, config: InverterConfig) -> Inverter:

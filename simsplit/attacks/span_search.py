@@ -15,6 +15,8 @@ be in the same batch in both; an attacker would have to find them again first.
 No gradients are used. Texts with one secret are searched together.
 """
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -24,7 +26,7 @@ from torch.nn.functional import normalize
 from torch.optim import Adam
 
 from simsplit.attacks.base import Knowledge
-from simsplit.attacks.inverters import InverterConfig, levelled, surety
+from simsplit.attacks.inverters import NOTHING, InverterConfig, levelled, surety
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.texts import Read, Seen, shared_secrets, sources_of, split_messages
 from simsplit.packets import Packet
@@ -34,8 +36,8 @@ ALIKE = 0.9
 """Cosine above which two directions are the same peak."""
 FLAT = 1e-6
 """Share of the largest eigenvalue below which a direction is none."""
-AT_ONCE = 2048
-"""Rows that the inverter reads at once."""
+AT_ONCE = 2**27
+"""Scores that are held at once."""
 
 
 class SpanSearchConfig(InverterConfig):
@@ -56,6 +58,11 @@ class SpanSearchConfig(InverterConfig):
     rows: int | None = Field(default=None, ge=1)
     """Texts of a batch that are searched together, as having one secret; null: all of a batch, or
     one where the method draws secrets for each."""
+    positions: int | None = Field(default=64, ge=1)
+    """Positions of a group that are read to judge a direction, drawn at random; null: all."""
+    tokens: int | None = Field(default=4096, ge=2)
+    """Tokens among which the inverter must be sure there, the most frequent in public texts; null:
+    all. Guesses are of all tokens at all positions."""
     looks: int = Field(default=1, ge=1, le=2)
     """Epochs that it sees; in 2, what comes again is the private text."""
     effort: ClassVar[tuple[str, ...]] = (*InverterConfig.effort, "refinements")
@@ -125,8 +132,10 @@ class SpanSearch(Inverting):
             optimizer = Adam([moved], lr=self.config.step)
             for _ in range(self.config.refinements):
                 optimizer.zero_grad()
-                sure_GS = self._sure(basis_GMBLD, normalize(moved, dim=-1))
-                (-sure_GS.sum()).backward(inputs=[moved])
+                for groups, directions in self._parts(basis_GMBLD, moved):
+                    v_GSM = normalize(moved[groups, directions], dim=-1)
+                    sure_GS = self._sure_of(basis_GMBLD[groups], v_GSM)
+                    (-sure_GS.sum()).backward(inputs=[moved])
                 optimizer.step()
         end_GSM = normalize(moved.detach(), dim=-1)
         better_GS = self._sure(basis_GMBLD, end_GSM) >= self._sure(basis_GMBLD, start_GSM)
@@ -134,29 +143,74 @@ class SpanSearch(Inverting):
 
     def _sure(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
         """How sure the inverter is of each direction's rows: G x S."""
-        per = max(1, AT_ONCE // (len(basis_GMBLD) * basis_GMBLD.shape[2]))
-        with torch.set_grad_enabled(v_GSM.requires_grad):
-            parts = [
-                surety(self._scores_of(basis_GMBLD, v).flatten(0, 2)) for v in v_GSM.split(per, 1)
-            ]
-        shape = (len(v_GSM), -1, basis_GMBLD.shape[2])
-        return torch.cat([part.view(shape).mean(-1) for part in parts], 1)
+        sure_GS = v_GSM.new_empty(v_GSM.shape[:2])
+        with torch.no_grad():
+            for groups, directions in self._parts(basis_GMBLD, v_GSM):
+                v = v_GSM[groups, directions]
+                sure_GS[groups, directions] = self._sure_of(basis_GMBLD[groups], v)
+        return sure_GS
 
-    def _scores_of(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
-        """G x S x B x L x V."""
+    def _parts(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Iterator[tuple[slice, slice]]:
+        """Groups and directions whose scores can be held at once."""
+        rows, length = basis_GMBLD.shape[2:4]
+        places = min(self.config.positions or rows * length, rows * length)
+        each = places * len(self.judged) + rows * length * basis_GMBLD.shape[-1]
+        per = max(1, AT_ONCE // each)
+        for group in range(0, len(v_GSM), per):
+            count = min(per, len(v_GSM) - group)
+            for first in range(0, v_GSM.shape[1], max(1, per // count)):
+                last = first + max(1, per // count)
+                yield slice(group, group + count), slice(first, last)
+
+    def _sure_of(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
+        """The same of few enough directions, by some positions and tokens."""
+        features = self._features(basis_GMBLD, v_GSM).flatten(2, 3)
+        if (count := self.config.positions) is not None and count < features.shape[2]:
+            rng = rng_for(self.known.seed, "span", "positions", features.shape[2])
+            features = features[:, :, torch.randperm(features.shape[2], generator=rng)[:count]]
+        return surety(self.inverter.scores(features.flatten(0, 1), self.judged)).view(
+            v_GSM.shape[:2]
+        )
+
+    def _features(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
+        """G x S x B x L x E."""
         x_GSBLD = torch.einsum("gsm,gmbld->gsbld", v_GSM, basis_GMBLD)
         # in training mode, which changes nothing in it, for cuDNN differentiates no other
-        scores = self.inverter.train()(levelled(x_GSBLD.flatten(0, 2)))
-        apart: Tensor = scores.unflatten(0, x_GSBLD.shape[:3])
+        features = self.inverter.train().features(levelled(x_GSBLD.flatten(0, 2)))
+        apart: Tensor = features.unflatten(0, x_GSBLD.shape[:3])
         return apart
 
     def _named(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
+        """What the directions read as, and how sure the inverter is of each group's."""
         with torch.no_grad():
-            scores_GPBLV = self._scores_of(basis_GMBLD, v_GPM)
-        sure_GPB = surety(scores_GPBLV.flatten(0, 2)).view(scores_GPBLV.shape[:3])
-        sure_GPB = sure_GPB.mean(-1, keepdim=True).expand_as(sure_GPB)
-        tokens_PGBL = scores_GPBLV.argmax(-1).transpose(0, 1)
-        return Peaks(tokens_PGBL.flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
+            read = [
+                self._read_off(basis_GMBLD, v_GPM[:, place : place + 1])
+                for place in range(v_GPM.shape[1])
+            ]
+        tokens_GPBL, sure_GP = (torch.cat(parts, 1) for parts in zip(*read, strict=True))
+        sure_GPB = sure_GP[..., None].expand(tokens_GPBL.shape[:3])
+        return Peaks(tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
+
+    def _read_off(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> tuple[Tensor, Tensor]:
+        found = []
+        for group in range(len(v_GPM)):
+            one = slice(group, group + 1)
+            scores = self.inverter.scores(self._features(basis_GMBLD[one], v_GPM[one]))
+            found.append((scores.argmax(-1), surety(scores.flatten(0, 2)).mean()[None, None]))
+        tokens, sure = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return tokens, sure
+
+    @cached_property
+    def judged(self) -> Tensor:
+        """The tokens among which the inverter must be sure."""
+        public = self.known.auxiliary
+        assert public is not None, "refused without when the scenario is read"
+        counts = torch.zeros(self.vocabulary.size, dtype=torch.int64)
+        for rows in public.part.split(256):
+            told = self._told(public.batcher.batch(rows)).flatten().cpu()
+            counts += told[told != NOTHING].bincount(minlength=len(counts))
+        count = min(self.config.tokens or len(counts), len(counts))
+        return counts.argsort(descending=True, stable=True)[:count].to(self.known.device)
 
 
 def whitened(x_GMBLD: Tensor) -> Tensor:
