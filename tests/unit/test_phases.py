@@ -115,9 +115,9 @@ def test_calibration_has_a_rate_and_batches_of_its_own(tmp_path: Path) -> None:
         tmp_path / "more", 1e-6, calibration_lr=0.01, calibration_batch_size=3
     )
     assert any(not torch.equal(weight, faster[name]) for name, weight in one.items())
-    # 18 public texts for each of two clients, in batches of 8 as in training, or of 3
-    assert slow.rounds["steps"].tolist() == fast.rounds["steps"].tolist() == [2 * 3]
-    assert more.rounds["steps"].tolist() == [2 * 6]
+    # half of the 18 public texts for each of two clients, in batches of 8 as in training, or of 3
+    assert slow.rounds["steps"].tolist() == fast.rounds["steps"].tolist() == [2 * 2]
+    assert more.rounds["steps"].tolist() == [2 * 3]
 
 
 def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:

@@ -185,9 +185,7 @@ def test_validate_counts_and_names_the_cells(simsplit, file):
     assert code == 0
 
 
-@pytest.mark.parametrize(
-    "jobs", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.ray)]
-)
+@pytest.mark.parametrize("jobs", [pytest.param(2, marks=pytest.mark.ray)])
 def test_an_interrupted_sweep_goes_on_with_the_command_that_it_names(simsplit, file, jobs):
     """Ctrl-C, as a terminal sends it: to the process that runs the command and all its children."""
     flags = ["--set", "schedule.rounds=12", "--set", "train.batch_size=2", "--jobs", str(jobs)]
