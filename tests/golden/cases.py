@@ -207,7 +207,14 @@ SHIPPED = {
             {"kind": "sip", "iterations": 4, "lr": 0.004, "hidden": 16},
             {"kind": "tag", "iterations": 4, "lr": 0.3},
             {"kind": "gradient_ratio", "iterations": 4, "lr": 0.004, "hidden": 16},
+            {"kind": "span_search", "iterations": 4, "hidden": 16, "starts": 8, "kept": 2},
         ],
+        targets={"count": 4},
+    ),
+    "smollm": shipped(
+        "smollm",
+        data={"train_samples": 48, "test_samples": 24},
+        model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
         targets={"count": 4},
     ),
 }
