@@ -34,7 +34,7 @@ class EchoServer(UShapedServer):
         return [(m.arrived.detach(), torch.tensor([len(m.arrived)])) for m in flight.members]
 
     def note(self, flight, packets):
-        """Take CONFIRMED."""
+        """Accept CONFIRMED, of which nothing is needed: that it came is counted."""
 
     makes = {**UShapedServer.makes, ECHO: echo}
     takes = {**UShapedServer.takes, CONFIRMED: note}

@@ -150,7 +150,7 @@ class ForaReference(Following):
         descend(self.learners["decoder"], mse_loss(self.decoder(smashed), images))
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's output."""
+        """The decoder's images, as pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

@@ -90,7 +90,7 @@ class RecurrentInverter(Inverter):
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        """As published."""
+        """Adam with weight decay, by default at the published rates."""
         return AdamConfig(lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     def learn(self, z_BLD: Tensor, tokens_BL: Tensor, learner: Learner) -> None:

@@ -120,7 +120,7 @@ class _Sums:
 
 
 class _Rows:
-    """The pairs themselves."""
+    """The pairs themselves, for a system as large as they are many."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Tensor, Tensor]] = []

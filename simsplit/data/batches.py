@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from simsplit.data.samples import Samples
 from simsplit.seeds import rng_for
@@ -44,6 +45,11 @@ class Batch:
             return torch.ones_like(self.inputs, dtype=torch.bool)
         places = torch.arange(self.inputs.shape[1], device=self.lengths.device)
         return places < self.lengths[:, None]
+
+
+def padded(x_BL: Tensor, length: int, value: int) -> Tensor:
+    """Rows of tokens, labels or a mask, made longer on the right."""
+    return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
 
 
 class Batches(Protocol):
@@ -108,7 +114,7 @@ class Batcher:
         return Batch(inputs, self.labels.index_select(0, rows), indices)
 
     def lengths(self, rows: Tensor) -> None:
-        """Images have none."""
+        """None: images are all of one size."""
         del rows
 
 

@@ -32,7 +32,7 @@ class ThreeSigmaConfig(Config):
 
     @property
     def said(self) -> str:
-        """A table's cell."""
+        """How tables name it."""
         return f"{self.sigmas:g} sigma"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
@@ -52,7 +52,7 @@ class CalibratedConfig(Config):
 
     @property
     def said(self) -> str:
-        """A table's cell."""
+        """How tables name it."""
         tails = "" if self.tails is None else f", t({self.tails:g})"
         return f"calibrated {100 * self.fpr:g}%{tails}"
 
@@ -74,7 +74,7 @@ class SequentialConfig(Config):
 
     @property
     def said(self) -> str:
-        """A table's cell."""
+        """How tables name it."""
         return f"sequential {100 * self.fpr:g}%"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
@@ -92,7 +92,7 @@ class FixedConfig(Config):
 
     @property
     def said(self) -> str:
-        """A table's cell."""
+        """How tables name it."""
         return f"above {self.above:g}"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:

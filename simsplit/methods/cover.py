@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import pad
 
-from simsplit.data.batches import Batch
+from simsplit.data.batches import Batch, padded
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import (
@@ -87,15 +86,15 @@ class Cover(Method):
         covers = self._covers(batch, step, step.stock, rng)
         longest = max(each.shape[1] for each in (batch.inputs, *covers))
         fill = step.stock.pad
-        every = torch.stack([_padded(each, longest, fill) for each in (*covers, batch.inputs)])
+        every = torch.stack([padded(each, longest, fill) for each in (*covers, batch.inputs)])
         rows = torch.arange(len(batch.labels))
         places = torch.randint(count, (len(rows),), generator=rng)
         order = torch.arange(count)[:, None].expand(-1, len(rows)).clone()
         order[-1], order[places, rows] = places, count - 1  # the last changes places
         mixed = every[order.to(every.device), rows.to(every.device)]
-        own = _padded(torch.ones_like(batch.inputs, dtype=torch.bool), longest, 0)
+        own = padded(torch.ones_like(batch.inputs, dtype=torch.bool), longest, 0)
         step.memo[self] = _Covered(places.to(every.device), own)
-        labels = _padded(batch.labels, longest, IGNORED)
+        labels = padded(batch.labels, longest, IGNORED)
         return Batch(mixed.flatten(0, 1), labels, batch.indices)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -129,7 +128,3 @@ def hashed(indices_B: np.ndarray, count: int, key: int) -> np.ndarray:
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     return np.asarray(x ^ (x >> np.uint64(31)))
-
-
-def _padded(x_BL: Tensor, length: int, value: int) -> Tensor:
-    return pad(x_BL, (0, length - x_BL.shape[1]), value=value)

@@ -34,9 +34,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import mse_loss, pad
+from torch.nn.functional import mse_loss
 
-from simsplit.data.batches import Batch
+from simsplit.data.batches import Batch, padded
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import (
@@ -115,12 +115,12 @@ class MixguardConfig(MethodConfig):
 
     @property
     def public_batch_size(self) -> int | None:
-        """Calibration's."""
+        """How many texts calibration learns from at once."""
         return self.calibration_batch_size
 
     @property
     def added_tokens(self) -> int:
-        """The secret ones."""
+        """The secret tokens, which make each text so much longer."""
         return self.tokens
 
     @property
@@ -246,9 +246,9 @@ class Mixguard(Method):
         ]
         texts = [*others[: secrets.target], target.inputs, *others[secrets.target :]]
         longest = max(each.shape[1] for each in texts)
-        inputs = torch.cat([_padded(each, longest, step.stock.pad) for each in texts])
-        labels = _padded(target.labels, longest, IGNORED)
-        masks = (_padded(mask, longest, 0) for mask in (own, target.real))
+        inputs = torch.cat([padded(each, longest, step.stock.pad) for each in texts])
+        labels = padded(target.labels, longest, IGNORED)
+        masks = (padded(mask, longest, 0) for mask in (own, target.real))
         step.memo[self] = _Mixed(secrets, len(labels), public, *masks)
         return Batch(inputs, labels, batch.indices)
 
@@ -347,10 +347,6 @@ def _secret(step: Step, *purpose: str) -> np.random.Generator:
     mode = "train" if step.training else "evaluate"
     at = (mode, step.phase, step.round, step.number)
     return numpy_rng_for(step.seed, "secrets", *purpose, *at)
-
-
-def _padded(x_BL: Tensor, length: int, value: int) -> Tensor:
-    return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
 
 
 def _rms(x_BLD: Tensor, real_BL: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """How a language model reads: from texts to its tokens, and back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -78,18 +79,20 @@ def tokenizer_of(name: str, revision: str | None) -> "PreTrainedTokenizerBase":
     """A model's tokenizer, from its folder or the hub."""
     from transformers import AutoTokenizer
 
-    try:
+    with loading(name):
         found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, revision=revision)
-    except Exception as error:  # the hub's client raises from half a dozen packages
-        raise unloadable(name, error) from error
     return found
 
 
-def unloadable(name: str, error: Exception) -> ScenarioError:
-    """What to do about a model that cannot be had."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return ScenarioError(
-        "model.name",
-        f"'{name}' cannot be loaded ({lines[0]}); name a model of the hub, a folder that holds "
-        "one, or simsplit/demo, which needs no network",
-    )
+@contextmanager
+def loading(name: str) -> Iterator[None]:
+    """A context in which a model that cannot be had is a ScenarioError with the ways out."""
+    try:
+        yield
+    except Exception as error:  # the hub's client raises from half a dozen packages
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ScenarioError(
+            "model.name",
+            f"'{name}' cannot be loaded ({lines[0]}); name a model of the hub, a folder that "
+            "holds one, or simsplit/demo, which needs no network",
+        ) from error

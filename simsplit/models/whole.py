@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from simsplit.config import Config
 from simsplit.models.encoders import ENCODERS
-from simsplit.models.tokens import BYTES, unloadable
+from simsplit.models.tokens import BYTES, loading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -100,10 +100,8 @@ def config_at(name: str, revision: str | None) -> "PreTrainedConfig":
     """A saved model's configuration."""
     from transformers import AutoConfig
 
-    try:
+    with loading(name):
         config: PreTrainedConfig = AutoConfig.from_pretrained(name, revision=revision)
-    except Exception as error:  # the hub's client raises from half a dozen packages
-        raise unloadable(name, error) from error
     return config
 
 
@@ -121,15 +119,14 @@ def saved(
     where, before = Path(name), logging.get_verbosity()
     logging.set_verbosity(40)  # errors alone: a classifier that is not saved is no news
     try:
-        model, told = _kind(classes).from_pretrained(
-            str(where) if where.is_dir() else name,
-            revision=revision,
-            dtype="float32",
-            output_loading_info=True,
-            **given,
-        )
-    except Exception as error:  # the hub's client raises from half a dozen packages
-        raise unloadable(name, error) from error
+        with loading(name):
+            model, told = _kind(classes).from_pretrained(
+                str(where) if where.is_dir() else name,
+                revision=revision,
+                dtype="float32",
+                output_loading_info=True,
+                **given,
+            )
     finally:
         logging.set_verbosity(before)
     mismatched = {each[0] for each in told["mismatched_keys"]}

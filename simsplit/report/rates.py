@@ -16,7 +16,7 @@ class Count:
     trials: int = 0
 
     def __add__(self, other: "Count") -> "Count":
-        """Of both together."""
+        """The count over both groups of trials."""
         return Count(self.hits + other.hits, self.trials + other.trials)
 
     @property

@@ -96,7 +96,7 @@ def turn(client: int, number: int, planted: bool) -> Turn:
 
 
 def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, first: int = 1):
-    """Each round's verdicts."""
+    """What the detector says after each of the rounds."""
     sensor = sensor_for(detector)
     for number in range(first, upto + 1):
         for client in range(CLIENTS):

@@ -231,7 +231,7 @@ class Walker:
         return Seen(tap.packets, learned, made, done.reports, idle)
 
     def twin(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
-        """The same, remembered."""
+        """What is seen of these changes; looked at once for all that ask."""
         key = repr((axes, sorted(changes.items()), texts))
         if key not in self._twins:
             self._twins[key] = self.seen(axes, changes, texts=texts)

@@ -92,7 +92,7 @@ def _tensors(older: Mapping[str, str], newer: Mapping[str, str]) -> str:
 
 
 def _laid_out(told: str) -> str:
-    """Type and shape."""
+    """What a tensor is but for its values."""
     return told.split(" ")[0]
 
 

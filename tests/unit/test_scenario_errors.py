@@ -506,5 +506,6 @@ def test_texts_with_what_methods_add_must_have_positions(values, said):
 
 
 def test_texts_that_fill_the_positions_are_fine():
-    parse(lengthy(50, 14))
-    parse(lengthy(44, 20, public=other(64), support=other(44)))  # of public ones none are secret
+    assert parse(lengthy(50, 14)).method[0].tokens == 14
+    beside = lengthy(44, 20, public=other(64), support=other(44))  # of public ones none are secret
+    assert parse(beside).data.public.length == 64
