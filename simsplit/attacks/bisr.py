@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity
 from torch.optim import Adam
 
 from simsplit.attacks.base import Knowledge
-from simsplit.attacks.inverters import InverterConfig, levelled, surety
+from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.tag import Descent, best_match, moved_on
 from simsplit.attacks.texts import Read, Seen, split_messages, turned
@@ -61,10 +61,12 @@ class Bisr(Inverting):
         sign_R = self.signs(sent_MBLD, turned(self.known))
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
-            read = self.inverter.eval()(levelled(smashed))
+            features = self.inverter.eval().features(levelled(smashed))
+            read = self.inverter.scores(features)
+            sure_R = self.inverter.sure(features, read)
         with torch.enable_grad():
             tokens = self._by_smashed(self._by_gradient(read, seen), smashed, seen)
-        return Read(tokens, self.together(surety(read), len(sent_MBLD)))
+        return Read(tokens, self.together(sure_R, len(sent_MBLD)))
 
     def _by_gradient(self, read_RLV: Tensor, seen: Seen) -> Tensor:
         """Tokens: SIP's soft labels, changed until their gradient fits."""

@@ -8,12 +8,13 @@ both are tried.
 
 import copy
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from simsplit.attacks.base import AttackConfig, Done, Knowledge
-from simsplit.attacks.inverters import NOTHING, InverterConfig, inverter_of, levelled, surety
+from simsplit.attacks.inverters import NOTHING, InverterConfig, inverter_of, levelled
 from simsplit.attacks.texts import Read, TextAttack, messages_of, shared_secrets, turned
 from simsplit.data.batches import Batch
 from simsplit.methods import Step
@@ -22,10 +23,13 @@ from simsplit.models.transformer import Head
 from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
-from simsplit.seeds import isolated
+from simsplit.seeds import isolated, rng_for
 
 HELD_OUT = 10
 """One in so many public texts is held out where training may stop early; published: a tenth."""
+
+SHORTENED = 4
+"""One in so many public texts is read shortened too, by inverters that read padding."""
 
 
 class Inverting(TextAttack):
@@ -41,7 +45,7 @@ class Inverting(TextAttack):
             every = torch.arange(self.vocabulary.size, device=known.device)
             self.embeddings_VE = head.tokens(every)
         with isolated(known.seed, "inverter"):
-            made = inverter_of(known.shapes[0][-1], self.embeddings_VE, config)
+            made = inverter_of(known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config)
         self.inverter = made.to(known.device)
         self.learners["inverter"] = Learner({"inverter": self.inverter}, made.optimizer)
         self._set_texts_aside()
@@ -87,7 +91,7 @@ class Inverting(TextAttack):
     @property
     def learning(self) -> int:
         """How many learning steps the inverter takes at most."""
-        epochs = 1 if self.config.inverter == "ridge" else self.config.epochs
+        epochs = 1 if self.config.inverter == "gaussian" else self.config.epochs
         return self.config.iterations or epochs * self.feed.steps_per_epoch
 
     @property
@@ -101,6 +105,8 @@ class Inverting(TextAttack):
         if patience and int(self.best.stale) >= patience:
             return
         batch = self.feed.batch(number)
+        if self.inverter.reads_padding and batch.mask is None:
+            batch = self._and_shortened(batch, number)
         told = self._told(batch)
         hidden = levelled(self.hidden(batch, number))
         self.inverter.learn(hidden, told, self.learners["inverter"])
@@ -122,23 +128,25 @@ class Inverting(TextAttack):
 
     def read(self, x_MBLD: Tensor, *, both: bool | None = None) -> Read:
         """The likeliest tokens of each message's rows, of the sign that reads surer."""
-        sign_R = self.signs(x_MBLD, turned(self.known) if both is None else both)
-        scores = self._scores(sign_R[:, None, None] * x_MBLD.flatten(0, 1))
-        return Read(scores.argmax(-1), self.together(surety(scores), len(x_MBLD)))
+        one, other = self._reads(x_MBLD, turned(self.known) if both is None else both)
+        tokens = torch.where(_surer(one, other)[:, None], one.tokens, other.tokens)
+        return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
     def signs(self, x_MBLD: Tensor, both: bool) -> Tensor:
         """Each row's sign: the one that reads surer, and one for all rows with one secret."""
-        x_RLD = x_MBLD.flatten(0, 1)
-        as_is = torch.ones(len(x_RLD), device=x_RLD.device)
-        if not both:
-            return as_is
-        sure = [self.together(surety(self._scores(each)), len(x_MBLD)) for each in (x_RLD, -x_RLD)]
-        return torch.where(sure[0] >= sure[1], as_is, -as_is)
+        return torch.where(_surer(*self._reads(x_MBLD, both)), 1.0, -1.0)
 
-    def _scores(self, x_RLD: Tensor) -> Tensor:
+    def _reads(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
+        """What messages read as, as they are and (or the same again) with signs turned."""
+        one = self._as_sent(x_MBLD)
+        return one, self._as_sent(-x_MBLD) if both else one
+
+    def _as_sent(self, x_MBLD: Tensor) -> Read:
         with torch.no_grad():
-            scores: Tensor = self.inverter.eval()(levelled(x_RLD))
-        return scores
+            features = self.inverter.eval().features(levelled(x_MBLD.flatten(0, 1)))
+            scores = self.inverter.scores(features)
+            sure_R = self.inverter.sure(features, scores)
+        return Read(scores.argmax(-1), self.together(sure_R, len(x_MBLD)))
 
     def together(self, sure_R: Tensor, messages: int) -> Tensor:
         """Sureness of a message rather than of its rows, where these have one secret."""
@@ -152,6 +160,21 @@ class Inverting(TextAttack):
         """How many messages a client sends for each text."""
         return messages_of(self.known)
 
+    def _and_shortened(self, batch: Batch, number: int) -> Batch:
+        """The texts, and some of them cut and padded again, as texts are that cross, or are mixed,
+        with longer ones.
+        """
+        rng = rng_for(self.known.seed, "shortened", number)
+        some = slice(None, None, SHORTENED)
+        inputs, labels = batch.inputs[some], batch.labels[some]
+        rows, length = inputs.shape
+        kept = torch.randint(max(1, length // 4), length + 1, (rows, 1), generator=rng)
+        out = (torch.arange(length) >= kept).to(inputs.device)
+        short = inputs.masked_fill(out, self.vocabulary.pad)
+        return replace(
+            batch, inputs=torch.cat([batch.inputs, short]), labels=torch.cat([batch.labels, labels])
+        )
+
     def _told(self, batch: Batch) -> Tensor:
         return batch.inputs.masked_fill(batch.inputs == self.vocabulary.pad, NOTHING)
 
@@ -161,10 +184,14 @@ class Inverting(TextAttack):
         for rows in self.held.split(self.feed.batch_size):
             batch = self.feed.batcher.batch(rows)
             told = self._told(batch)
-            read = self._scores(self.hidden(batch, -1)).argmax(-1)
+            read = self._as_sent(self.hidden(batch, -1)[None]).tokens
             right += int((read == told).sum())
             total += int((told != NOTHING).sum())
         return right / max(1, total)
+
+
+def _surer(one: Read, other: Read) -> Tensor:
+    return one.sureness >= other.sureness
 
 
 class _Best(nn.Module):

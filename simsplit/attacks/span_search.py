@@ -12,6 +12,9 @@ In another epoch the same private texts are mixed with other public ones: with `
 of two epochs are compared, and the one that comes again is the private text's. Texts are taken to
 be in the same batch in both; an attacker would have to find them again first.
 
+The recurrent inverter is sure where a token's score exceeds all others'; the Gaussian one where a
+token explains what a state is beside the mean state, which tells more.
+
 No gradients are used. Texts with one secret are searched together.
 """
 
@@ -26,7 +29,15 @@ from torch.nn.functional import normalize
 from torch.optim import Adam
 
 from simsplit.attacks.base import Knowledge
-from simsplit.attacks.inverters import NOTHING, InverterConfig, levelled, surety
+from simsplit.attacks.inverters import (
+    NOTHING,
+    GaussianInverter,
+    Inverter,
+    InverterConfig,
+    explained,
+    level,
+    levelled,
+)
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.texts import Read, Seen, shared_secrets, sources_of, split_messages
 from simsplit.packets import Packet
@@ -37,7 +48,9 @@ ALIKE = 0.9
 FLAT = 1e-6
 """Share of the largest eigenvalue below which a direction is none."""
 AT_ONCE = 2**27
-"""Scores that are held at once."""
+"""Numbers that are held at once for groups that are searched together."""
+SCORES = 2**22
+"""Scores that are computed at once: few enough to stay in a processor's cache."""
 
 
 class SpanSearchConfig(InverterConfig):
@@ -113,72 +126,62 @@ class SpanSearch(Inverting):
         return Peaks(*(torch.cat(both, 1) for both in zip(*found, strict=True)))
 
     def _peaks(self, x_MGBLD: Tensor, rng: torch.Generator) -> Peaks:
-        """The surest directions of each group's span."""
-        groups, config = x_MGBLD.shape[1], self.config
+        """The surest directions of each group's span, as many groups at once as can be held."""
         basis_GMBLD = whitened(x_MGBLD.transpose(0, 1))
         alive_GM = basis_GMBLD.flatten(2).any(-1)
-        draws = torch.randn(groups, config.starts, len(x_MGBLD), generator=rng)
-        starts_GSM = normalize(draws.to(basis_GMBLD) * alive_GM[:, None], dim=-1)
-        kept_GSM = distinct(starts_GSM, self._sure(basis_GMBLD, starts_GSM), config.kept)
-        refined_GSM = self._refined(basis_GMBLD, kept_GSM)
-        count = config.peaks or min(self.messages, sources_of(self.known))
-        peaks_GPM = distinct(refined_GSM, self._sure(basis_GMBLD, refined_GSM), count)
-        return self._named(basis_GMBLD, peaks_GPM)
+        draws = torch.randn(len(basis_GMBLD), self.config.starts, len(x_MGBLD), generator=rng).to(
+            basis_GMBLD
+        )
+        starts_GSM = normalize(draws * alive_GM[:, None], dim=-1)
+        found = [
+            self._named(basis, self._climbed(self._sureness(basis), starts))
+            for basis, starts in zip(
+                basis_GMBLD.split(self._held(basis_GMBLD)),
+                starts_GSM.split(self._held(basis_GMBLD)),
+                strict=True,
+            )
+        ]
+        return Peaks(*(torch.cat(both, 1) for both in zip(*found, strict=True)))
 
-    def _refined(self, basis_GMBLD: Tensor, start_GSM: Tensor) -> Tensor:
+    def _climbed(self, sureness: "Sureness", starts_GSM: Tensor) -> Tensor:
+        """The surest starts, climbed from, and the surest ends that differ."""
+        config = self.config
+        kept_GSM = distinct(starts_GSM, sureness.of_all(starts_GSM), config.kept)
+        refined_GSM = self._refined(sureness, kept_GSM)
+        count = config.peaks or min(self.messages, sources_of(self.known))
+        return distinct(refined_GSM, sureness.of_all(refined_GSM), count)
+
+    def _refined(self, sureness: "Sureness", start_GSM: Tensor) -> Tensor:
         """Directions after gradient ascent on sureness; none is left less sure than it was."""
         with torch.enable_grad():
             moved = start_GSM.clone().requires_grad_()
             optimizer = Adam([moved], lr=self.config.step)
             for _ in range(self.config.refinements):
                 optimizer.zero_grad()
-                for groups, directions in self._parts(basis_GMBLD, moved):
-                    v_GSM = normalize(moved[groups, directions], dim=-1)
-                    sure_GS = self._sure_of(basis_GMBLD[groups], v_GSM)
+                for part in sureness.parts(moved):
+                    sure_GS = sureness.of(normalize(moved[:, part], dim=-1))
                     (-sure_GS.sum()).backward(inputs=[moved])
                 optimizer.step()
         end_GSM = normalize(moved.detach(), dim=-1)
-        better_GS = self._sure(basis_GMBLD, end_GSM) >= self._sure(basis_GMBLD, start_GSM)
+        better_GS = sureness.of_all(end_GSM) >= sureness.of_all(start_GSM)
         return torch.where(better_GS[..., None], end_GSM, start_GSM)
 
-    def _sure(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
-        """How sure the inverter is of each direction's rows: G x S."""
-        sure_GS = v_GSM.new_empty(v_GSM.shape[:2])
-        with torch.no_grad():
-            for groups, directions in self._parts(basis_GMBLD, v_GSM):
-                v = v_GSM[groups, directions]
-                sure_GS[groups, directions] = self._sure_of(basis_GMBLD[groups], v)
-        return sure_GS
+    def _sureness(self, basis_GMBLD: Tensor) -> "Sureness":
+        """How sure the inverter is of directions, by some positions and tokens."""
+        total = basis_GMBLD[0, 0, ..., 0].numel()
+        rng = rng_for(self.known.seed, "span", "positions", total)
+        places = torch.randperm(total, generator=rng)[: self.config.positions]
+        by = (basis_GMBLD, places.to(basis_GMBLD.device), self.judged)
+        if isinstance(self.inverter, GaussianInverter):
+            return GaussianSureness(self.inverter, *by)
+        return Sureness(self.inverter, *by)
 
-    def _parts(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Iterator[tuple[slice, slice]]:
-        """Groups and directions whose scores can be held at once."""
-        rows, length = basis_GMBLD.shape[2:4]
+    def _held(self, basis_GMBLD: Tensor) -> int:
+        """How many groups are searched at once."""
+        messages, rows, length, width = basis_GMBLD.shape[1:]
         places = min(self.config.positions or rows * length, rows * length)
-        each = places * len(self.judged) + rows * length * basis_GMBLD.shape[-1]
-        per = max(1, AT_ONCE // each)
-        for group in range(0, len(v_GSM), per):
-            count = min(per, len(v_GSM) - group)
-            for first in range(0, v_GSM.shape[1], max(1, per // count)):
-                last = first + max(1, per // count)
-                yield slice(group, group + count), slice(first, last)
-
-    def _sure_of(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
-        """The same of few enough directions, by some positions and tokens."""
-        features = self._features(basis_GMBLD, v_GSM).flatten(2, 3)
-        if (count := self.config.positions) is not None and count < features.shape[2]:
-            rng = rng_for(self.known.seed, "span", "positions", features.shape[2])
-            features = features[:, :, torch.randperm(features.shape[2], generator=rng)[:count]]
-        return surety(self.inverter.scores(features.flatten(0, 1), self.judged)).view(
-            v_GSM.shape[:2]
-        )
-
-    def _features(self, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
-        """G x S x B x L x E."""
-        x_GSBLD = torch.einsum("gsm,gmbld->gsbld", v_GSM, basis_GMBLD)
-        # in training mode, which changes nothing in it, for cuDNN differentiates no other
-        features = self.inverter.train().features(levelled(x_GSBLD.flatten(0, 2)))
-        apart: Tensor = features.unflatten(0, x_GSBLD.shape[:3])
-        return apart
+        each = max(rows * length * width, messages * places * len(self.judged))
+        return max(1, AT_ONCE // each)
 
     def _named(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
         """What the directions read as, and how sure the inverter is of each group's."""
@@ -195,8 +198,11 @@ class SpanSearch(Inverting):
         found = []
         for group in range(len(v_GPM)):
             one = slice(group, group + 1)
-            scores = self.inverter.scores(self._features(basis_GMBLD[one], v_GPM[one]))
-            found.append((scores.argmax(-1), surety(scores.flatten(0, 2)).mean()[None, None]))
+            features = features_of(self.inverter, basis_GMBLD[one], v_GPM[one])
+            scores = self.inverter.scores(features)
+            found.append(
+                (scores.argmax(-1), self.inverter.sure(features, scores).mean()[None, None])
+            )
         tokens, sure = (torch.cat(parts) for parts in zip(*found, strict=True))
         return tokens, sure
 
@@ -209,8 +215,91 @@ class SpanSearch(Inverting):
         for rows in public.part.split(256):
             told = self._told(public.batcher.batch(rows)).flatten().cpu()
             counts += told[told != NOTHING].bincount(minlength=len(counts))
+        if self.inverter.reads_padding:
+            counts[self.vocabulary.pad] = counts.max() + 1
         count = min(self.config.tokens or len(counts), len(counts))
         return counts.argsort(descending=True, stable=True)[:count].to(self.known.device)
+
+
+class Sureness:
+    """How sure an inverter is of directions in the spans of groups of texts.
+
+    Only the best tokens' scores are differentiated.
+    """
+
+    def __init__(
+        self, inverter: Inverter, basis_GMBLD: Tensor, places_N: Tensor, tokens_V: Tensor
+    ) -> None:
+        self.inverter = inverter
+        self.basis_GMBLD = basis_GMBLD
+        self.places_N = places_N
+        self.tokens_V = tokens_V
+
+    def of_all(self, v_GSM: Tensor) -> Tensor:
+        """G x S, of any number of directions."""
+        with torch.no_grad():
+            return torch.cat([self.of(v_GSM[:, part]) for part in self.parts(v_GSM)], 1)
+
+    def parts(self, v_GSM: Tensor) -> Iterator[slice]:
+        """Directions whose scores are computed at once."""
+        each = len(v_GSM) * len(self.places_N) * len(self.tokens_V)
+        per = max(1, SCORES // each)
+        yield from (slice(first, first + per) for first in range(0, v_GSM.shape[1], per))
+
+    def of(self, v_GSM: Tensor) -> Tensor:
+        """G x S, of few enough directions."""
+        features = features_of(self.inverter, self.basis_GMBLD, v_GSM).flatten(2, 3)
+        features = features[:, :, self.places_N]
+        with torch.no_grad():
+            best = self.inverter.scores(features, self.tokens_V).topk(2).indices
+        return self.inverter.sureness(features, self.tokens_V[best]).mean(-1)
+
+
+class GaussianSureness(Sureness):
+    """The same by sums: a direction's scores are the messages' scores, its square theirs."""
+
+    inverter: GaussianInverter
+
+    def __init__(
+        self, inverter: GaussianInverter, basis_GMBLD: Tensor, places_N: Tensor, tokens_V: Tensor
+    ) -> None:
+        super().__init__(inverter, basis_GMBLD, places_N, tokens_V)
+        self.fit = fit = inverter.fit
+        self.row_N = places_N // basis_GMBLD.shape[3]
+        self.offset_V = fit.offset[tokens_V]
+        sent_GNMD = basis_GMBLD.flatten(2, 3)[:, :, places_N].transpose(1, 2)
+        self.score_GNMV = sent_GNMD @ fit.weight[tokens_V].T
+        self.of_mean_GNM1 = (sent_GNMD @ fit.weight_of_mean)[..., None]
+        self.square_GNMM = sent_GNMD @ fit.precision @ sent_GNMD.mT
+        self.size_GBLMM = torch.einsum("gmbld,gnbld->gblmn", basis_GMBLD, basis_GMBLD)
+
+    def of(self, v_GSM: Tensor) -> Tensor:
+        """G x S, of few enough directions."""
+        level_GNS = self._levels(v_GSM.detach())[..., self.row_N].mT
+        v_GNSM = v_GSM[:, None] / level_GNS[..., None]
+        with torch.no_grad():
+            best_GNS = (v_GNSM @ self.score_GNMV).add_(self.offset_V).argmax(-1)
+        groups, places = (torch.arange(n, device=v_GSM.device) for n in self.score_GNMV.shape[:2])
+        by_message = self.score_GNMV.mT[groups[:, None, None], places[:, None], best_GNS]
+        score_GNS = (v_GNSM * by_message).sum(-1) + self.offset_V[best_GNS]
+        square_GNS = ((v_GNSM @ self.square_GNMM) * v_GNSM).sum(-1)
+        of_mean_GNS = (v_GNSM @ self.of_mean_GNM1).squeeze(-1) + self.fit.offset_of_mean
+        return explained(score_GNS, of_mean_GNS, square_GNS).mean(1)
+
+    def _levels(self, v_GSM: Tensor) -> Tensor:
+        """What `levelled` divides the rows of each direction by: G x S x B."""
+        square = torch.einsum("gsm,gblmn,gsn->gsbl", v_GSM, self.size_GBLMM, v_GSM)
+        rms_GSBL = (square.clamp_min(0) / self.basis_GMBLD.shape[-1]).sqrt()
+        return level(rms_GSBL)
+
+
+def features_of(inverter: Inverter, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
+    """What directions' tokens are scored by: G x S x B x L x E."""
+    x_GSBLD = torch.einsum("gsm,gmbld->gsbld", v_GSM, basis_GMBLD)
+    # in training mode, which changes nothing in it, for cuDNN differentiates no other
+    features = inverter.train().features(levelled(x_GSBLD.flatten(0, 2)))
+    apart: Tensor = features.unflatten(0, x_GSBLD.shape[:3])
+    return apart
 
 
 def whitened(x_GMBLD: Tensor) -> Tensor:

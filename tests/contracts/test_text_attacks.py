@@ -21,7 +21,7 @@ WORDS = {
     "tail": 1,
 }
 LEARNED = {"iterations": 250, "hidden": 64, "lr": 0.01}
-READ = {"inverter": "ridge", "starts": 128}
+READ = {"inverter": "gaussian", "starts": 128}
 MATCHED = {"iterations": 60}
 CASES: dict[str, dict[str, Any]] = {
     "sip": LEARNED,
@@ -95,15 +95,17 @@ def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_pa
     mixed = [{"kind": "mixguard", "inputs": 10, "tokens": 4, "warm_up": 0}]
     found = recovered(tmp_path / "span", "span_search", mixed, batch_size=4)
     assert found.loc["span_search", "token_accuracy"] > 0.9
-    of_messages = recovered(tmp_path / "sip", "sip", mixed, batch_size=4, inverter="ridge")
+    of_messages = recovered(tmp_path / "sip", "sip", mixed, batch_size=4, inverter="gaussian")
     assert of_messages.loc["sip", "best_token_accuracy"] < 0.75
 
 
 @pytest.mark.parametrize("kind", ["sip", "span_search"])
 def test_of_covers_each_text_is_read_and_none_is_told_to_be_the_private_one(kind, tmp_path):
-    found = recovered(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="ridge")
+    # these texts have most words in common: of few peaks some are what they have in common
+    peaks = {"peaks": 8} if kind == "span_search" else {}
+    found = recovered(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="gaussian", **peaks)
     assert found.loc[kind, "best_token_accuracy"] > 0.85
-    assert found.loc[kind, "token_accuracy"] < 0.7  # these texts have most words in common
+    assert found.loc[kind, "token_accuracy"] < 0.7
 
 
 def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_path):

@@ -58,7 +58,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "lamp": {"permutations": 2, "every": 1},
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
     "adaptive_offline": {"unmixing": 1},
-    "span_search": {"inverter": "ridge", "starts": 2, "refinements": 1},
+    "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
     "replace": {"how": "sign"},
     "semantic": {"share": 0.5},
 }

@@ -812,7 +812,7 @@ WORDS = {
         schedule={"rounds": 2},
     ),
     "span-search-cover": overheard(
-        {"kind": "span_search", "inverter": "ridge", "looks": 2},
+        {"kind": "span_search", "inverter": "gaussian", "looks": 2},
         method=[{"kind": "cover"}],
         targets={"batch_size": 3},
     ),

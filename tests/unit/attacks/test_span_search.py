@@ -1,10 +1,11 @@
 """The pieces of the span search, by hand."""
 
+import pytest
 import torch
 
-from simsplit.attacks.inverters import RidgeInverter, levelled, surety
+from simsplit.attacks.inverters import GaussianInverter, inverter_of, levelled
 from simsplit.attacks.sip import SipConfig
-from simsplit.attacks.span_search import agreement, distinct, whitened
+from simsplit.attacks.span_search import GaussianSureness, Sureness, agreement, distinct, whitened
 from simsplit.seeds import rng_for
 
 
@@ -50,15 +51,85 @@ def test_agreement_is_of_neighbours_wherever_they_stand():
     )
 
 
-def test_ridge_reads_what_a_linear_head_puts_out_and_is_less_sure_of_mixtures():
-    table, width = draws(40, 12), 12
-    turn = draws(width, width)
-    ridge = RidgeInverter(width, table, SipConfig(inverter="ridge"))
-    tokens = torch.randint(0, 40, (8, 10), generator=rng_for(0, "tokens"))
-    ridge.learn(levelled(table[tokens] @ turn), tokens, learner=None)
-    other = torch.randint(0, 40, (8, 10), generator=rng_for(1, "tokens"))
-    plain = table[other] @ turn
-    scores = ridge(levelled(plain))
-    assert (scores.argmax(-1) == other).float().mean() > 0.95
-    mixed = ridge(levelled(plain + table[tokens] @ turn))
-    assert (surety(scores) > surety(mixed)).all()
+def learned(width=12, vocabulary=40):
+    """An inverter of what a linear head puts out, the head, and the embeddings."""
+    table, turn = draws(vocabulary, width), draws(width, width)
+    inverter = GaussianInverter(width, table, 0, SipConfig(inverter="gaussian"))
+    tokens = torch.randint(0, vocabulary, (30, 10), generator=rng_for(0, "tokens"))
+    noise = 0.1 * draws(30, 10, width)
+    inverter.learn(levelled(table[tokens] @ turn) + noise, tokens, learner=None)
+    return inverter, table @ turn
+
+
+def read_of(inverter, rows):
+    scores = inverter(rows)
+    return scores.argmax(-1), inverter.sure(inverter.features(rows), scores)
+
+
+def test_the_gaussian_inverter_reads_a_linear_head_and_is_less_sure_of_mixtures():
+    inverter, states = learned()
+    one, other = (torch.randint(0, 40, (8, 10), generator=rng_for(n, "tokens")) for n in (1, 2))
+    tokens, sure = read_of(inverter, levelled(states[one]))
+    assert (tokens == one).float().mean() > 0.95
+    assert (sure > read_of(inverter, levelled(states[one] + states[other]))[1]).all()
+    assert (sure > read_of(inverter, -levelled(states[one]))[1]).all()
+
+
+def test_gaussian_scores_are_log_likelihoods_of_linear_means_and_one_covariance():
+    """By the textbook: least squares, the covariance of what it leaves, and their densities."""
+    inverter, _ = learned()
+    inverter.penalty = 1e-9
+    given, noise = draws(30, 10, 12).double(), draws(12, 12).double()
+    tokens = torch.randint(0, 40, (30, 10), generator=rng_for(7, "tokens"))
+    for sums in (inverter.of_tokens, inverter.cross, inverter.of_states):
+        sums.zero_()
+    inverter._solved = None
+    z = (given @ noise).flatten(0, 1)
+    inverter.learn(z[None].float(), tokens.flatten()[None], learner=None)
+    known = inverter.table.double()
+    means = known @ torch.linalg.lstsq(known[tokens.flatten()], z.float().double()).solution
+    left = z.float().double() - means[tokens.flatten()]
+    normal = [
+        torch.distributions.MultivariateNormal(mean, left.T @ left / len(z)) for mean in means
+    ]
+    wanted = torch.stack([each.log_prob(z[:5].float().double()) for each in normal], -1)
+    scores = inverter(z[None, :5].float())[0].double()
+    torch.testing.assert_close(scores - scores[:, :1], wanted - wanted[:, :1], rtol=1e-3, atol=1e-3)
+
+
+def search(kind):
+    """An inverter, two groups of two rows with three messages, positions, tokens, directions."""
+    inverter = learned()[0]
+    if kind == "recurrent":
+        inverter = inverter_of(12, draws(40, 12), 0, SipConfig(hidden=8))
+    places = torch.tensor([7, 0, 2, 9])
+    return inverter, draws(2, 3, 2, 5, 12), places, torch.arange(1, 30), draws(2, 6, 3)
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "gaussian"])
+def test_sureness_is_the_mean_over_the_named_places_among_the_named_tokens(kind):
+    inverter, basis, places, tokens, v = search(kind)
+    got = Sureness(inverter, basis, places, tokens).of(v)
+    for group in range(2):
+        for number, direction in enumerate(v[group]):
+            rows = sum(weight * one for weight, one in zip(direction, basis[group], strict=True))
+            features = inverter.features(levelled(rows)).flatten(0, 1)[places]
+            best = tokens[inverter.scores(features)[:, tokens].topk(2).indices]
+            sure = inverter.sureness(features, best).mean()
+            torch.testing.assert_close(got[group, number], sure)
+
+
+def test_the_gaussian_one_is_as_sure_and_as_steep_by_sums_of_messages():
+    inverter, basis, places, tokens, v = search("gaussian")
+    # near pure directions: of odd ones all are alike
+    basis = basis / 30 + learned()[1][torch.arange(60).view(2, 3, 2, 5) % 40]
+    v = v / 10 + torch.eye(3).repeat(2, 2, 1)
+    found = []
+    for kind in (Sureness, GaussianSureness):
+        leaf = v.clone().requires_grad_()
+        sure = kind(inverter, basis, places, tokens).of(leaf)
+        found.append((sure.detach(), *torch.autograd.grad(sure.sum(), leaf)))
+    assert (found[0][0] > -2).any()
+    assert found[0][1].any()
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
