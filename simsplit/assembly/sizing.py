@@ -70,19 +70,20 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
             "shared head and tail": trained_bytes(shared, train.client.slots) * (1 + hosts),
             "server": trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
-            "activations of a step": _activations(owners) * max(1, hosts),
+            "activations of a step": _activations(owners, data) * max(1, hosts),
             "samples": data.nbytes * (2 if hosts else 1),
             "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
         }
     )
 
 
-def _activations(owners: Ownership) -> int:
+def _activations(owners: Ownership, data: Prepared) -> int:
     model, images = owners.model, _images(owners)
     layers = nn.Sequential(model.head, model.trunk, model.tail)
     kept = activation_bytes(lambda: copy.deepcopy(layers)(images))
     weights = sum(p.nbytes for p in layers.parameters())
-    return max(0, kept - weights) // FEW * owners.scenario.train.batch_size
+    largest = max((len(part) for part in data.parts), default=0)
+    return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)
 
 
 def _images(owners: Ownership) -> torch.Tensor:

@@ -7,12 +7,16 @@ cluster is asked for and not before.
 import logging
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from simsplit.errors import ScenarioError
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -32,6 +36,9 @@ _WORKERS = {
 }
 SMALL_STORE_BYTES = 100 * 2**20
 """For callers that send a few numbers at a time; Ray takes a third of the memory unless told."""
+
+ANSWER_S = 5.0
+"""How long a cluster has to answer."""
 
 
 @contextmanager
@@ -54,6 +61,8 @@ def cluster(
     if ray.is_initialized():
         yield
         return
+    if address is not None:
+        _refuse_unreachable(address)
     for name, value in (_QUIET | _FAST).items():
         os.environ.setdefault(name, value)
     folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())
@@ -65,19 +74,40 @@ def cluster(
     }
     try:
         with _stdout_kept_clean():
-            ray.init(
-                address="local" if address is None else address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": {"PYTHONPATH": import_path(), **_WORKERS}},
-                **(local if address is None else {}),
-            )
+            try:
+                ray.init(
+                    address="local" if address is None else address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"env_vars": {"PYTHONPATH": import_path(), **_WORKERS}},
+                    **(local if address is None else {}),
+                )
+            except ConnectionError as error:
+                raise _unreachable(str(address), error) from None
             try:
                 yield
             finally:
                 ray.shutdown()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_unreachable(address: str) -> None:
+    """ScenarioError within seconds; Ray itself tries for minutes, and warns all the while."""
+    place = urlsplit(address if "://" in address else f"ray://{address}")
+    if address != "auto" and place.hostname and place.port:
+        try:
+            socket.create_connection((place.hostname, place.port), timeout=ANSWER_S).close()
+        except OSError as error:
+            raise _unreachable(address, error) from None
+
+
+def _unreachable(address: str, error: OSError) -> ScenarioError:
+    return ScenarioError(
+        "engine.address",
+        f"no Ray cluster answers at {address} ({str(error).rstrip('.')}); start one there (`ray "
+        "start --head`), or leave engine.address out to have one started here",
+    )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ they concern graphs that span a step, which a cut does not have.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Discriminator, Field
@@ -109,6 +109,8 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
 class LrScheduleConfig(Config, ABC):
     """A factor on every learning rate, by round; without state."""
 
+    stretches: ClassVar[bool] = False
+    """Whether it depends on how many rounds there are: then a run cannot be made longer."""
     warmup: int = Field(default=0, ge=0)
     """Rounds over which the factor first rises linearly to 1."""
 
@@ -157,6 +159,7 @@ class CosineLr(LrScheduleConfig):
     """Cosine annealing of the factor from 1 to `final`."""
 
     kind: Literal["cosine"] = "cosine"
+    stretches: ClassVar[bool] = True
     final: float = Field(default=0.0, ge=0)
     """The factor that the last round approaches."""
 
@@ -168,6 +171,7 @@ class LinearLr(LrScheduleConfig):
     """Linear decay of the factor from 1 to `final`."""
 
     kind: Literal["linear"] = "linear"
+    stretches: ClassVar[bool] = True
     final: float = Field(default=0.0, ge=0)
     """The factor that the last round approaches."""
 

@@ -65,6 +65,8 @@ class Row:
 
     entries: list[Entry]
     baseline: "Row | None" = None
+    repeated: list[Entry] = field(default_factory=list)
+    """Further runs of a seed that is there; they say nothing of the spread, and are left out."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -120,10 +122,21 @@ def compare(
     against = _find_baselines(rows, labels, baseline)
     ratio = "of baseline" if against else "of Raw"
     cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
-    title = f"accuracies in % on the test data, at the round: {figure.replace('_', ' ')}"
+    title = f"accuracies in % on the test data, at the round: {_said(figure, rows)}"
     held = handed_over(entry.run for entry in entries)
     hands = f"; hand-overs are of {held}" if held else ""
-    return tabled(f"{title}{_inference(rows)}{hands}{against}", cells, entries)
+    again = [str(entry.run.path) for row in rows for entry in row.repeated]
+    left_out = f"; left out, for their seed is there already: {', '.join(again)}" if again else ""
+    return tabled(f"{title}{_inference(rows)}{hands}{against}{left_out}", cells, entries)
+
+
+def _said(figure: str, rows: Sequence[Row]) -> str:
+    """Which round is quoted, in words; a run without validation data has no best round."""
+    without = [not entry.run.summary.get(figure) for row in rows for entry in row.entries]
+    if all(without):
+        return "last (no run has validation data)"
+    rest = "; last, where there is no validation data" if any(without) else ""
+    return figure.replace("_", " ") + rest
 
 
 def _inference(rows: Sequence[Row]) -> str:
@@ -141,7 +154,9 @@ def rows_of(entries: Iterable[Entry]) -> list[Row]:
     """Runs that differ in nothing but their seed together."""
     rows: dict[str, Row] = {}
     for entry in entries:
-        rows.setdefault(_key(entry, method=True), Row([])).entries.append(entry)
+        row = rows.setdefault(_key(entry, method=True), Row([]))
+        known = {each.scenario["seed"] for each in row.entries}
+        (row.repeated if entry.scenario["seed"] in known else row.entries).append(entry)
     return list(rows.values())
 
 

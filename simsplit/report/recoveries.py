@@ -110,14 +110,27 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
         )
         if any(cells) and not best_of_one:
             tables[figure] = cells
-    count = max(
-        (len(group) for _, lasts in rows for last in lasts for group in last.values()), default=0
-    )
-    told = (count, ""), (count, _dropped([_last(entry.run) for entry in entries]))
+    dropped = _dropped([_last(entry.run) for entry in entries])
     return [
-        _compared(figure, cells, [row for row, _ in rows], entries, told[figure == "fg_ssim"])
+        _compared(
+            figure,
+            cells,
+            [row for row, _ in rows],
+            entries,
+            (_judged(cells, [lasts for _, lasts in rows]), dropped if figure == "fg_ssim" else ""),
+        )
         for figure, cells in tables.items()
     ]
+
+
+def _judged(
+    cells: Sequence[Mapping[str, str]], lasts: Sequence[Sequence[Mapping[str, "pd.DataFrame"]]]
+) -> int:
+    """How many images or texts a figure is of; of runs that have it, not of all."""
+    having = [runs for cell, runs in zip(cells, lasts, strict=True) if cell]
+    return max(
+        (len(group) for runs in having for last in runs for group in last.values()), default=0
+    )
 
 
 def _at_once(row: Row) -> int:

@@ -1,11 +1,14 @@
 """Checkpoints of a run: written after rounds, taken up where it goes on."""
 
+from contextlib import suppress
 from pathlib import Path
 
+from simsplit.errors import RunError, ScenarioError
 from simsplit.progress import Observer, RoundTold
-from simsplit.results import CHECKPOINTS, RunWriter, checkpoints
+from simsplit.results import CHECKPOINTS, SCENARIO, RunWriter, checkpoints
 from simsplit.running.live import LiveRun
 from simsplit.running.stopping import Stopping
+from simsplit.scenario import differences, load_scenario
 
 
 class Checkpoints(Observer):
@@ -32,15 +35,36 @@ class Checkpoints(Observer):
         checkpoints.save(self.folder, live.state(), progress, self.digest, self.config.keep)
         self.kept = told.number
 
+    def _refuse_another(self) -> None:
+        """RunError that names the fields in which the run's own scenario differs."""
+        scenario, path = self.live.scenario, self.folder.parent
+        if not self.folder.exists():
+            return
+        with suppress(ScenarioError, OSError):  # then checkpoints themselves tell
+            before = load_scenario(path / SCENARIO, plugins=scenario.plugins)
+            if changes := differences(before, scenario):
+                raise RunError(
+                    f"{path} was run with another scenario: {'; '.join(changes)}. Only its length "
+                    "may change (where its learning rate does not depend on it), and stop, "
+                    "checkpoint, threads, device, engine, observers and output. Leave the fields "
+                    "as they were, or give another --out"
+                )
+
     def take_up(self) -> list[str] | None:
         """Go back to the newest whole one, with a word on each that is damaged.
 
         None where there is none to take up.
         """
+        self._refuse_another()
         found = checkpoints.load(self.folder, self.digest)
         if found is None:
             return None
         state, progress, complaints = found
+        if progress.round > (rounds := self.live.program.rounds):
+            raise RunError(
+                f"{self.folder.parent} has trained {progress.round} rounds already, and is to end "
+                f"after {rounds}; give another --out for a shorter run"
+            )
         self.kept = progress.round
         self.writer.rewind(progress.tables)
         self.live.load(state, progress)

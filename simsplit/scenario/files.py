@@ -62,11 +62,14 @@ for _tag, (_pattern, _first) in _PLAIN.items():
         _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, _first)
 
 
-def read(path: Path, overrides: Mapping[str, str]) -> Values:
-    """A file's values on top of those of the file it extends, and the overrides on top of both."""
+def read(path: Path, overrides: Mapping[str, Any]) -> Values:
+    """A file's values on top of those of the file it extends, and the overrides on top of both.
+
+    An override is YAML, as text, or any other value as it is.
+    """
     values = _with_parents(path, ())
-    for field, text in overrides.items():
-        value = _parse(text, field, f"'{text}'")
+    for field, given in overrides.items():
+        value = _parse(given, field, f"'{given}'") if isinstance(given, str) else given
         if field.startswith("sweep."):
             sweep_over(values, field.removeprefix("sweep."), value)
         else:

@@ -344,8 +344,9 @@ class Scenario(Config):
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]
-        for name in ("rounds", "epochs"):
-            del values["schedule"][name]
+        if not self.train.lr_schedule.stretches:
+            for name in ("rounds", "epochs"):
+                del values["schedule"][name]
         return dump(values)
 
 
@@ -360,14 +361,14 @@ def _refusal(optimizer: "OptimizerConfig") -> str | None:
 
 def load_scenario(
     path: str | Path,
-    overrides: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     plugins: Given = (),
 ) -> Scenario:
-    """Read a scenario file; `overrides` maps dotted fields to YAML values (as `--set` does).
+    """Read a scenario file; `overrides` maps dotted fields to values, or to YAML as `--set` does.
 
     `plugins` are modules with parts of your own: by name, as .py files, or imported.
 
-    >>> load_scenario("scenarios/quickstart.yaml", {"clients.count": "4"})  # doctest: +SKIP
+    >>> load_scenario("scenarios/quickstart.yaml", {"clients.count": 4})  # doctest: +SKIP
     """
     values = read(Path(path), overrides or {})
     refuse(values, Path(path))

@@ -79,7 +79,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 
 def test_another_scenarios_checkpoint_is_refused(tmp_path: Path) -> None:
     finished(scenario(), tmp_path / "run")
-    with pytest.raises(RunError, match=r"written by another scenario.*--out"):
+    with pytest.raises(RunError, match=r"run with another scenario: seed was 3, is 4.*--out"):
         experiment(scenario(seed=4), tmp_path / "run").run(resume=True)
 
 

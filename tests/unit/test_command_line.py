@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 
@@ -139,7 +140,33 @@ def test_resuming_with_another_scenario_is_refused(simsplit, small):
     assert simsplit("run", small, "-q", "--out", "x")[0] == 0
     code, _, err = simsplit("run", small, "--out", "x", "--resume", "--set", "seed=99")
     assert code == 2
-    assert "was written by another scenario" in err
+    assert "was run with another scenario: seed was 3, is 99" in err
+
+
+def test_a_run_is_made_longer_but_not_shorter_nor_under_a_rate_that_depends_on_its_length(
+    simsplit, small
+):
+    assert simsplit("run", small, "-q", "--out", "x")[0] == 0
+    longer = ("run", small, "-q", "--resume", "--set", "schedule.rounds=2", "--out")
+    assert simsplit(*longer, "x")[0] == 0
+    code, _, err = simsplit("run", small, "-q", "--out", "x", "--resume")
+    assert code == 2
+    assert "x has trained 2 rounds already, and is to end after 1" in err
+    cosine = ("--set", "train.lr_schedule.kind=cosine")
+    assert simsplit("run", small, "-q", "--out", "y", *cosine)[0] == 0
+    code, _, err = simsplit(*longer, "y", *cosine)
+    assert code == 2
+    assert "schedule.rounds was 1, is 2" in err
+
+
+def test_an_address_at_which_nothing_answers_is_said_at_once(simsplit, small):
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        engine = ("--set", "engine.kind=ray", "--set", f"engine.address={address}")
+        code, _, err = simsplit("run", small, *engine)
+    assert code == 2
+    assert f"scenario.engine.address: no Ray cluster answers at {address} (" in err
 
 
 @pytest.mark.slow

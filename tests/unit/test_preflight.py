@@ -127,6 +127,16 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
     assert " free. Fewer clients, heads: shared, " in told
 
 
+def test_a_step_takes_no_more_than_a_client_has() -> None:
+    """`small` is what a batch of all its samples takes, however large a batch may be."""
+    taken = [
+        estimate(3, data={"train_samples": 90}, train={"batch_size": size})
+        for size in (1000000, 200, 1)
+    ]
+    steps = [each.parts["activations of a step"] for each in taken]
+    assert steps[0] == steps[1] > steps[2] > 0
+
+
 def test_what_fits_is_let_through() -> None:
     refuse_if_too_large(Estimate({"little": 1}), CPU)
     assert free_bytes(CPU) > 2**20

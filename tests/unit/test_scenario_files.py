@@ -47,6 +47,18 @@ def test_plain_words_mean_what_yaml_1_2_says(tmp_path, text, value):
     assert read(written(tmp_path, text=text), {}) == value
 
 
+def test_overrides_are_yaml_or_plain_values(tmp_path):
+    path = written(tmp_path, text="clients: {count: 2}\nname: x")
+    given = {"clients.count": 20, "seed": "7", "method": [{"kind": "wcc"}], "data.alpha": 0.5}
+    assert read(path, given) == {
+        "clients": {"count": 20},
+        "name": "x",
+        "seed": 7,
+        "method": [{"kind": "wcc"}],
+        "data": {"alpha": 0.5},
+    }
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -31,6 +31,9 @@ def attacked(variant):
     return make
 
 
+LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
+
+
 def cells(table):
     """row's first cell -> column -> cell."""
     return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
@@ -41,8 +44,7 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
     plain = [{"unsplit": [(0.1, 0.8), (0.3, 0.6)], "black": black}] * 2
     hidden = {"unsplit": [(0.3, 0.1), (0.5, 0.1)], "pcat": [(1, 0), (1, 0)], "black": black}
     entries = [attacked(f"raw{seed}", found, seed=seed) for seed, found in enumerate(plain)]
-    light = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
-    entries.append(attacked("light", hidden, method=light))
+    entries.append(attacked("light", hidden, method=LIGHT))
     mse, ssim = recoveries_of(entries)
     assert mse.title == "MSE of 2 recovered images (a black image: 0.3000)"
     assert mse.columns == ("run", "method", "unsplit", "pcat")
@@ -63,6 +65,14 @@ def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
     assert "MSE of 3 recovered images" in titles
     whole = attacked("whole", {"unsplit": [(0.1, 0.8, 0.1, 0.5)]}, columns=columns)
     assert recovered(whole.run).title == "what attacks recovered of 1 images"
+
+
+def test_images_and_texts_side_by_side_are_each_counted(attacked):
+    images = attacked("images", {"unsplit": [(0.1, 0.8)] * 5})
+    texts = attacked("texts", {"sip": [(0.5,)] * 2}, columns=("rouge_l",), seed=1, method=LIGHT)
+    titles = [table.title for table in recoveries_of([images, texts])]
+    assert "MSE of 5 recovered images" in titles
+    assert any(title.startswith("ROUGE-L of 2 recovered texts") for title in titles)
 
 
 def test_guesses_that_differ_between_cells_are_columns(attacked):

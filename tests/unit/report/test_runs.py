@@ -123,6 +123,25 @@ def test_runs_alike_but_for_their_seed_are_a_mean_and_a_spread(variant):
     assert table.align == "llrrrrrr"
 
 
+def test_a_run_of_a_seed_that_is_there_is_left_out_by_name(variant):
+    one, again = (variant(name, {"name": "x"}, scored(0.9), total=1000) for name in ("a", "b"))
+    table = compare([one, again])
+    assert cells(table)["a"]["seeds"] == "1"
+    assert cells(table)["a"]["accuracy"] == "90.00"
+    assert table.title.endswith(f"; left out, for their seed is there already: {again.path}")
+
+
+def test_a_best_round_is_claimed_only_where_there_is_validation_data(variant):
+    best = variant("best", {}, scored(0.9))
+    last = variant("last", {"seed": 9}, scored(0.9))
+    summary = json.loads((last.path / "summary.json").read_text()) | {"best_on_validation": None}
+    (last.path / "summary.json").write_text(json.dumps(summary))
+    last = Run.load(last.path)
+    assert "at the round: last (no run has validation data)" in compare([last]).title
+    assert "best on validation; last, where there is no" in compare([best, last]).title
+    assert "at the round: best on validation; hand-overs" in compare([best]).title
+
+
 def test_a_row_of_fewer_seeds_is_held_against_raw_of_those_seeds(variant):
     runs = [
         variant("raw-0", {"seed": 0}, scored(0.90), total=1000),
@@ -160,7 +179,9 @@ def test_schedule_and_averages_tell_rows_apart(variant):
     parallel = {"kind": "parallel", "rounds": 1}
     runs = [
         variant("usual"),
-        variant("hosts", {"engine": {"kind": "ray"}}),  # of which the results do not depend
+        variant(
+            "hosts", {"engine": {"kind": "ray"}, "seed": 9}
+        ),  # of which the results do not depend
         variant("v1", {"aggregation": v1}),
         variant("fused", {"schedule": parallel, "aggregation": fused}),
         variant("alone", {"schedule": parallel, "clients": {"heads": "per_client"}}),
@@ -175,7 +196,9 @@ def test_schedule_and_averages_tell_rows_apart(variant):
 
 
 def test_an_empty_list_of_methods_is_raw(variant):
-    table = compare([variant("a", {"method": []}), variant("b", {"method": [{"kind": "raw"}]})])
+    table = compare(
+        [variant("a", {"method": []}), variant("b", {"method": [{"kind": "raw"}], "seed": 9})]
+    )
     assert [(row["method"], row["seeds"]) for row in cells(table).values()] == [("raw", "2")]
 
 
