@@ -3,6 +3,7 @@
 All of it is read off the configs themselves, so it cannot fall behind them.
 """
 
+import json
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from simsplit.data.tasks import LAYOUTS, AnyTask
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.config import ENGINES
 from simsplit.errors import SimsplitError, near
 from simsplit.metrics.classification import METRICS
+from simsplit.metrics.tokens import OF_TEXTS
 from simsplit.network.profiles import MEANINGS, PROFILES
 from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
 from simsplit.plugins import PARTS, Given, Plugins, gathered
@@ -73,24 +76,33 @@ def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
         rows.append(("profiles", ", ".join(name for named in PROFILES.values() for name in named)))
         rows.append(("metrics", ", ".join(metrics)))
         rows.append(("topologies", ", ".join(topologies)))
+        rows.append(("tasks", ", ".join(LAYOUTS)))
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
     if what == "profiles":
         return [_profiles(kind, named) for kind, named in PROFILES.items()]
     if what == "metrics":
-        rows = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
-        return [Table("metrics", ("metric", "meaning"), rows, "ll")]
+        images = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
+        both = (("metrics of images", images), ("metrics of texts", list(OF_TEXTS.items())))
+        return [Table(title, ("metric", "meaning"), rows, "ll") for title, rows in both]
+    if what == "tasks":
+        tasks = [(n, task.word, json.dumps(_fields(task))) for n, task in LAYOUTS.items()]
+        return [Table("tasks of texts", ("task", "kind", "fields"), tasks, "lll")]
     if what == "topologies":
         shown = [(n, each.meaning, _crossings(each)) for n, each in topologies.items()]
         columns = ("topology", "meaning", "what crosses in a step")
         return [Table("topologies", columns, shown, "lll")]
     if what not in known:
-        words = [*known, "profiles", "metrics", "topologies"]
+        words = [*known, "profiles", "metrics", "topologies", "tasks"]
         hint = near(what, words) or ","
         raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(words)}")
     kinds: dict[type[BaseModel], list[str]] = {}
     for kind, config in known[what].items():
         kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
     return [_part(", ".join(names), config) for config, names in kinds.items()]
+
+
+def _fields(task: AnyTask) -> dict[str, Any]:
+    return task.model_dump(mode="json", exclude={"kind"})
 
 
 def _crossings(topology: Topology) -> str:

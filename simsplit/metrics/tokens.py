@@ -47,3 +47,16 @@ TOKEN_METRICS: dict[TokenMetric, Callable[[TokenScore], float]] = {
     "accuracy": lambda score: score.hits / max(1, score.tokens),
     "answers": lambda score: score.right / max(1, score.texts),
 }
+
+OF_TEXTS = {
+    "loss": "Mean cross-entropy of tokens.",
+    "perplexity": "e to the power of the loss.",
+    "accuracy": "Share of tokens that are foretold.",
+    "answers": "Share of texts whose class is foretold; only where a causal model classifies.",
+    "exact_answers": "Share of generated texts with the right number at their end (GSM8K's way).",
+    "rouge_l": "F1 of the longest common subsequence of words, of generated texts.",
+    "meteor": "METEOR of generated texts, by exact and stem matches.",
+    "bleu": "Corpus BLEU of generated texts, 0 to 100.",
+    "code_bleu": "CodeBLEU of generated Python, 0 to 1.",
+}
+"""What texts are scored by, in words."""

@@ -36,6 +36,9 @@ _TYPES = {
     "path": "a path",
 }
 
+_DEEPEST, _MOST = 3, 2
+"""Levels of a scenario that are searched for a misplaced name, and places that are named."""
+
 
 def explain(
     error: ValidationError, model: type[BaseModel], values: Mapping[str, Any]
@@ -82,9 +85,10 @@ def _explain(
     if kind in ("extra_forbidden", "invalid_key"):
         if field in _RENAMED:
             return ScenarioError(field, f"renamed, use {_RENAMED[field]}")
-        return ScenarioError(field, unknown_field(str(path[-1]), owner))
+        return ScenarioError(field, unknown_field(str(path[-1]), owner, model))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
-        return _which_kind(field, got, kinds, bare=isinstance(_at(values, path), str))
+        bare = isinstance(_at(values, path), str)
+        return _which_kind(field, got, kinds, bare=bare, model=model)
     if kind == "literal_error":
         known = [word.strip("'") for word in str(ctx["expected"]).replace(" or ", ", ").split(", ")]
         return ScenarioError(field, unknown(got, known))
@@ -94,17 +98,26 @@ def _explain(
     return ScenarioError(field, _reason(kind, ctx, got, error["msg"]))
 
 
-def unknown_field(name: str, owner: type[BaseModel] | None) -> str:
-    """What is wrong with a field that its config does not have."""
+def unknown_field(
+    name: str, owner: type[BaseModel] | None, model: type[BaseModel] | None = None
+) -> str:
+    """What is wrong with a field that its config does not have; the model may have it elsewhere."""
     known = list(owner.model_fields) if owner else []
-    return f"unknown field{near(name, known) or ','} allowed: {', '.join(known)}"
+    place = _place_of(name, model) if model is not None else ""
+    hint = f", did you mean {place}?" if place else near(name, known)
+    return f"unknown field{hint or ','} allowed: {', '.join(known)}"
 
 
-def _which_kind(field: str, got: object, kinds: list[str], *, bare: bool) -> ScenarioError:
+def _which_kind(
+    field: str, got: object, kinds: list[str], *, bare: bool, model: type[BaseModel]
+) -> ScenarioError:
     """A part whose `kind` is missing, unknown, or not in its place."""
     if isinstance(got, Mapping) and "kind" in got:
         # a bare word has been spelled out on the way: blame what the user wrote
-        return ScenarioError(field if bare else f"{field}.kind", unknown(got["kind"], kinds))
+        wrong = unknown(got["kind"], kinds)
+        if not near(str(got["kind"]), kinds) and (place := _place_of(str(got["kind"]), model)):
+            wrong += f"; '{got['kind']}' goes under {place}"
+        return ScenarioError(field if bare else f"{field}.kind", wrong)
     if isinstance(got, Mapping):
         return ScenarioError(f"{field}.kind", f"missing; allowed: {', '.join(kinds)}")
     meant = f"; write {{kind: {got}}}" if got in kinds else f"; its kinds: {', '.join(kinds)}"
@@ -157,6 +170,27 @@ def _locate(
         owner = config if isinstance(part, str) else owner
         annotation = _below(below, config, part)
     return path, owner, _kinds(_members(annotation))
+
+
+def _place_of(name: str, model: type[BaseModel]) -> str:
+    """Where a scenario has fields, or parts of a kind, of this name, in words; few, and single
+    parts before those of lists.
+    """
+    level: list[tuple[str, type[BaseModel]]] = [("", model)]
+    single: dict[str, None] = {}
+    listed: dict[str, None] = {}
+    for _ in range(_DEEPEST):
+        below: list[tuple[str, type[BaseModel]]] = []
+        for path, config in level:
+            for field, info in config.model_fields.items():
+                direct = _members(info.annotation)
+                inner = [m for each in direct for arg in get_args(each) for m in _members(arg)]
+                place = f"{path}.{field}{'.0' * any(map(_is_config, inner))}".strip(".")
+                if name == field or name in _kinds([*direct, *inner]):
+                    (listed if ".0" in place else single)[place] = None
+                below += [(place, member) for member in (*direct, *inner) if _is_config(member)]
+        level = below
+    return " or ".join([*(single or listed)][:_MOST])
 
 
 def _kinds(members: list[Any]) -> list[str]:

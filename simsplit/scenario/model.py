@@ -169,10 +169,15 @@ class Scenario(Config):
     output: OutputConfig = OutputConfig()
     """The folder for results."""
 
-    @field_validator("engine", "aggregation", "schedule", mode="before")
+    @field_validator("engine", "aggregation", "schedule", "model", mode="before")
     @classmethod
     def _from_word(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
+
+    @field_validator("method", "detectors", "attacks", mode="before")
+    @classmethod
+    def _from_words(cls, value: object) -> object:
+        return [*map(cls._from_word, value)] if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -27,7 +27,7 @@ def file_schema(plugins: Given = ()) -> dict[str, Any]:
 
 _WORDS = {
     "DataConfig": ("source", "public", "support", "partition"),
-    "Scenario": ("engine", "aggregation", "schedule"),
+    "Scenario": ("engine", "aggregation", "schedule", "model", "method", "detectors", "attacks"),
     "SplitFedV1": ("strategy",),
     "SplitFedV2": ("strategy",),
     "Fused": ("strategy",),
@@ -48,7 +48,8 @@ def _name_kind(part: dict[str, Any]) -> None:
 
 def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
     """Let a bare kind stand for a part that needs no other field."""
-    union = field if "discriminator" in field else field["anyOf"][0]  # or null
+    union = field.get("items", field)
+    union = union if "discriminator" in union else union["anyOf"][0]  # or null
     kinds = union["discriminator"]["mapping"].items()
     _allow([k for k, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]], union)
 

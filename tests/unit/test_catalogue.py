@@ -34,7 +34,7 @@ def rows(what, title, plugins=()):
 def test_without_a_name_every_group_is_listed():
     (table,) = catalogue(None)
     listed = dict(table.rows)
-    assert list(listed) == [*groups(), "profiles", "metrics", "topologies"]
+    assert list(listed) == [*groups(), "profiles", "metrics", "topologies", "tasks"]
     assert listed["methods"].startswith("raw, lightsplit, wcc, learned1x1, cast, bottlenet, topk")
     assert listed["scenario"].split(", ") == [
         "scenario", "data", "clients", "cohort", "targets", "network", "train", "evaluate", "stop",
@@ -42,7 +42,7 @@ def test_without_a_name_every_group_is_listed():
     ]  # fmt: skip
 
 
-@together([*groups(), "metrics", "topologies"])
+@together([*groups(), "metrics", "topologies", "tasks"])
 def test_every_field_has_a_type_a_default_and_a_meaning(what):
     tables = catalogue(what)
     assert tables
@@ -113,7 +113,7 @@ def test_an_unknown_group_says_what_is_near():
         SimsplitError, match=r"under 'method', did you mean 'methods'.*allowed: "
     ) as e:
         catalogue("method")
-    assert str(e.value).endswith("metrics, topologies")
+    assert str(e.value).endswith("metrics, topologies, tasks")
 
 
 @pytest.mark.slow

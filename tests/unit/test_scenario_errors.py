@@ -104,14 +104,16 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
         ({"model": {"stem": "cifar"}}, "model.kind: missing; allowed: resnet18, simplecnn, "),
         ({"method": [{}]}, "method.0.kind: missing; allowed: raw, lightsplit, "),
         ({"data": {"source": {}}}, "data.source.kind: missing; allowed: digits, "),
+        ({"model": "simplecn"}, "model: unknown 'simplecn', did you mean 'simplecnn'? allowed: "),
+        ({"method": ["lightsplt"]}, "method.0: unknown 'lightsplt', did you mean 'lightsplit'? "),
         (
-            {"model": "simplecnn"},
-            "model: must be a mapping of fields, got 'simplecnn'; write {kind: simplecnn}",
+            {"aggregation": "fedavg"},
+            "aggregation: unknown 'fedavg', allowed: none, splitfed_v1, splitfed_v2, fused; "
+            "'fedavg' goes under aggregation.strategy",
         ),
-        (
-            {"method": ["raw"]},
-            "method.0: must be a mapping of fields, got 'raw'; write {kind: raw}",
-        ),
+        ({"lr": 1}, "lr: unknown field, did you mean train.client.lr or train.server.lr? allowed"),
+        ({"ratio": 8}, "ratio: unknown field, did you mean method.0.ratio? allowed: name, "),
+        ({"dirichlet": 1}, "dirichlet: unknown field, did you mean data.partition? allowed: "),
         ({"model": None}, "model: must be a mapping of fields, got null; its kinds: resnet18, "),
         ({"data": {"source": 3}}, "data.source: must be a mapping of fields, got 3; its kinds: "),
     ],
