@@ -70,13 +70,15 @@ class MixguardConfig(MethodConfig):
     """k: how many texts are mixed, the private one included."""
     secrets: Literal["batch", "sample"] = "batch"
     """One pair of matrices for a batch (as published), or one for each text."""
-    sampler: Sampler = "general"
-    """How secrets are drawn; `affine` unmixes affine trunks exactly, and hides less."""
+    sampler: Sampler = "affine"
+    """How secrets are drawn; `affine` unmixes affine trunks exactly, and needs an odd number of
+    messages. What `general` decodes of a real trunk is worse than no trunk at all."""
     blind: bool = True
     """Whether mixtures are blinded; if not, their signed sum is the private text's output."""
-    condition: float = Field(default=20.0, gt=1)
+    condition: float | None = Field(default=None, gt=1)
     """Upper bound of the blinding matrices' condition number; a lower one amplifies errors less,
-    and leaves fewer matrices to draw from."""
+    and leaves fewer matrices to draw from. Null: what about a quarter of random ones are below, 4
+    for three messages."""
     tokens: int = Field(default=20, ge=0)
     """Secret tokens per text; published: 20 for classification, 40 for generation, none on CoLA."""
     calibrate: bool = True
@@ -131,14 +133,21 @@ class MixguardConfig(MethodConfig):
         public = (Need(Given.PUBLIC, "calibrate"),) if calibrates else ()
         return (*super().needs, *own, *public)
 
+    @property
+    def bound(self) -> float:
+        """Of the condition number."""
+        return self.condition or 4 * (self.messages / 3) ** 1.5
+
     @model_validator(mode="after")
     def _can_be_drawn(self) -> Self:
         if self.sampler == "affine" and self.messages % 2 == 0:
-            raise ValueError("messages must be odd for affine secrets")
-        if self.blind and not can_blind(self.messages, self.sampler, self.condition):
+            raise ValueError(
+                "messages must be odd for affine secrets; an even number needs sampler: general"
+            )
+        if self.blind and not can_blind(self.messages, self.sampler, self.bound):
             raise ValueError(
                 f"blinding matrices of {self.messages} messages are not drawn with a condition "
-                f"number below {self.condition:g}; raise condition, or take fewer messages"
+                f"number below {self.bound:g}; raise condition, or take fewer messages"
             )
         return self
 
@@ -146,10 +155,8 @@ class MixguardConfig(MethodConfig):
         """Draw the secrets of one batch of so many texts."""
         sizes, how = (self.messages, self.inputs), {"blind": self.blind}
         if self.secrets == "batch":
-            return draw(*sizes, self.sampler, rng, condition=self.condition, **how)
-        each = (
-            draw(*sizes, self.sampler, rng, condition=self.condition, **how) for _ in range(rows)
-        )
+            return draw(*sizes, self.sampler, rng, condition=self.bound, **how)
+        each = (draw(*sizes, self.sampler, rng, condition=self.bound, **how) for _ in range(rows))
         return for_each(list(each))
 
     def read(self, reading: str) -> tuple[bool, bool]:

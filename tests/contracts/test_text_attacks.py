@@ -144,6 +144,7 @@ def test_online_unmixing_learns_from_what_calibration_shows(tmp_path):
     made = {}
     for warm_up in (1, 40):
         mixed = {"kind": "mixguard", "messages": 2, "inputs": 2, "blind": False, "tokens": 0}
+        mixed["sampler"] = "general"
         method = [{**mixed, "warm_up": warm_up, "refine_every": 0, "noise": "none"}]
         of = recovered(tmp_path / str(warm_up), "adaptive_online", method)
         made[warm_up] = of.loc["adaptive_online", "token_accuracy"]

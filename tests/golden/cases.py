@@ -674,7 +674,13 @@ GENERATES: Values = {
     "prompt": "{sentence} is",
     "answer": " about a {topic}",
 }
-MIXGUARD: Values = {"kind": "mixguard", "tokens": 3, "warm_up": 1}
+MIXGUARD: Values = {
+    "kind": "mixguard",
+    "tokens": 3,
+    "warm_up": 1,
+    "sampler": "general",
+    "condition": 20.0,
+}
 SND: Values = {"kind": "snd", "warm_up": 1, "heads": 2, "layers": 1}
 CLASSIFIER: Values = {
     "kind": "sequence_classifier",
@@ -746,6 +752,7 @@ WORDS = {
             {
                 "kind": "mixguard",
                 "sampler": "affine",
+                "condition": 20.0,
                 "messages": 5,
                 "inputs": 4,
                 "tokens": 0,
@@ -760,7 +767,15 @@ WORDS = {
         aggregation={"kind": "splitfed_v2"},
     ),
     "mixguard-uncalibrated-support": texts(
-        method=[{"kind": "mixguard", "calibrate": False, "blind": False, "inference": "plain"}],
+        method=[
+            {
+                "kind": "mixguard",
+                "sampler": "general",
+                "calibrate": False,
+                "blind": False,
+                "inference": "plain",
+            }
+        ],
         data={"support": {"kind": "python_docs", "length": 32}},
         clients=OWN,
     ),
