@@ -79,6 +79,9 @@ class MixguardConfig(MethodConfig):
     """Upper bound of the blinding matrices' condition number; a lower one amplifies errors less,
     and leaves fewer matrices to draw from. Null: what about a quarter of random ones are below, 4
     for three messages."""
+    purest: float = Field(default=0.9, gt=0, le=1)
+    """Upper bound of a single text's share of a message (of its squared weights, the root); 1: any.
+    Without one, half of all draws have a message with a share above .97, which is read as it is."""
     tokens: int = Field(default=20, ge=0)
     """Secret tokens per text; published: 20 for classification, 40 for generation, none on CoLA."""
     calibrate: bool = True
@@ -153,11 +156,19 @@ class MixguardConfig(MethodConfig):
 
     def drawn(self, rng: np.random.Generator, rows: int = 1) -> Secrets:
         """Draw the secrets of one batch of so many texts."""
-        sizes, how = (self.messages, self.inputs), {"blind": self.blind}
-        if self.secrets == "batch":
-            return draw(*sizes, self.sampler, rng, condition=self.bound, **how)
-        each = (draw(*sizes, self.sampler, rng, condition=self.bound, **how) for _ in range(rows))
-        return for_each(list(each))
+
+        def one() -> Secrets:
+            return draw(
+                self.messages,
+                self.inputs,
+                self.sampler,
+                rng,
+                blind=self.blind,
+                condition=self.bound,
+                purest=self.purest,
+            )
+
+        return one() if self.secrets == "batch" else for_each([one() for _ in range(rows)])
 
     def read(self, reading: str) -> tuple[bool, bool]:
         """Whether an evaluation mixes texts, and whether it corrects features."""

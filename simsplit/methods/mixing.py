@@ -23,6 +23,7 @@ Sampler = Literal["general", "affine"]
 LEAST = 0.02
 """Smallest share of an input in a message, in affine mixtures."""
 _TRIES = 1000
+_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,35 @@ def draw(
     *,
     blind: bool = True,
     condition: float = 20.0,
+    purest: float = 1.0,
 ) -> Secrets:
     """Fresh secrets; without blinding a plain signed sum of the messages gives the target away.
 
     `condition` is what the blinding matrix's condition number stays below: its inverse amplifies
-    whatever the trunk does not pass through.
+    whatever the trunk does not pass through. `purest` is what every message's purity stays below,
+    or the least of so many draws.
     """
+    drawn = [_draw(messages, inputs, sampler, rng, blind=blind, condition=condition)]
+    while purity(drawn[-1].encode) >= purest and len(drawn) < _DRAWS:
+        drawn.append(_draw(messages, inputs, sampler, rng, blind=blind, condition=condition))
+    return min(reversed(drawn), key=lambda each: max(purest, purity(each.encode)))
+
+
+def purity(encode_MK: Matrix) -> float:
+    """How much of any message is of a single text: 1 if it is that text alone."""
+    shares = np.abs(encode_MK) / np.linalg.norm(encode_MK, axis=1, keepdims=True)
+    return float(shares.max())
+
+
+def _draw(
+    messages: int,
+    inputs: int,
+    sampler: Sampler,
+    rng: np.random.Generator,
+    *,
+    blind: bool,
+    condition: float,
+) -> Secrets:
     target = int(rng.integers(inputs))
     affine = sampler == "affine"
     signs_M = _signs(messages, rng, affine=affine)

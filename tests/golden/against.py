@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cases import CASES, RENAMED, Case, Values, merged, renamed, write_texts
+from cases import CASES, RENAMED, Case, Values, merged, renamed, with_added, write_texts
 from differences import differences
 
 HERE = Path(__file__).resolve().parent
@@ -42,7 +42,7 @@ def main() -> int:
         return 0
     if asked.save is not None:
         with _checkout(asked.commit) if asked.commit else nullcontext(asked.tree) as tree:
-            outcomes = _run(chosen, tree, {} if asked.commit else RENAMED)
+            outcomes = _run(chosen, tree, present=not asked.commit)
         asked.save.write_text(json.dumps(outcomes), encoding="utf-8")
         return int(any("failed" in each for each in outcomes["cases"].values()))
     if asked.baseline is not None:
@@ -52,8 +52,8 @@ def main() -> int:
             chosen = {name: case for name, case in chosen.items() if name not in unknown}
     else:
         with _checkout(asked.commit) as tree:
-            older = _run(chosen, tree, {})
-    newer = _run(chosen, asked.tree, RENAMED)
+            older = _run(chosen, tree, present=False)
+    newer = _run(chosen, asked.tree, present=True)
     return _report(older, newer, as_json=asked.json)
 
 
@@ -95,15 +95,13 @@ def _git(*words: str) -> None:
     subprocess.run(["git", "-C", str(ROOT), *words], check=True)
 
 
-def _run(
-    cases: Mapping[str, Case], tree: Path, renamed_fields: Mapping[str, str | None]
-) -> Outcomes:
+def _run(cases: Mapping[str, Case], tree: Path, *, present: bool) -> Outcomes:
     """All cases in one process, with the code of one tree."""
     tree = tree.resolve()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder)
         write_texts(made / "texts")
-        jobs = [_job(name, case, tree, made, renamed_fields) for name, case in cases.items()]
+        jobs = [_job(name, case, tree, made, present=present) for name, case in cases.items()]
         (made / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
         files = [made / "jobs.json", made / "outcomes.json", tree, made / "runs"]
         command = [sys.executable, HERE / "one_tree.py", *files]
@@ -114,11 +112,10 @@ def _run(
     return outcomes
 
 
-def _job(
-    name: str, case: Case, tree: Path, made: Path, renamed_fields: Mapping[str, str | None]
-) -> Values:
+def _job(name: str, case: Case, tree: Path, made: Path, *, present: bool) -> Values:
     def written(values: Values, suffix: str) -> str:
-        text = yaml.safe_dump(renamed(values, renamed_fields), sort_keys=False)
+        fitting = with_added(renamed(values, RENAMED)) if present else values
+        text = yaml.safe_dump(fitting, sort_keys=False)
         file = made / f"{name}{suffix}.yaml"
         placed = text.replace("$TREE", str(tree)).replace("$TEXTS", str(made / "texts"))
         file.write_text(placed, encoding="utf-8")

@@ -18,6 +18,9 @@ RENAMED: dict[str, str | None] = {}
 position in a list), and those that it does without (None). The older tree reads cases as they are.
 """
 
+ADDED: dict[str, Values] = {"mixguard": {"purest": 1.0}}
+"""Fields, by the kind of a method, that the present tree needs to do what the older did."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -59,6 +62,12 @@ def renamed(values: Values, names: Mapping[str, str | None]) -> Values:
                 path = [next(stars) if word == "*" else word for word in new.split(".")]
                 _reached(values, path[:-1])[path[-1]] = value
     return values
+
+
+def with_added(values: Values) -> Values:
+    """The values with what their methods need beside."""
+    methods = [{**ADDED.get(each["kind"], {}), **each} for each in values.get("method", ())]
+    return {**values, "method": methods} if methods else values
 
 
 def _found(here: Any, words: Sequence[str], above: tuple[str | int, ...]) -> list[tuple]:

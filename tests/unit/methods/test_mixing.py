@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from simsplit.methods.mixguard import MixguardConfig
-from simsplit.methods.mixing import draw
+from simsplit.methods.mixing import draw, purity
 
 SIZES = pytest.mark.parametrize(("messages", "inputs"), [(3, 3), (3, 10), (5, 3), (9, 3)])
 SAMPLERS = pytest.mark.parametrize("sampler", ["general", "affine"])
@@ -76,13 +76,24 @@ def test_a_lower_condition_number_amplifies_less(sampler):
 
 @pytest.mark.slow
 def test_blinding_that_would_never_be_drawn_is_refused_at_once():
-    for fields in ({"messages": 200}, {"condition": 1.001}):
+    many = {"messages": 200, "sampler": "general", "condition": 20.0}
+    for fields in (many, {"condition": 1.001}):
         with pytest.raises(ValidationError, match="raise condition"):
             MixguardConfig(**fields)
-    MixguardConfig(messages=200, blind=False)
+    MixguardConfig(**many, blind=False)
 
 
 @SAMPLERS
 def test_the_target_stands_anywhere(sampler):
     targets = [drawn.target for drawn in secrets(3, 3, sampler, count=90)]
     assert min(targets.count(place) for place in range(3)) > 15
+
+
+@pytest.mark.parametrize(("sampler", "condition"), [("general", 20.0), ("affine", 4.0)])
+def test_no_message_is_nearly_a_single_text(sampler, condition):
+    pure = [purity(each.encode) for each in secrets(3, 3, sampler, condition=condition)]
+    mixed = secrets(3, 3, sampler, condition=condition, purest=0.9)
+    assert max(pure) > 0.97
+    assert max(purity(each.encode) for each in mixed) < 0.9
+    alone = secrets(3, 1, "general", purest=0.9, count=2)[0]  # nothing to mix it with
+    assert purity(alone.encode) == 1
