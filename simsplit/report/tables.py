@@ -3,14 +3,21 @@
 import csv
 import io
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import rich.table
 
 Format = Literal["table", "markdown", "csv", "latex"]
+
+_GAP = 3
+"""Characters between two columns on a terminal."""
+_WORD = 24
+"""A word that is longer may be broken."""
 
 DECIMALS = {
     "loss": 4,
@@ -56,6 +63,47 @@ class Table:
             object.__setattr__(self, "align", "l" + "r" * (len(self.columns) - 1))
         assert len(self.align) == len(self.columns), "a letter a column"
 
+    def fitting(self, width: int) -> list["Table"]:
+        """Itself, or where it is too wide for its numbers, parts of it below one another.
+
+        The first has all texts, the others as many as tell rows apart.
+        """
+        numbers = [index for index, side in enumerate(self.align) if side == "r"]
+        texts = [index for index, side in enumerate(self.align) if side == "l"]
+        parts = [[*texts]]
+        for index in numbers:
+            if self._taken([*parts[-1], index]) > width and set(parts[-1]) - set(self._telling):
+                parts.append([*self._telling])
+            parts[-1].append(index)
+        return [self._of_columns(sorted(part), first=part is parts[0]) for part in parts]
+
+    @cached_property
+    def _telling(self) -> tuple[int, ...]:
+        """The fewest texts that tell rows apart, the first among them; all, if it takes three."""
+        texts = tuple(index for index, side in enumerate(self.align) if side == "l")
+        for few in [texts[:1], *((texts[0], other) for other in texts[1:])]:
+            if len({tuple(row[index] for index in few) for row in self.rows}) == len(self.rows):
+                return few
+        return texts
+
+    def _taken(self, columns: Sequence[int]) -> int:
+        return sum(self._least(index) + _GAP for index in columns)
+
+    def _of_columns(self, wanted: Sequence[int], *, first: bool) -> "Table":
+        columns = tuple(self.columns[index] for index in wanted)
+        rows = [tuple(row[index] for index in wanted) for row in self.rows]
+        align = "".join(self.align[index] for index in wanted)
+        return Table(self.title if first else "", columns, rows, align)
+
+    def _least(self, column: int) -> int:
+        """How narrow a column may be: numbers and first columns are whole, as most words are."""
+        cells = [row[column] for row in self.rows]
+        words = [word for text in (self.columns[column], *cells) for word in text.split()]
+        if column == 0 or self.align[column] == "r":
+            words = [*self.columns[column].split(), *cells]
+            return max(map(len, words), default=1)
+        return min(_WORD, max(map(len, words), default=1))
+
     def rich(self) -> "rich.table.Table":
         """The table for a terminal."""
         from rich.box import SIMPLE_HEAD
@@ -67,7 +115,12 @@ class Table:
         table = RichTable(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
         for index, (column, side) in enumerate(zip(self.columns, self.align, strict=True)):
             justify: Literal["left", "right"] = "left" if side == "l" else "right"
-            table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=index == 0)
+            whole, least = index == 0 or side == "r", self._least(index)
+            # a column that is kept whole would keep its heading on one line too
+            name = textwrap.fill(column, least, break_long_words=False) if whole else column
+            table.add_column(
+                Text(name), justify=justify, overflow="fold", no_wrap=whole, min_width=least
+            )
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table

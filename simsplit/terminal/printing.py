@@ -55,4 +55,5 @@ def print_table(table: Table, form: Format) -> None:
     console = Console(force_terminal=False if os.environ.get("NO_COLOR") else None)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 140
-    console.print(table.rich(), highlight=False)
+    for part in table.fitting(console.width):
+        console.print(part.rich(), highlight=False)

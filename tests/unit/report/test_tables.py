@@ -42,6 +42,23 @@ def test_long_cells_fold_beside_a_first_column_kept_whole():
     assert sum("a_rather_long_name" in line for line in lines) == 1
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_number_is_broken_whatever_the_width(width):
+    """What does not fit beside the texts stands below, beside as many as tell rows apart."""
+    names = tuple(f"figure number {n}" for n in range(9))
+    rows = [(f"run{row}", "a setting of its own", *(f"{row}{n}.25 ± 1.50" for n in range(9)))
+            for row in range(3)]  # fmt: skip
+    table = Table("title", ("run", "setting", *names), rows, "ll" + "r" * 9)
+    parts = table.fitting(width)
+    assert [part.title for part in parts] == ["title", *[""] * (len(parts) - 1)]
+    text = "".join(drawn(part, width) for part in parts)
+    assert max(map(len, text.splitlines())) <= width
+    for row in rows:
+        assert text.count(row[0]) == len(parts)
+        assert all(text.count(cell) == 1 for cell in row[2:])
+    assert (len(parts) == 1) == (width == 200)
+
+
 def test_markdown():
     assert TABLE.text("markdown") == (
         "| name | words | number |\n| --- | --- | ---: |\n| a\\|b | x, y | 1 |\n| c | [z] | 23 |"
