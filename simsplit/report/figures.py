@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simsplit.errors import RunError, near
 from simsplit.report.detections import flagged_of, malicious_of
 from simsplit.results import Run
 from simsplit.results.images import load_images
@@ -64,6 +65,7 @@ def signal(run: Run, detector: str, *, z: bool = True, ax: "Axes | None" = None)
     """A detector's score, or its robust z, of every client over rounds; malicious ones in red."""
     ax = _axes(ax)
     column = f"{detector}_z" if z else detector
+    _refuse_unknown(run, detector)
     bad = malicious_of(run)
     for client, table in run.clients.groupby("client"):
         known = table.dropna(subset=[column])
@@ -277,8 +279,20 @@ def _axes(ax: "Axes | None") -> "Axes":
     return plt.subplots(figsize=(6, 4))[1]
 
 
+def _refuse_unknown(run: Run, detector: str) -> None:
+    """RunError where the run had no such detector."""
+    columns = [str(name) for name in run.clients.columns]
+    if f"{detector}_z" not in columns:
+        had = [name.removesuffix("_z") for name in columns if name.endswith("_z")]
+        raise RunError(
+            f"{run.path} has no detector '{detector}'{near(detector, had) or ';'} "
+            f"{'it has ' + ' and '.join(had) if had else 'nor any other'}"
+        )
+
+
 def _last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
     """Of the last round in which a detector judged: who is malicious, and how far each is away."""
+    _refuse_unknown(run, detector)
     known = run.clients.dropna(subset=[f"{detector}_z"])
     last = known[known["round"] == known["round"].max()]
     return last["malicious"].to_numpy(), last[f"{detector}_z"].abs().to_numpy()

@@ -41,8 +41,12 @@ class RunWriter:
 
     def start(self, scenario: str, environment: Row) -> None:
         """Make the folder and what describes the run."""
-        with writing(self.path):
+        try:
             (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"cannot make the folder {self.path}: {error.strerror or error}; give another --out"
+            ) from None
         self.describe(scenario)
         self.write_json(ENVIRONMENT, environment)
         for table, names in self.columns.items():

@@ -143,6 +143,14 @@ def test_resuming_with_another_scenario_is_refused(simsplit, small):
     assert "was run with another scenario: seed was 3, is 99" in err
 
 
+def test_a_folder_that_cannot_be_made_is_named_and_promises_no_checkpoint(simsplit, small):
+    code, _, err = simsplit("run", small, "--out", "/proc/x")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: cannot make the folder /proc/x: ")
+    assert err.endswith("; give another --out\n")
+    assert "checkpoint" not in err
+
+
 def test_a_run_is_made_longer_but_not_shorter_nor_under_a_rate_that_depends_on_its_length(
     simsplit, small
 ):

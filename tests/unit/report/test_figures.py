@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from builders import finished, scenario
 
+from simsplit.errors import RunError
 from simsplit.report import figures
 from simsplit.results import Run
 
@@ -48,6 +49,12 @@ def test_a_signal_has_a_line_a_client_and_the_malicious_one_is_red(runs: dict[st
     assert len(figures.signal(run, "cosine_payload", z=False).lines) == 5
     reds = [line.get_color() for line in figures.signal(runs["clean"], "cosine_payload").lines]
     assert figures.MALICIOUS not in reds
+
+
+def test_a_detector_that_the_run_has_not_is_refused_with_those_that_it_has(runs: dict[str, Run]):
+    for draw in (figures.signal, lambda run, name: figures.roc([run], [name])):
+        with pytest.raises(RunError, match=r"no detector 'cosine', did you mean 'cosine_payload'"):
+            draw(runs["clean"], "cosine")
 
 
 def test_roc_says_how_well_each_ranks(runs: dict[str, Run]):
