@@ -18,10 +18,11 @@ import yaml
 from simsplit.errors import RunError
 from simsplit.preflight import size
 from simsplit.report.handovers import handed_over
-from simsplit.report.short_names import methods_of, setting_of, told_apart
+from simsplit.report.short_names import methods_of, setting_of, told_apart, value_of
 from simsplit.report.tables import Table, mean_of
 from simsplit.report.timing import duration
 from simsplit.results import SCENARIO, Run
+from simsplit.scenario import short_names
 
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""
@@ -251,7 +252,38 @@ def labels_of(rows: Sequence[Row]) -> list[dict[str, str]]:
         # the method's own column says it better
         cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
         labels.append(cells | {"setting": setting_of(first.scenario), "method": method})
-    return labels
+    return _told_further(rows, labels)
+
+
+def _told_further(rows: Sequence[Row], labels: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """With a column for each field in which rows differ that would be called alike."""
+    fields = [_flat(row.entries[0].scenario) for row in rows]
+    alike: dict[str, list[dict[str, str]]] = {}
+    for label, values in zip(labels, fields, strict=True):
+        told = {name: cell for name, cell in label.items() if name != "run"}
+        alike.setdefault(json.dumps(told), []).append(values)
+    differing = [
+        field
+        for group in alike.values()
+        for field in dict.fromkeys(name for values in group for name in values)
+        if len({values.get(field) for values in group}) > 1
+    ]
+    names = short_names(list(dict.fromkeys(differing)))
+    return [
+        label | {short: values.get(field, "") for field, short in names.items()}
+        for label, values in zip(labels, fields, strict=True)
+    ]
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Fields by their dotted names, but for those that results do not depend on, and methods."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        if not above and name in (*_INCIDENTAL, "method"):
+            continue
+        below = isinstance(value, Mapping)
+        flat |= _flat(value, f"{above}{name}.") if below else {f"{above}{name}": value_of(value)}
+    return flat
 
 
 def _costs(row: Row) -> dict[str, str]:

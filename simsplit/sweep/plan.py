@@ -43,6 +43,11 @@ def opened(sweep: Sweep, path: Path) -> SweepDirectory:
     directory = SweepDirectory(path, sweep.name, sweep.fields, entries)
     if (path / SWEEP).exists():
         before = SweepDirectory.load(path)
+        if before.name != sweep.name:
+            raise RunError(
+                f"{path} holds the sweep '{before.name}', and this one is '{sweep.name}'; give "
+                "another --out"
+            )
         names = {entry.name for entry in entries}
         directory.cells = [*entries, *(entry for entry in before.cells if entry.name not in names)]
         directory.fields = short_names(list({**sweep.fields, **before.fields}))

@@ -195,6 +195,23 @@ def test_schedule_and_averages_tell_rows_apart(variant):
     }
 
 
+def test_runs_that_would_be_called_alike_are_told_apart_by_the_fields_that_differ(variant):
+    poisoned = {"malicious": {"fraction": 0.5, "poison": [{"kind": "badnets"}]}}
+    runs = [
+        variant("usual", {"name": "x"}),
+        variant("many", {"clients": {"count": 7}, "train": {"client": {"lr": 0.5}}}),
+        variant("bad", {"clients": poisoned}),
+        variant("light", {"method": [LIGHT]}),
+    ]
+    table = compare(runs)
+    columns = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
+    assert columns["count"] == ["2", "7", "2", "2"]
+    assert columns["lr"][1] == "0.5" != columns["lr"][0]
+    assert "badnets" in columns["poison"][2]
+    assert not columns.keys() & {"seed", "rounds", "batch_size"}, "these do not differ"
+    assert compare(runs[::3]).columns[:3] == ("run", "method", "seeds")
+
+
 def test_an_empty_list_of_methods_is_raw(variant):
     table = compare(
         [variant("a", {"method": []}), variant("b", {"method": [{"kind": "raw"}], "seed": 9})]

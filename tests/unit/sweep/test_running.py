@@ -228,6 +228,14 @@ def test_nothing_is_written_over(swept, tmp_path):
         assert sweep_directory(sweep, out, resume=True) == out
 
 
+def test_another_sweeps_folder_is_refused(swept, tmp_path):
+    run_sweep(swept({"seed": [0]}), tmp_path / "out")
+    other = swept({"seed": [1]}, name="other")
+    with pytest.raises(RunError, match="and this one is 'other'; give another --out"):
+        run_sweep(other, tmp_path / "out", resume=True)
+    assert [cell.name for cell in SweepDirectory.load(tmp_path / "out").cells] == ["seed=0"]
+
+
 def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
     sweep = swept({"seed": [0]}, output={"root": str(tmp_path)})
     (tmp_path / "small_seed-0").mkdir()
