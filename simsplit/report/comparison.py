@@ -18,11 +18,16 @@ import yaml
 from simsplit.errors import RunError
 from simsplit.preflight import size
 from simsplit.report.handovers import handed_over
-from simsplit.report.short_names import methods_of, setting_of, told_apart, value_of
+from simsplit.report.short_names import (
+    methods_of,
+    setting_of,
+    short_names,
+    told_apart,
+    value_of,
+)
 from simsplit.report.tables import Table, mean_of
 from simsplit.report.timing import duration
 from simsplit.results import SCENARIO, Run
-from simsplit.scenario import short_names
 
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""

@@ -81,3 +81,18 @@ def value_of(value: Any) -> str:  # noqa: ANN401 - any plain value
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     return str(value)
+
+
+def short_names(fields: Sequence[str]) -> dict[str, str]:
+    """Each dotted field by the last of its parts that tell it from the others."""
+    return {field: _short_name(field, fields) for field in fields}
+
+
+def _short_name(field: str, fields: Sequence[str]) -> str:
+    parts = field.split(".")
+    for count in range(1, len(parts) + 1):
+        tail = parts[-count:]
+        alike = [other for other in fields if other.split(".")[-count:] == tail]
+        if alike == [field] and not tail[0].isdecimal():
+            return ".".join(tail)
+    return field

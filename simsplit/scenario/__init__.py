@@ -1,6 +1,5 @@
 """The scenario: its model, the files that it is read from, and the messages about its mistakes."""
 
-from simsplit.scenario.cell_names import short_names
 from simsplit.scenario.differences import differences
 from simsplit.scenario.model import (
     Scenario,
@@ -22,5 +21,4 @@ __all__ = [
     "load_sweep",
     "parse",
     "scenario_class",
-    "short_names",
 ]

@@ -15,11 +15,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9.+_-]+")
 _LONGEST_VALUE, _LONGEST_NAME = 40, 120
 
 
-def short_names(fields: Sequence[str]) -> dict[str, str]:
-    """Each dotted field by the last of its parts that tell it from the others."""
-    return {field: _short_name(field, fields) for field in fields}
-
-
 def labelled(settings: Mapping[str, Any], short: Mapping[str, str], taken: set[str]) -> str:
     """A name for one choice of settings, none of those that are `taken` (in lower case)."""
     words = [f"{short[field]}={_value(field, value)}" for field, value in settings.items()]
@@ -38,16 +33,6 @@ def joined(names: Sequence[str], settings: Mapping[str, Any]) -> str:
 def scenario_name(sweep: str, cell: str) -> str:
     """A cell's name as a scenario may have it, after the sweep's."""
     return f"{sweep}_" + re.sub(r"[^A-Za-z0-9._-]", "-", cell.replace(",", "_"))
-
-
-def _short_name(field: str, fields: Sequence[str]) -> str:
-    parts = field.split(".")
-    for count in range(1, len(parts) + 1):
-        tail = parts[-count:]
-        alike = [other for other in fields if other.split(".")[-count:] == tail]
-        if alike == [field] and not tail[0].isdecimal():
-            return ".".join(tail)
-    return field
 
 
 def _value(field: str, value: Any) -> str:  # noqa: ANN401 - any YAML value

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.scenario.cell_names import LABEL, joined, labelled, short_names
+from simsplit.report.short_names import short_names
+from simsplit.scenario.cell_names import LABEL, joined, labelled
 from simsplit.scenario.messages import shown
 
 Settings = dict[str, Any]

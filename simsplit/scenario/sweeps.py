@@ -11,7 +11,8 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
-from simsplit.scenario.cell_names import scenario_name, short_names
+from simsplit.report.short_names import short_names
+from simsplit.scenario.cell_names import scenario_name
 from simsplit.scenario.cells import Draft, expand
 from simsplit.scenario.files import Values, assign, read
 from simsplit.scenario.model import Scenario, parse

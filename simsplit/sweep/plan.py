@@ -5,8 +5,9 @@ from pathlib import Path
 from simsplit import experiment
 from simsplit.errors import RunError, ScenarioError
 from simsplit.machine import processors
+from simsplit.report.short_names import short_names
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
-from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario, short_names
+from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario
 
 _MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers"}
 """What a finished cell need not share with the scenario to be kept."""

@@ -4,10 +4,9 @@ import pytest
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.short_names import value_of
+from simsplit.report.short_names import short_names, value_of
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.results import CellEntry, SweepDirectory
-from simsplit.scenario.cell_names import short_names
 from simsplit.scenario.files import assign
 
 LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}
