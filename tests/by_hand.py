@@ -66,7 +66,7 @@ def segments(dropout: float = 0.0) -> Segments:
 
 
 def samples(count: int = 24) -> Samples:
-    """Noise with labels."""
+    """Images of uniform noise, with labels drawn at random."""
     rng = rng_for(0, "samples")
     inputs = torch.randint(256, (count, 1, 4, 4), generator=rng, dtype=torch.uint8)
     return Samples(inputs, torch.randint(3, (count,), generator=rng))

@@ -63,7 +63,7 @@ class Command:
         return eventually(lambda: all(but in line for line in self.alive().values()))
 
     def kill(self) -> None:
-        """End them all."""
+        """Kill every process of the command's group, as a power cut would."""
         for pid in self.alive():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

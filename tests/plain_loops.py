@@ -205,7 +205,7 @@ def figures(given: Scenario) -> list[str]:
 
 
 def assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
-    """Bit for bit."""
+    """Both have the same names, and tensors that are equal to the bit."""
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
 

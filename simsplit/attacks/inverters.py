@@ -201,7 +201,7 @@ class GaussianInverter(Inverter):
         return linear(features, fit.weight[tokens], fit.offset[tokens])
 
     def sureness(self, features: Tensor, best: Tensor) -> Tensor:
-        """See `explained`."""
+        """How much of a state the first token explains; see `explained`."""
         fit, first = self.fit, best[..., 0]
         score = (features * fit.weight[first]).sum(-1) + fit.offset[first]
         of_mean = features @ fit.weight_of_mean + fit.offset_of_mean

@@ -72,7 +72,7 @@ class MixguardConfig(MethodConfig):
     """One pair of matrices for a batch (as published), or one for each text."""
     sampler: Sampler = "affine"
     """How secrets are drawn; `affine` unmixes affine trunks exactly, and needs an odd number of
-    messages. What `general` decodes of a real trunk is worse than no trunk at all."""
+    messages. With `general` ones a language model learned less than without any trunk."""
     blind: bool = True
     """Whether mixtures are blinded; if not, their signed sum is the private text's output."""
     condition: float | None = Field(default=None, gt=1)

@@ -128,7 +128,7 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
 
 
 def test_a_step_takes_no_more_than_a_client_has() -> None:
-    """`small` is what a batch of all its samples takes, however large a batch may be."""
+    """However large a batch may be, it has at most the samples of the largest client."""
     taken = [
         estimate(3, data={"train_samples": 90}, train={"batch_size": size})
         for size in (1000000, 200, 1)
