@@ -80,8 +80,9 @@ class MixguardConfig(MethodConfig):
     and leaves fewer matrices to draw from. Null: what about a quarter of random ones are below, 4
     for three messages."""
     purest: float = Field(default=0.9, gt=0, le=1)
-    """Upper bound of a single text's share of a message (of its squared weights, the root); 1: any.
-    Without one, half of all draws have a message with a share above .97, which is read as it is."""
+    """A single text's share of a message (its weight over the root of all squared weights) stays
+    below this; of many messages and few texts, where a hundred draws do not reach it, the least of
+    these is taken. 1: any share. Without a bound half of all draws have a message above .97."""
     tokens: int = Field(default=20, ge=0)
     """Secret tokens per text; published: 20 for classification, 40 for generation, none on CoLA."""
     calibrate: bool = True
