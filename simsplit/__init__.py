@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
     from simsplit.experiment import run
     from simsplit.methods.base import CodecConfig, Method, MethodConfig
+    from simsplit.models import SplitModel
     from simsplit.results import Run
-    from simsplit.scenario import Scenario, load_scenario, load_sweep
+    from simsplit.scenario import Scenario, load_scenario, load_sweep, own
     from simsplit.sweep import run_sweep
 
 __version__ = "0.1.0"
@@ -29,7 +30,9 @@ _HOMES = {
     "ScenarioError": "simsplit.errors",
     "SimsplitError": "simsplit.errors",
     "load_scenario": "simsplit.scenario",
+    "SplitModel": "simsplit.models",
     "load_sweep": "simsplit.scenario",
+    "own": "simsplit.scenario",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
 }
@@ -45,8 +48,10 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "SimsplitError",
+    "SplitModel",
     "load_scenario",
     "load_sweep",
+    "own",
     "run",
     "run_sweep",
 ]

@@ -23,7 +23,6 @@ app = typer.Typer(
     help="A multi-client split-learning simulator: what crosses the cut is projected, counted and "
     "watched.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -48,7 +47,20 @@ def _options(
     """Options of the program itself."""
 
 
-File = Annotated[Path, typer.Argument(help="A scenario file (YAML).")]
+def _scenario_names(incomplete: str) -> list[str]:
+    """Shipped scenarios, for the shell's completion."""
+    from simsplit.scenario.shipped import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="A scenario file (YAML), or the name of a shipped one: simsplit list scenarios.",
+        autocompletion=_scenario_names,
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, e.g. method.0.ratio=16."),
@@ -208,6 +220,27 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
     for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
         shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
         typer.echo(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the scenario, and of its file.")],
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SCENARIO",
+            help="The file or shipped scenario to start from.",
+            autocompletion=_scenario_names,
+        ),
+    ] = "quickstart",
+) -> None:
+    """Write a scenario file of your own to start from."""
+    from simsplit.scenario.starting import SCHEMA, begin
+
+    file = begin(name, from_, Path())
+    typer.echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
+    typer.echo(f"check it: simsplit validate {file}")
 
 
 @app.command()

@@ -5,7 +5,7 @@ All of it is read off the configs themselves, so it cannot fall behind them.
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -24,6 +24,7 @@ from simsplit.plugins import PARTS, Given, Plugins, gathered
 from simsplit.poisons.malicious import MaliciousConfig
 from simsplit.report.tables import Table
 from simsplit.scenario import scenario_class
+from simsplit.scenario.shipped import names, told
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.config import SCHEDULES
 from simsplit.topologies import TOPOLOGIES, Topology
@@ -68,37 +69,59 @@ def _all(name: str, plugins: Plugins) -> Configs:
 
 def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
     """A table per part of one group; with no group named, one table of all groups."""
-    known = groups(plugins := gathered(plugins))
-    metrics = {**METRICS, **plugins.of("METRICS")}
-    topologies = {**TOPOLOGIES, **plugins.of("TOPOLOGIES")}
+    known, others = groups(plugins := gathered(plugins)), _others(plugins)
     if what is None:
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
-        rows.append(("profiles", ", ".join(name for named in PROFILES.values() for name in named)))
-        rows.append(("metrics", ", ".join(metrics)))
-        rows.append(("topologies", ", ".join(topologies)))
-        rows.append(("tasks", ", ".join(LAYOUTS)))
+        rows += [(name, ", ".join(words)) for name, (words, _) in others.items()]
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
-    if what == "profiles":
-        return [_profiles(kind, named) for kind, named in PROFILES.items()]
-    if what == "metrics":
-        images = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
-        both = (("metrics of images", images), ("metrics of texts", list(OF_TEXTS.items())))
-        return [Table(title, ("metric", "meaning"), rows, "ll") for title, rows in both]
-    if what == "tasks":
-        tasks = [(n, task.word, json.dumps(_fields(task))) for n, task in LAYOUTS.items()]
-        return [Table("tasks of texts", ("task", "kind", "fields"), tasks, "lll")]
-    if what == "topologies":
-        shown = [(n, each.meaning, _crossings(each)) for n, each in topologies.items()]
-        columns = ("topology", "meaning", "what crosses in a step")
-        return [Table("topologies", columns, shown, "lll")]
+    if what in others:
+        return others[what][1]()
     if what not in known:
-        words = [*known, "profiles", "metrics", "topologies", "tasks"]
-        hint = near(what, words) or ","
-        raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(words)}")
+        allowed = [*known, *others]
+        hint = near(what, allowed) or ","
+        raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(allowed)}")
     kinds: dict[type[BaseModel], list[str]] = {}
     for kind, config in known[what].items():
         kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
     return [_part(", ".join(names), config) for config, names in kinds.items()]
+
+
+def _others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[], list[Table]]]]:
+    """What is listed and has no config: its words, and its tables."""
+    metrics = {**METRICS, **plugins.of("METRICS")}
+    topologies: dict[str, Topology] = {**TOPOLOGIES, **plugins.of("TOPOLOGIES")}
+    return {
+        "profiles": (
+            [name for named in PROFILES.values() for name in named],
+            lambda: [_profiles(kind, named) for kind, named in PROFILES.items()],
+        ),
+        "metrics": (list(metrics), lambda: _metrics(metrics)),
+        "topologies": (list(topologies), lambda: [_topologies(topologies)]),
+        "tasks": (list(LAYOUTS), lambda: [_tasks()]),
+        "scenarios": ([name for name in names() if "/" not in name], lambda: [_scenarios()]),
+    }
+
+
+def _metrics(metrics: Mapping[str, object]) -> list[Table]:
+    images = [(name, _one_line(metric.__doc__)) for name, metric in metrics.items()]
+    both = (("metrics of images", images), ("metrics of texts", list(OF_TEXTS.items())))
+    return [Table(title, ("metric", "meaning"), rows, "ll") for title, rows in both]
+
+
+def _topologies(topologies: Mapping[str, Topology]) -> Table:
+    shown = [(name, each.meaning, _crossings(each)) for name, each in topologies.items()]
+    return Table("topologies", ("topology", "meaning", "what crosses in a step"), shown, "lll")
+
+
+def _tasks() -> Table:
+    tasks = [(n, task.word, json.dumps(_fields(task))) for n, task in LAYOUTS.items()]
+    return Table("tasks of texts", ("task", "kind", "fields"), tasks, "lll")
+
+
+def _scenarios() -> Table:
+    """Those that ship, with what their comments say."""
+    rows = [(each.name, each.shows, each.takes) for each in told()]
+    return Table("scenarios: simsplit run NAME", ("name", "what it shows", "takes"), rows, "lll")
 
 
 def _fields(task: AnyTask) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.state import put_back
@@ -26,9 +26,10 @@ from simsplit.machine import device_of, pinned_threads
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
 from simsplit.phases import EVALUATE
+from simsplit.plugins import Given
 from simsplit.plugins.record import changed
 from simsplit.progress import Observer, Observers, Plan, RoundTold
-from simsplit.results import SCENARIO, SWEEP, Run
+from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run
 from simsplit.results.environment import describe_environment
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
@@ -36,7 +37,7 @@ from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
 from simsplit.running.stopping import Stopping
-from simsplit.scenario import Scenario
+from simsplit.scenario import Scenario, own, scenario_of
 from simsplit.schedules.cohort import Lineup
 
 if TYPE_CHECKING:
@@ -46,22 +47,29 @@ Figures = Mapping[str, float]
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | Mapping[str, Any] | str | Path,
     out: str | Path | None = None,
     *,
     resume: bool = False,
     observers: Sequence[Observer] = (),
+    data: Any = None,  # noqa: ANN401 - many forms
+    model: Any = None,  # noqa: ANN401
+    plugins: Given = (),
 ) -> Run:
     """Train what the scenario describes into a run directory, and open it.
 
     Args:
-        scenario: From `load_scenario`.
+        scenario: A file, its fields as a dict, or what `load_scenario` gave.
         out: The run directory; by default a fresh one named after the scenario.
         resume: Go on from the directory's last checkpoint (or start, if there is none).
         observers: Told of progress, each round's rows included; the scenario may name more.
+        data: In place of the scenario's: arrays, a Dataset, a frame, ... (see `own`).
+        model: In place of the scenario's: a `SplitModel`, or head, trunk and tail.
+        plugins: Modules with parts of your own; of a loaded scenario, those that it has.
 
-    >>> run(load_scenario("scenarios/quickstart.yaml"), out="runs/first")  # doctest: +SKIP
+    >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
     """
+    scenario = scenario_of(scenario, own(data, model), plugins)
     path = run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     for warning in changed(path, scenario.plugins) if resume else ():
@@ -117,7 +125,8 @@ class Experiment:
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
-        pictures = [Pictures(path)] if scenario.attacks else []
+        drawn = scenario.attacks and scenario.data.source.modality != "tables"
+        pictures = [Pictures(path)] if drawn else []
         own = (Notes(live, path, writer), self.stopping, self.checkpoints)
         self.observers = Observers([*own, *observers, *pictures])
         self.lost_hosts = LostHosts(live, self.checkpoints, self.observers)
@@ -133,6 +142,8 @@ class Experiment:
         if not resumed:
             environment = describe_environment(self.live.device, self.scenario.plugins.told())
             self.ledger.writer.start(self.scenario.yaml(), environment)
+            self.ledger.writer.write_json(DATA, self.data.told())
+            self.ledger.writer.write_text(HOLDINGS, self.data.holdings())
         try:
             with self.parts.exchange.explained():
                 self.parts.exchange.announce(self.clients, counted=not resumed)

@@ -1,6 +1,6 @@
 """From a scenario and its data to live parts: clients, server, wire, course, evaluator."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -11,7 +11,7 @@ from simsplit.assembly.frozen import fingerprint
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import flops_of
 from simsplit.data import Prepared
-from simsplit.data.batches import Batcher, Batches
+from simsplit.data.batches import Batches
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher, TextStock
 from simsplit.detectors import Sensor
@@ -19,6 +19,7 @@ from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.engine.pool import Crew, InlinePool, Pool
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import TRIGGERED, Evaluator
+from simsplit.held import hold
 from simsplit.network.clock import Flops
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Packet
@@ -30,6 +31,7 @@ from simsplit.phases import Moment
 from simsplit.plugins import gathered_again
 from simsplit.poisons import Aim, Poison, Scene, poisoned
 from simsplit.scenario import Scenario
+from simsplit.scenario.own import held_by
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.copies import TrunkCopies
 from simsplit.schedules.courses import Course
@@ -65,11 +67,13 @@ class CrewRecipe:
     scenario: Scenario
     data: Prepared
     device: str
+    held: Mapping[str, object]
+    """What was passed from Python, by digest."""
 
     @classmethod
     def of(cls, scenario: Scenario, data: Prepared, device: str) -> "CrewRecipe":
         """For hosts that compute on `device`."""
-        return cls(scenario, data, device)
+        return cls(scenario, data, device, held_by(scenario.model))
 
     @property
     def imports(self) -> Callable[[], object] | None:
@@ -79,6 +83,7 @@ class CrewRecipe:
 
     def build(self, numbers: Sequence[ClientId]) -> Crew:
         """These clients, as they are before training."""
+        hold(self.held)
         assembler = Assembler(self.scenario, self.data, torch.device(self.device))
         crew = assembler.crew(numbers)
         if self.scenario.aggregation.kind == "splitfed_v1":
@@ -244,14 +249,10 @@ class Assembler:
         return next(filter(None, (each.public_batch_size for each in self.scenario.method)), None)
 
     def _batcher(self, samples: Samples, *, augment: bool) -> Batches:
-        if samples.texts is not None:
-            return TextBatcher(samples, self.device)
-        return Batcher(
+        return self.data.batches(
             samples,
-            mean=self.data.mean,
-            std=self.data.std,
-            augment=self.scenario.data.augment if augment else (),
-            device=self.device,
+            self.device,
+            self.scenario.data.augment if augment else (),
             channels_last=self.scenario.train.channels_last,
         )
 

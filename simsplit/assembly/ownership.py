@@ -14,7 +14,7 @@ from simsplit.data import DataInfo
 from simsplit.methods.base import Side
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.fresh import Shape
-from simsplit.models.split import SplitModel
+from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner
@@ -30,7 +30,7 @@ class Ownership:
         self.scenario, self.info, self.device = scenario, info, device
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
-        self.model: SplitModel = self._fresh_model()
+        self.model: CutNetwork = self._fresh_model()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
         self.server_stack = self._stack("server", seed_for(scenario.seed, "server"))
         self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
@@ -116,14 +116,14 @@ class Ownership:
         own = self.server_stack.optimizers
         return Learner(self.server_modules(), train.server, train.clip_norm, own)
 
-    def joint(self) -> tuple[SplitModel, tuple[Stack, Stack]]:
+    def joint(self) -> tuple[CutNetwork, tuple[Stack, Stack]]:
         """A second copy of the same model and of both sides' methods, for whoever compares."""
         client = self._stack("client", seed_for(self.scenario.seed, "client"))
         server = self._stack("server", seed_for(self.scenario.seed, "server"))
         client.hear(server.announce())
         return self._fresh_model(), (client, server)
 
-    def _fresh_model(self) -> SplitModel:
+    def _fresh_model(self) -> CutNetwork:
         model = self.scenario.model.build(self.info.shape, self.info.classes, self.scenario.seed)
         for part in (model.head, model.trunk, model.tail):
             self._placed(part)

@@ -15,13 +15,11 @@ from simsplit.assembly import Assembly
 from simsplit.assembly.assembler import QUERIES, TARGETS
 from simsplit.attacking.curves import point, shortened
 from simsplit.attacking.images import ImageJudge
-from simsplit.attacking.judging import Judge, Judgement, Row
+from simsplit.attacking.judging import Judgement, Row
+from simsplit.attacking.rows import RowJudge
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.data import Prepared
-from simsplit.data.batches import Batcher, Batches
-from simsplit.data.samples import Samples
-from simsplit.data.texts import TextBatcher
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, InputsOf, OwnTokens
 from simsplit.parties.feed import Feed
@@ -31,6 +29,12 @@ from simsplit.seeds import seed_for
 from simsplit.states import below
 
 Progress = Callable[[int, int], None]
+
+
+def judge_of(scenario: Scenario) -> type[TextJudge] | type[RowJudge] | type[ImageJudge]:
+    """What scores attacks on this kind of data."""
+    judges = {"texts": TextJudge, "tables": RowJudge, "images": ImageJudge}
+    return judges[scenario.data.source.modality]
 
 
 class Attacking:
@@ -58,15 +62,14 @@ class Attacking:
         if forging:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
-        made = TextJudge if data.info.texts else ImageJudge
-        self._judge: Judge | None = made(scenario, data) if self.configs else None
+        self._judge = judge_of(scenario)(scenario, data) if self.configs else None
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
         """Columns of the `recovered` table; none without attacks."""
         if not scenario.attacks:
             return ()
-        return (TextJudge if scenario.reads_texts else ImageJudge).columns(scenario)
+        return judge_of(scenario).columns(scenario)
 
     def observe(self, packet: Packet) -> None:
         """Show attacks a packet of training, if it is of a client that they target."""
@@ -201,18 +204,13 @@ class Attacking:
         if self.data.auxiliary is None:
             return None
         return Feed(
-            self._batcher(self.data.auxiliary),
+            self.data.batches(self.data.auxiliary, self.device),
             torch.arange(len(self.data.auxiliary)),
             batch_size=self.scenario.train.batch_size,
             seed=seed,
             client=0,
             drop_last=True,
         )
-
-    def _batcher(self, samples: Samples) -> Batches:
-        if samples.texts is not None:
-            return TextBatcher(samples, self.device)
-        return Batcher(samples, mean=self.data.mean, std=self.data.std, device=self.device)
 
     def _exposed(self, split: str, number: int) -> list[Packet]:
         """The packets of images that a client is made to encode."""
@@ -243,7 +241,8 @@ class Attacking:
 
     def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
         assert self.data.auxiliary is not None, "refused without when the scenario is read"
-        pixels = (self.data.auxiliary.inputs.float() / 255).to(self.device)
+        inputs = self.data.auxiliary.inputs
+        pixels = (inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs).to(self.device)
         size = self.scenario.train.batch_size
         parts = pixels.split(size)
         crossing = self._crossing(QUERIES, number, -(-wanted // size))

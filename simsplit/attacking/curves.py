@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from simsplit.attacking.judging import Row
 from simsplit.attacks import AttackConfig
 
-NOT_FIGURES = ("round", "attack", "image", "text", "label")
+NOT_FIGURES = ("round", "attack", "image", "text", "row", "label")
 
 
 def shortened(config: AttackConfig, share: float) -> AttackConfig:

@@ -148,7 +148,9 @@ class Knowledge:
         return out
 
     def pixels(self, inputs: Tensor) -> Tensor:
-        """Normalised images as pixels between 0 and 1."""
+        """Normalised images as pixels between 0 and 1; rows of numbers as they are."""
+        if not self.mean:
+            return inputs
         return inputs * self._channels(self.std) + self._channels(self.mean)
 
     def normalised(self, pixels: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""Ridge regression from what crosses to pixels: the least that a ceiling must reach.
+"""Ridge regression from what crosses to pixels, or to the values of a row: the least that a ceiling
+must reach.
 
 Like `whitebox` it has a client encode public images, which no deployed server could. Its weights
 come in closed form, so a low figure is not for want of training; and they are dense, so a dense
@@ -6,7 +7,7 @@ projection at the cut hides nothing from them that a linear map could read.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, payloads
 from simsplit.attacks.regression import Ridge, fit
+from simsplit.methods.base import NUMBERS, Modality
 from simsplit.packets import Packet
 
 Queries = Sequence[tuple[Packet, Tensor]]
@@ -23,6 +25,7 @@ Queries = Sequence[tuple[Packet, Tensor]]
 class RidgeConfig(AttackConfig):
     """A linear map from payloads to pixels, fitted to true pairs: a floor under the ceiling."""
 
+    suits: ClassVar[frozenset[Modality]] = NUMBERS
     kind: Literal["ridge"] = "ridge"
     pairs: int = Field(default=6000, ge=2)
     """How many auxiliary images a client encodes at most; a tenth of them chooses the penalty."""

@@ -189,7 +189,7 @@ def _random_texts(given: Scenario) -> Prepared:
     samples = Samples(ids, labels, texts)
     parts = [np.arange(count)]
     vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
-    info = DataInfo((LENGTH,), 1)
+    info = DataInfo((LENGTH,), 1, texts=True)
     few = samples.take(np.arange(4))
     held = (samples, None, samples, few, parts, (), ())
     return Prepared("random", info, *held, support=samples, vocabulary=vocabulary)

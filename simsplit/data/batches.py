@@ -118,6 +118,28 @@ class Batcher:
         del rows
 
 
+class NumberBatcher:
+    """Makes batches out of numbers, as they are."""
+
+    augments = False
+
+    def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._inputs = samples.inputs.to(self.device)
+        self.labels = samples.labels.to(self.device)
+
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+        """The rows `indices`; numbers are never augmented."""
+        del rng
+        rows = indices.to(self.device, non_blocking=True)
+        inputs = self._inputs.index_select(0, rows)
+        return Batch(inputs, self.labels.index_select(0, rows), indices)
+
+    def lengths(self, rows: Tensor) -> None:
+        """None: only texts have lengths."""
+        del rows
+
+
 def shifted(images_BCHW: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:
     """Each image cropped at random out of a black border `pad` wide, and mirrored half the time.
 

@@ -1,20 +1,28 @@
 """From a scenario's `data:` to what a run trains and tests on, with no row in two places."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 from pydantic import Field, ValidationInfo, field_validator
 
 from simsplit.config import Config
-from simsplit.data.batches import Augmentation, channel_statistics
-from simsplit.data.partitions import Iid, Partition
+from simsplit.data.batches import (
+    Augmentation,
+    Batcher,
+    Batches,
+    NumberBatcher,
+    channel_statistics,
+)
+from simsplit.data.partitions import Iid, Natural, Partition
 from simsplit.data.samples import Choices, DataInfo, DataSet, Samples, Vocabulary
 from simsplit.data.sources import DigitsSource, Source
 from simsplit.data.splits import Limit, stratified
 from simsplit.data.tables import TableConfig
 from simsplit.data.tasks import Classification
-from simsplit.data.texts import PythonDocs, TextHub, TextParquet, TextTable
+from simsplit.data.texts import PythonDocs, TextBatcher, TextHub, TextParquet, TextTable
 from simsplit.errors import ScenarioError
 from simsplit.models.tokens import Reader
 from simsplit.seeds import numpy_rng_for
@@ -48,8 +56,8 @@ class DataConfig(Config):
     """Random changes to every image, drawn anew each epoch: `crop` (padded by an eighth),
     `flip`."""
     normalise: Normalisation = "dataset"
-    """`dataset`: each channel to mean 0 and standard deviation 1 over the clients' samples; `unit`:
-    to [0, 1]; `symmetric`: to [-1, 1]."""
+    """Of images: `dataset`: each channel to mean 0 and standard deviation 1 over the clients'
+    samples; `unit`: to [0, 1]; `symmetric`: to [-1, 1]."""
     partition: Partition = Iid()
     """How samples are divided among clients; a bare word such as `iid` stands for `{kind: iid}`."""
 
@@ -87,6 +95,55 @@ class Prepared:
     """Texts to mix private ones with."""
     vocabulary: Vocabulary | None = None
     """Of texts."""
+    class_names: tuple[str, ...] = ()
+    fitted: str | None = None
+    """On which rows scales and categories of a table were fitted."""
+
+    def batches(
+        self,
+        samples: Samples,
+        device: torch.device,
+        augment: Sequence[Augmentation] = (),
+        *,
+        channels_last: bool = False,
+    ) -> Batches:
+        """Some of its samples as batches on a device."""
+        if samples.texts is not None:
+            return TextBatcher(samples, device)
+        if not samples.images:
+            return NumberBatcher(samples, device)
+        return Batcher(
+            samples,
+            mean=self.mean,
+            std=self.std,
+            augment=augment,
+            device=device,
+            channels_last=channels_last,
+        )
+
+    def told(self) -> dict[str, object]:
+        """What a run says of its data: sizes, names of classes, and what a table was fitted on."""
+        splits = {
+            "train": self.train,
+            "validation": self.validation,
+            "auxiliary": self.auxiliary,
+            "test": self.test,
+        }
+        return {
+            "name": self.name,
+            "sample": list(self.info.shape),
+            "samples": {name: len(each) for name, each in splits.items() if each is not None},
+            "classes": list(self.class_names),
+            "fitted": self.fitted,
+        }
+
+    def holdings(self) -> str:
+        """Who holds what, as CSV: each client's number of samples of each class."""
+        rows = ["client,class,samples"]
+        for client, part in enumerate(self.parts):
+            numbers, counts = np.unique(self.train.groups[part], return_counts=True)
+            rows += [f"{client},{n},{c}" for n, c in zip(numbers, counts, strict=True)]
+        return "\n".join(rows) + "\n"
 
     @property
     def nbytes(self) -> int:
@@ -129,11 +186,26 @@ def prepare(
         auxiliary=auxiliary,
         support=support,
         test=_limited(data.test, limit, "test"),
-        parts=config.partition.deal(kept.groups, num_clients, seed),
+        parts=config.partition.deal(_dealt_by(config.partition, kept), num_clients, seed),
         mean=mean,
         std=std,
+        class_names=data.class_names,
+        fitted=data.fitted,
         vocabulary=None if reader is None else _vocabulary(config.source, reader),
     )
+
+
+def _dealt_by(partition: Partition, samples: Samples) -> np.ndarray:
+    """What a partition divides by: classes, or whose the samples are."""
+    if not isinstance(partition, Natural):
+        return samples.groups
+    if samples.owners is None:
+        raise ScenarioError(
+            "data.partition",
+            "natural needs data that say whose each sample is: a table's `client` column, or a "
+            "part for each client passed from Python; use another partition, such as iid",
+        )
+    return samples.owners
 
 
 def _loaded(source: Source, limit: Limit, reader: Reader | None) -> DataSet:
@@ -209,7 +281,7 @@ def _without(
 def _statistics(
     samples: Samples, normalise: Normalisation
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if samples.texts is not None:
+    if not samples.images:
         return (), ()
     channels = samples.inputs.shape[1]
     if normalise == "unit":

@@ -207,8 +207,28 @@ class Exponential(Dealing):
         return _sized(len(labels), np.exp(np.arange(1 - num_clients, 1, dtype=float)))
 
 
+class Natural(Dealing):
+    """As the data say: a client's part as passed from Python, or a table's `client` column."""
+
+    kind: Literal["natural"] = "natural"
+
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """By the owners' numbers, which stand in place of labels."""
+        del seed
+        return [np.flatnonzero(labels == owner) for owner in range(num_clients)]
+
+    def check(self, labels: np.ndarray, num_clients: int) -> None:
+        """One client for each owner."""
+        super().check(labels, num_clients)
+        if (owners := int(labels.max()) + 1) != num_clients:
+            raise ScenarioError(
+                "clients.count",
+                f"the data are of {owners} clients, got {num_clients}; use clients.count: {owners}",
+            )
+
+
 Partition = Annotated[
-    Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential,
+    Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential | Natural,
     Field(discriminator="kind"),
 ]
 
@@ -220,6 +240,7 @@ PARTITIONS: dict[str, type[Dealing]] = {
     "main_label": MainLabel,
     "linear": Linear,
     "exponential": Exponential,
+    "natural": Natural,
 }
 
 

@@ -1,8 +1,9 @@
-"""What every data source yields: labelled images, or texts with what is to be learned of them.
+"""What every data source yields: labelled images or numbers, or texts with what is to be learned.
 
 All images stay uint8, as they were stored: a data set then takes a quarter of the memory of floats,
-moves to an accelerator once, and is normalised a batch at a time (see `batches`). Texts are tokens,
-padded to the same length; the label at a position is the token (or class) to predict there.
+moves to an accelerator once, and is normalised a batch at a time (see `batches`). Numbers (rows of
+a table, arrays of floats) are taken as they are. Texts are tokens, padded to the same length; the
+label at a position is the token (or class) to predict there.
 """
 
 from dataclasses import dataclass
@@ -23,13 +24,10 @@ class DataInfo:
     """What a model needs to know of the data before they are loaded."""
 
     shape: tuple[int, ...]
-    """Images: channels, height, width; texts: maximum number of tokens."""
+    """Images: channels, height, width; texts: maximum number of tokens; tables: columns."""
     classes: int
-
-    @property
-    def texts(self) -> bool:
-        """Whether samples are texts."""
-        return len(self.shape) == 1
+    texts: bool = False
+    """Whether samples are texts."""
 
     def blank(self, count: int) -> Tensor:
         """A batch of this many blank samples, as a head takes them."""
@@ -83,17 +81,20 @@ class Samples:
     """Labelled samples, row by row."""
 
     inputs: Tensor
-    """uint8, N x C x H x W; of texts int64, N x L."""
+    """Images: uint8, N x C x H x W; numbers: float32, N x any shape; texts: int64, N x L."""
     labels: Tensor
     """int64, N; of texts N x L."""
     texts: TextInfo | None = None
     """Only of texts."""
+    owners: np.ndarray | None = None
+    """Each row's client, where the data say whose it is."""
 
     def __post_init__(self) -> None:
         assert self.labels.dtype == torch.int64
+        assert self.owners is None or len(self.owners) == len(self.labels)
         if self.texts is None:
-            assert self.inputs.dtype == torch.uint8
-            assert self.inputs.ndim == 4
+            assert self.inputs.dtype in (torch.uint8, torch.float32)
+            assert self.inputs.ndim == 4 if self.images else self.inputs.ndim > 1
             assert self.labels.shape == self.inputs.shape[:1]
         else:
             assert self.inputs.dtype == torch.int64
@@ -101,6 +102,11 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def images(self) -> bool:
+        """Whether they are images, and neither numbers nor texts."""
+        return self.inputs.dtype == torch.uint8
 
     @property
     def nbytes(self) -> int:
@@ -124,7 +130,8 @@ class Samples:
         """The rows named by `indices`, in that order, as a copy."""
         rows = torch.as_tensor(indices)
         texts = None if self.texts is None else self.texts.take(rows)
-        return Samples(self.inputs[rows], self.labels[rows], texts)
+        owners = None if self.owners is None else self.owners[rows.numpy()]
+        return Samples(self.inputs[rows], self.labels[rows], texts, owners)
 
 
 @dataclass(frozen=True)
@@ -135,11 +142,14 @@ class DataSet:
     train: Samples
     test: Samples
     class_names: tuple[str, ...]
+    fitted: str | None = None
+    """On which rows scales and categories of a table were fitted."""
 
     @property
     def info(self) -> DataInfo:
         """Shape and number of classes."""
-        return DataInfo(tuple(self.train.inputs.shape[1:]), len(self.class_names))
+        texts = self.train.texts is not None
+        return DataInfo(tuple(self.train.inputs.shape[1:]), len(self.class_names), texts=texts)
 
 
 def samples_of(images: np.ndarray, labels: np.ndarray) -> Samples:

@@ -13,8 +13,11 @@ import numpy as np
 from pydantic import Field
 
 from simsplit.config import Config
+from simsplit.data.arrays import NpzSource
 from simsplit.data.base import SourceConfig
 from simsplit.data.folders import FolderSource
+from simsplit.data.frames import SklearnSource, TableSource
+from simsplit.data.given import GivenSource
 from simsplit.data.images import Form, pixels
 from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
 from simsplit.data.splits import held_out
@@ -131,6 +134,10 @@ Source = Annotated[
     | ParquetSource
     | HubSource
     | FolderSource
+    | NpzSource
+    | TableSource
+    | SklearnSource
+    | GivenSource
     | PythonDocs
     | TextParquet
     | TextHub,
@@ -147,6 +154,10 @@ SOURCES: dict[str, type[Config]] = {
     "parquet": ParquetSource,
     "hub": HubSource,
     "folder": FolderSource,
+    "npz": NpzSource,
+    "table": TableSource,
+    "sklearn": SklearnSource,
+    "given": GivenSource,
     "python_docs": PythonDocs,
     "text_parquet": TextParquet,
     "text_hub": TextHub,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ class Columns:
 
 class TableConfig(Config):
     """Options of tables of images."""
+
+    modality: ClassVar[Literal["images"]] = "images"
 
     image: str | None = None
     """Column of images; null: found by its type."""

@@ -8,7 +8,7 @@ tasks.
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ FEWEST = 20
 class TextTable(Config):
     """What all sources of texts have in common."""
 
+    modality: ClassVar[Literal["texts"]] = "texts"
     task: Task
     """What is learned; a bare word such as `sst2` names the task of that data set."""
     length: int = Field(default=64, ge=2)
@@ -56,7 +57,7 @@ class TextTable(Config):
 
     def describe(self) -> DataInfo | None:
         """Shape and classes, known before anything is loaded."""
-        return DataInfo((self.length,), len(self.class_names))
+        return DataInfo((self.length,), len(self.class_names), texts=True)
 
     @property
     def class_names(self) -> tuple[str, ...]:

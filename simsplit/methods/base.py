@@ -33,11 +33,13 @@ from simsplit.seeds import Scope, rng_for
 
 Side = Literal["client", "server"]
 Shape = tuple[int, ...]
-Modality = Literal["images", "texts"]
+Modality = Literal["images", "texts", "tables"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 IMAGES: frozenset[Modality] = frozenset({"images"})
 TEXTS: frozenset[Modality] = frozenset({"texts"})
-ANYTHING = IMAGES | TEXTS
+TABLES: frozenset[Modality] = frozenset({"tables"})
+NUMBERS = IMAGES | TABLES
+ANYTHING = NUMBERS | TEXTS
 CUT_LEGS = frozenset({Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
 """The legs on which a method can act."""
 BACK: dict[Leg, Leg] = {Leg.SMASHED: Leg.SMASHED_GRAD, Leg.FEATURES: Leg.FEATURES_GRAD}
@@ -217,7 +219,7 @@ class Method:
 class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
 
-    suits: ClassVar[frozenset[Modality]] = IMAGES
+    suits: ClassVar[frozenset[Modality]] = NUMBERS
     """The kinds of data that it can be used on."""
     takes: ClassVar[frozenset[Trait]] = frozenset()
     """Traits that the leg must still have when this method comes."""
@@ -276,7 +278,12 @@ class MethodConfig(Config, ABC):
 
 def suited(suits: frozenset[Modality]) -> Needs:
     """The needs of a part that can be used on these kinds of data only."""
-    return () if len(suits) > 1 else tuple(Need(Given(modality)) for modality in suits)
+    if suits == ANYTHING:
+        return ()
+    if suits == NUMBERS:
+        return (Need(Given.NUMBERS),)
+    (only,) = suits
+    return (Need(Given(only)),)
 
 
 class CodecConfig(MethodConfig):

@@ -7,7 +7,9 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
 from simsplit.models.language import CausalLM, SequenceClassifier
-from simsplit.models.split import SplitModel
+from simsplit.models.own import GivenModel, SplitModel
+from simsplit.models.split import CutNetwork
+from simsplit.models.tabular import Mlp
 from simsplit.models.vision import MicronNet, ResNet18, SimpleCNN
 
 MODELS: dict[str, type[Config]] = {
@@ -17,6 +19,8 @@ MODELS: dict[str, type[Config]] = {
     "resnet20": ResNet20,
     "mobilenet": MobileNet,
     "mnistnet": MnistNet,
+    "mlp": Mlp,
+    "given": GivenModel,
     "causal_lm": CausalLM,
     "sequence_classifier": SequenceClassifier,
 }
@@ -28,6 +32,8 @@ Model = Annotated[
     | ResNet20
     | MobileNet
     | MnistNet
+    | Mlp
+    | GivenModel
     | CausalLM
     | SequenceClassifier,
     Field(discriminator="kind"),
@@ -37,7 +43,10 @@ Model = Annotated[
 __all__ = [
     "MODELS",
     "CausalLM",
+    "CutNetwork",
+    "GivenModel",
     "MicronNet",
+    "Mlp",
     "MnistNet",
     "MobileNet",
     "Model",

@@ -21,6 +21,7 @@ class ResNet20(LaidOut):
 
     start: ClassVar[Start] = "glorot"
 
+    images_only: ClassVar[bool] = True
     kind: Literal["resnet20"] = "resnet20"
     cut: int = Field(default=4, ge=1, le=8)
     """How many of the nine residual blocks the head has; SDAR's levels are 4 and 7."""
@@ -79,6 +80,7 @@ _MOBILE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1)
 class MobileNet(LaidOut):
     """MobileNet for small images: a convolution and thirteen separable ones."""
 
+    images_only: ClassVar[bool] = True
     kind: Literal["mobilenet"] = "mobilenet"
     cut: int = Field(default=2, ge=1, le=13)
     """How many convolutions the head has, the first included; FORA's level is 2."""
@@ -118,6 +120,7 @@ def _separable(inputs: int, outputs: int, stride: int) -> nn.Module:
 class MnistNet(LaidOut):
     """Two convolutions and three linear layers, for grey images of 28 pixels."""
 
+    images_only: ClassVar[bool] = True
     kind: Literal["mnistnet"] = "mnistnet"
     cut: Literal[2, 4] = 2
     """Where UnSplit cuts: after the first pooling (2), or after the second ReLU (4)."""

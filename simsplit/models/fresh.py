@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from simsplit.config import Config
-from simsplit.models.split import SplitModel
+from simsplit.models.split import CutNetwork
 from simsplit.seeds import Scope, isolated
 
 InputShape = tuple[int, ...]
@@ -75,10 +75,10 @@ class SplitConfig(Config):
         num_classes: int,
         seed: int,
         scope: tuple[Scope, ...] = (),
-    ) -> SplitModel:
+    ) -> CutNetwork:
         """The whole network; `scope` picks another head and tail for the same trunk."""
         cut_shape, feature_shape = self.shapes(input_shape)
-        return SplitModel(
+        return CutNetwork(
             head=self.segment("head", input_shape, num_classes, seed, scope),
             trunk=self.segment("trunk", input_shape, num_classes, seed),
             tail=self.segment("tail", input_shape, num_classes, seed, scope),
@@ -92,6 +92,8 @@ class LaidOut(SplitConfig):
 
     start: ClassVar[Start] = "torch"
     """How weights start."""
+    images_only: ClassVar[bool] = False
+    """Whether a sample must have channels, height and width."""
 
     @abstractmethod
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:

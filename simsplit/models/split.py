@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 @dataclass
-class SplitModel:
+class CutNetwork:
     """Head and tail (the client's) around a trunk (the server's), and the shapes between them."""
 
     head: nn.Module

@@ -28,6 +28,7 @@ class ResNet18(LaidOut):
 
     start: ClassVar[Start] = "kaiming"
 
+    images_only: ClassVar[bool] = True
     kind: Literal["resnet18"] = "resnet18"
     cut: Cut = "l2h"
     """How deep the head is: the stem alone (l1h), or the stem and one residual block (l2h)."""
@@ -74,6 +75,7 @@ class ResNet18(LaidOut):
 class SimpleCNN(LaidOut):
     """Two convolutions and two linear layers, for grey or colour images of 28 or 32 pixels."""
 
+    images_only: ClassVar[bool] = True
     kind: Literal["simplecnn"] = "simplecnn"
     cut: Cut = "l2h"
     """How deep the head is: the first convolution (l1h), or a second one besides (l2h)."""
@@ -114,6 +116,7 @@ class MicronNet(LaidOut):
     third pooling of the network's own paper: the sides go 32, 28, 14, 12, 6, 4.
     """
 
+    images_only: ClassVar[bool] = True
     kind: Literal["micronnet"] = "micronnet"
     cut: Cut = "l2h"
     """How deep the head is: two convolutions (l1h), or a third one besides (l2h)."""

@@ -75,10 +75,13 @@ class BatchPoisonConfig(PoisonConfig):
     source: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Classes whose samples may be poisoned; null: all."""
 
+    pixels: ClassVar[bool] = True
+    """Whether it changes pixels, and so needs images."""
+
     @property
     def needs(self) -> Needs:
-        """It poisons images only."""
-        return (Need(Given.IMAGES),)
+        """Images; where it changes labels alone, images or numbers."""
+        return (Need(Given.IMAGES if self.pixels else Given.NUMBERS),)
 
 
 class Poison:

@@ -1,6 +1,6 @@
 """Label flipping: samples as they are, under another label."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -11,8 +11,9 @@ from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Scene
 
 
 class LabelFlipConfig(BatchPoisonConfig):
-    """Wrong labels on unchanged images; success is measured on clean test images of `source`."""
+    """Wrong labels on unchanged samples; success is measured on clean test samples of `source`."""
 
+    pixels: ClassVar[bool] = False
     kind: Literal["label_flip"] = "label_flip"
     target: int | None = Field(default=None, ge=0)
     """The label that they get; null: the next class, after the last the first."""

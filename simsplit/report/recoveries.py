@@ -40,6 +40,7 @@ _WIDTH = 100
 _BLIND = {
     "black": "(a black image)",
     "mean_image": "(the mean image)",
+    "mean_row": "(the mean row)",
     "random_tokens": "(random tokens)",
     "frequent_token": "(the most frequent token)",
 }
@@ -55,7 +56,7 @@ def recovered(run: Run) -> Table:
         for name, group in _blind_last(last)
     ]
     count = int(last.groupby("attack").size().max()) if len(last) else 0
-    what = "texts" if "text" in last else "images"
+    what = next(f"{name}s" for name in ("text", "row", "image") if name in last or name == "image")
     title = f"what attacks recovered of {count} {what}{_dropped([last])}"
     return Table(title, ("attack", *(_TITLES[name] for name in shown)), rows)
 
@@ -195,7 +196,9 @@ def _compared(
 ) -> Table:
     """A figure's table; `told` are the number of images or texts, and what the title adds."""
     count, dropped = told
-    what = ("text" if figure in _OF_TEXTS else "image") + "s" * (count > 1)
+    rows_alone = all("row" in entry.run.recovered for entry in entries)
+    kind = "text" if figure in _OF_TEXTS else "row" if rows_alone else "image"
+    what = kind + "s" * (count > 1)
     title = f"{_TITLES[figure]} of {count} recovered {what}"
     floors = {n: {row.get(n, "").partition(" ")[0] for row in cells} for n in _BLIND.values()}
     same = [name for name, means in floors.items() if len(means) == 1]

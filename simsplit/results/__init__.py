@@ -2,6 +2,8 @@
 
 from simsplit.results.directory import (
     CHECKPOINTS,
+    DATA,
+    HOLDINGS,
     SCENARIO,
     SUMMARY,
     TRACEBACK,
@@ -19,6 +21,8 @@ from simsplit.results.sweep_directory import (
 
 __all__ = [
     "CHECKPOINTS",
+    "DATA",
+    "HOLDINGS",
     "SCENARIO",
     "SUMMARY",
     "SWEEP",

@@ -26,6 +26,8 @@ Row = Mapping[str, object]
 SCENARIO = "scenario.yaml"
 SUMMARY = "summary.json"
 ENVIRONMENT = "environment.json"
+DATA = "data.json"
+HOLDINGS = "holdings.csv"
 CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
 AFTERWARDS = "attacks/*/recovered.csv"
@@ -172,6 +174,21 @@ class Run:
         return self._table("wire")
 
     @cached_property
+    def holdings(self) -> "pd.DataFrame":
+        """One row per client and class that it has: how many samples."""
+        return self._table("holdings")
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The resolved scenario as plain values; `load_scenario(run.path / "scenario.yaml")` makes
+        a Scenario of it.
+        """
+        import yaml
+
+        values: dict[str, Any] = yaml.safe_load((self.path / SCENARIO).read_text(encoding="utf-8"))
+        return values
+
+    @cached_property
     def detections(self) -> "pd.DataFrame":
         """One row per round and detector: whom it flagged, and how good it was; may be empty."""
         import pandas as pd
@@ -190,7 +207,7 @@ class Run:
         if not tables:
             return pd.DataFrame()
         together = pd.concat(tables)
-        target = "text" if "text" in together else "image"
+        target = next(name for name in ("text", "row", "image") if name in together)
         # each table has the guesses that need no attack, of the same targets
         return together.drop_duplicates(["round", "attack", target], ignore_index=True)
 
@@ -199,7 +216,7 @@ class Run:
         """One row per judged round and attack: means over targets; may be empty."""
         if self.recovered.empty:
             return self.recovered
-        figures = self.recovered.drop(columns=["image", "text", "label"], errors="ignore")
+        figures = self.recovered.drop(columns=["image", "text", "row", "label"], errors="ignore")
         return figures.groupby(["round", "attack"], sort=False, as_index=False).mean()
 
     @cached_property

@@ -6,7 +6,9 @@ from simsplit.scenario.model import (
     load_scenario,
     parse,
     scenario_class,
+    scenario_of,
 )
+from simsplit.scenario.own import own
 from simsplit.scenario.schema import file_schema
 from simsplit.scenario.sweeps import Cell, Sweep, has_sweep, load_sweep
 
@@ -19,6 +21,8 @@ __all__ = [
     "has_sweep",
     "load_scenario",
     "load_sweep",
+    "own",
     "parse",
     "scenario_class",
+    "scenario_of",
 ]

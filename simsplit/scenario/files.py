@@ -13,6 +13,7 @@ import yaml
 
 from simsplit.errors import ScenarioError, near
 from simsplit.scenario.cells import sweep_over
+from simsplit.scenario.shipped import located, names
 
 Values = dict[str, Any]
 
@@ -65,9 +66,10 @@ for _tag, (_pattern, _first) in _PLAIN.items():
 def read(path: Path, overrides: Mapping[str, Any]) -> Values:
     """A file's values on top of those of the file it extends, and the overrides on top of both.
 
+    Where there is no such file, the shipped scenario of that name is read.
     An override is YAML, as text, or any other value as it is.
     """
-    values = _with_parents(path, ())
+    values = _with_parents(located(path), ())
     for field, given in overrides.items():
         value = _parse(given, field, f"'{given}'") if isinstance(given, str) else given
         if field.startswith("sweep."):
@@ -153,7 +155,10 @@ def _with_parents(path: Path, children: tuple[Path, ...]) -> Values:
         return values
     if not isinstance(parent, str):
         raise ScenarioError("extends", f"must be the path of a YAML file, got {parent!r} in {path}")
-    return merge(_with_parents(path.parent / parent, (*children, path)), values)
+    beside = path.parent / parent
+    shipped = located(Path(parent))
+    found = beside if beside.exists() or shipped == Path(parent) else shipped
+    return merge(_with_parents(found, (*children, path)), values)
 
 
 def _load(path: Path, children: tuple[Path, ...]) -> Values:
@@ -179,13 +184,17 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
 
 
 def _nearby(path: Path) -> str:
-    folder = path.parent
-    if path.exists() or not folder.is_dir():
+    if path.exists():
         return ""
-    return near(path.name, [file.name for file in folder.iterdir() if file.suffix in _SUFFIXES])
+    folder = path.parent
+    beside = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    known = [name for name in beside if name.endswith(_SUFFIXES)]
+    wanted = str(path) if path.suffix in _SUFFIXES else path.name
+    return near(path.name, known) or near(wanted, names()) or _NO_SUCH_NAME
 
 
 _SUFFIXES = (".yaml", ".yml")
+_NO_SUCH_NAME = "; simsplit list scenarios names those that ship"
 
 
 def _parse(text: str, field: str, source: str) -> Any:  # noqa: ANN401 - any YAML value

@@ -4,6 +4,7 @@ The parts' own configs are composed here, so the JSON schema, the error messages
 come from one place. What a user can get wrong is a ScenarioError that names the field.
 """
 
+import copy
 import functools
 import operator
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ from simsplit.metrics import falls
 from simsplit.metrics.classification import METRICS
 from simsplit.metrics.tokens import TOKEN_METRICS
 from simsplit.models import Model, SimpleCNN
-from simsplit.models.fresh import Shape
+from simsplit.models.fresh import LaidOut, Shape
 from simsplit.models.language import CausalLM, LanguageConfig
 from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
@@ -49,7 +50,7 @@ from simsplit.scenario.adversaries import refuse_ambiguous
 from simsplit.scenario.cells import refuse
 from simsplit.scenario.controls import refuse_unequal, refuse_unknown
 from simsplit.scenario.extending import extended
-from simsplit.scenario.files import dump, read
+from simsplit.scenario.files import assign, dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
@@ -195,9 +196,13 @@ class Scenario(Config):
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
         info = self.data.source.describe()
-        if info is not None and (self.model.at_hand or not info.texts):
+        if info is not None and (self.model.at_hand or self._misfits(info)):
             self.shapes(info)
         return self
+
+    def _misfits(self, info: DataInfo) -> bool:
+        """Whether no network of its kind takes such samples, wherever it may be."""
+        return isinstance(self.model, LanguageConfig) and not info.texts
 
     def _refuse_unknown_metrics(self) -> None:
         """Figures that nobody computes of such a model."""
@@ -214,6 +219,8 @@ class Scenario(Config):
     def _refuse_lengths_of_images(self) -> None:
         if self.train.group_by_length and not self.reads_texts:
             raise ScenarioError("train.group_by_length", "is for texts, got images; use false")
+        if self.data.augment and self.data.source.modality == "tables":
+            raise ScenarioError("data.augment", "is for images, got a table of numbers; use []")
 
     def _refuse_unscorable(self) -> None:
         """Splits and figures that do not exist."""
@@ -318,6 +325,11 @@ class Scenario(Config):
                 "model.kind",
                 f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
             )
+        if isinstance(self.model, LaidOut) and self.model.images_only and len(info.shape) != 3:
+            raise ScenarioError(
+                "model.kind",
+                f"{self.model.kind} takes images, got samples of shape {info.shape}; use mlp",
+            )
         whole = self.model.shapes(info.shape)
         if isinstance(self.model, LanguageConfig):
             refuse_overlong(self.data, self.method, self.model.measures()[2])
@@ -395,6 +407,25 @@ def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
         raise explain(error, model, values) from None
     refuse_misread(values, scenario)
     return scenario
+
+
+def scenario_of(
+    given: "Scenario | Mapping[str, Any] | str | Path",
+    changes: Mapping[str, Any],
+    plugins: Given = (),
+) -> Scenario:
+    """A scenario from a file, from its fields or as it is, with some fields changed."""
+    if isinstance(given, str | Path):
+        return load_scenario(given, changes, plugins)
+    if isinstance(given, Scenario):
+        if not changes:
+            return given
+        values, plugins = given.model_dump(mode="json"), given.plugins
+    else:
+        values = copy.deepcopy(dict(given))
+    for field, value in changes.items():
+        assign(values, field, value)
+    return parse(values, plugins)
 
 
 def scenario_class(plugins: Given = ()) -> type[Scenario]:

@@ -56,8 +56,10 @@ _LACKS: dict[Given, _Lack] = {
         "needs clients to compute the loss, which the server does at a {topology} cut",
         "topology: u_shaped",
     ),
-    Given.IMAGES: _Lack("is for images, got texts", kinds=True),
-    Given.TEXTS: _Lack("is for texts, got images", kinds=True),
+    Given.IMAGES: _Lack("is for images, got {modality}", kinds=True),
+    Given.TEXTS: _Lack("is for texts, got {modality}", kinds=True),
+    Given.TABLES: _Lack("is for tables, got {modality}", kinds=True),
+    Given.NUMBERS: _Lack("is for images and tables, got {modality}", kinds=True),
     Given.UNMASKED: _Lack(
         "needs texts without a mask, which encoders and padding on the left bring along",
         "data.source.padding: right",
@@ -120,8 +122,10 @@ def setting_of(scenario: "Scenario") -> Setting:
     plain = {
         Given.CLASSES: Leg.LABELS in legs or not _culprits(methods, Given.CLASSES),
         Given.SCORING: tail,
-        Given.IMAGES: not texts,
+        Given.IMAGES: data.source.modality == "images",
         Given.TEXTS: texts,
+        Given.TABLES: data.source.modality == "tables",
+        Given.NUMBERS: not texts,
         Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
         Given.PUBLIC: public,
@@ -264,7 +268,7 @@ def _kinds(setting: Setting, part: _Part, need: Need) -> list[str]:
     ]
 
 
-_MODALITIES = (Given.IMAGES, Given.TEXTS)
+_MODALITIES = (Given.IMAGES, Given.TEXTS, Given.TABLES, Given.NUMBERS)
 
 
 def _values(setting: Setting, part: _Part, need: Need) -> list[str]:
@@ -305,6 +309,7 @@ def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, objec
         "schedule": scenario.schedule.kind,
         "aggregation": scenario.aggregation.kind,
         "model": scenario.model.kind,
+        "modality": scenario.data.source.modality,
         "leg": _NAMES.get(need.leg, str(need.leg)) if need.leg else "",
         "culprit": culprits[0].word if culprits else "",
         "least": need.least,

@@ -78,7 +78,7 @@ class Fused(AveragingConfig):
     def needs(self) -> Needs:
         """Laps, and batches that can be concatenated: neither texts nor mixtures can."""
         rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
-        return (*super().needs, Need(Given.LAPS), Need(Given.IMAGES), rows)
+        return (*super().needs, Need(Given.LAPS), Need(Given.NUMBERS), rows)
 
 
 Aggregation = Annotated[NoAggregation | SplitFedV1 | SplitFedV2 | Fused, Discriminator("kind")]

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 from simsplit import experiment
 from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
 from simsplit.errors import SimsplitError
+from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
 from simsplit.plugins import Origin, gathered_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep, parse
+from simsplit.scenario.own import held_by
 from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
 
 
@@ -170,9 +172,16 @@ class Worker:
         sys.path.extend(entry for entry in import_path if entry not in sys.path)
 
     def train(
-        self, values: Mapping[str, Any], origins: tuple[Origin, ...], path: str
+        self,
+        values: Mapping[str, Any],
+        origins: tuple[Origin, ...],
+        path: str,
+        held: Mapping[str, object],
     ) -> tuple[Any, ...]:
-        """As `train`, of a scenario's plain values, and where its plugins are from."""
+        """As `train`, of a scenario's plain values, where its plugins are from, and what was passed
+        from Python.
+        """
+        hold(held)
         return tuple(train(parse(values, gathered_again(origins)), Path(path)))
 
 
@@ -187,14 +196,24 @@ class _Workers:
         self.actor: Any = ray.remote(num_cpus=0, num_gpus=0)(Worker)
         self.free: list[Any] = []
         self.busy: dict[Any, tuple[Any, str]] = {}
+        self.sent: dict[tuple[str, ...], Any] = {}
 
     def begin(self, cell: Cell, path: Path) -> None:
         """Let a worker train a cell."""
         folder = os.getcwd()
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
-        task = worker.train.remote(values, self.origins, str(path.absolute()))
+        scenario = cell.scenario
+        held = self._sent(held_by(scenario.data.source, scenario.model))
+        task = worker.train.remote(values, self.origins, str(path.absolute()), held)
         self.busy[task] = worker, cell.name
+
+    def _sent(self, held: Mapping[str, object]) -> Any:  # noqa: ANN401 - a reference of Ray's
+        """Put into Ray's store once for all cells that share it."""
+        key = tuple(held)
+        if key not in self.sent:
+            self.sent[key] = self.ray.put(dict(held))
+        return self.sent[key]
 
     def next(self) -> tuple[str, Ended]:
         """Wait for a cell to end."""

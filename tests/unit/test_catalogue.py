@@ -34,7 +34,7 @@ def rows(what, title, plugins=()):
 def test_without_a_name_every_group_is_listed():
     (table,) = catalogue(None)
     listed = dict(table.rows)
-    assert list(listed) == [*groups(), "profiles", "metrics", "topologies", "tasks"]
+    assert list(listed) == [*groups(), "profiles", "metrics", "topologies", "tasks", "scenarios"]
     assert listed["methods"].startswith("raw, lightsplit, wcc, learned1x1, cast, bottlenet, topk")
     assert listed["scenario"].split(", ") == [
         "scenario", "data", "clients", "cohort", "targets", "network", "train", "evaluate", "stop",
@@ -42,7 +42,7 @@ def test_without_a_name_every_group_is_listed():
     ]  # fmt: skip
 
 
-@together([*groups(), "metrics", "topologies", "tasks"])
+@together([*groups(), "metrics", "topologies", "tasks", "scenarios"])
 def test_every_field_has_a_type_a_default_and_a_meaning(what):
     tables = catalogue(what)
     assert tables
@@ -80,7 +80,7 @@ def test_kinds_that_share_their_fields_share_a_table():
     titles = [table.title.split(":")[0] for table in catalogue("data")]
     assert titles == [
         "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder",
-        "python_docs", "text_parquet", "text_hub",
+        "npz", "table", "sklearn", "given", "python_docs", "text_parquet", "text_hub",
     ]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_group_says_what_is_near():
         SimsplitError, match=r"under 'method', did you mean 'methods'.*allowed: "
     ) as e:
         catalogue("method")
-    assert str(e.value).endswith("metrics, topologies, tasks")
+    assert str(e.value).endswith("metrics, topologies, tasks, scenarios")
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ SMALL = merge(
 )
 USES = {
     "sign": ("methods", {"method": [{"kind": "sign"}]}),
-    "mlp": ("models", {"model": {"kind": "mlp", "width": 32}}),
+    "three_layers": ("models", {"model": {"kind": "three_layers", "width": 32}}),
     "stripes": ("data", {"data": {"source": {"kind": "stripes", "samples": 60}}}),
     "quantity": ("partitions", {"data": {"partition": "quantity"}}),
     "nearest": ("attacks", {"attacks": [{"kind": "nearest"}]}),
@@ -179,7 +179,9 @@ def test_a_sweep_over_a_part_of_ones_own_is_gone_on_with(simsplit, file):
 
 @pytest.mark.slow
 def test_bench_measures_methods_and_models(simsplit):
-    named = [word for name in ("sign", "mlp") for word in ("--plugin", EXAMPLES / f"{name}.py")]
+    named = [
+        word for name in ("sign", "three_layers") for word in ("--plugin", EXAMPLES / f"{name}.py")
+    ]
     code, out, _ = simsplit("bench", "overhead", "--quick", *named)
     assert code == 0
     assert "methods of plugins against raw" in out

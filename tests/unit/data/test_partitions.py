@@ -34,8 +34,20 @@ def sizes(parts):
     return [len(part) for part in parts]
 
 
+DRAWN = [kind for kind in PARTITIONS if kind != "natural"]
+"""Those that divide by class, and not by owner."""
+
+
+def test_natural_leaves_every_sample_with_its_owner():
+    owners = np.array([2, 0, 1, 0, 2, 2])
+    parts = PARTITIONS["natural"]().deal(owners, 3, seed=5)
+    assert [part.tolist() for part in parts] == [[1, 3], [2], [0, 4, 5]]
+    with pytest.raises(ScenarioError, match=r"use clients\.count: 3"):
+        PARTITIONS["natural"]().deal(owners, 2, seed=5)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", PARTITIONS)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_every_sample_has_exactly_one_client(kind):
     labels = balanced(1437)
     parts = PARTITIONS[kind]().deal(labels, 20, seed=3)
@@ -45,7 +57,7 @@ def test_every_sample_has_exactly_one_client(kind):
     assert all((np.diff(part) > 0).all() for part in parts)
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_the_seed_alone_decides(kind):
     labels = balanced(600)
     partition = PARTITIONS[kind]()
@@ -57,7 +69,7 @@ def test_the_seed_alone_decides(kind):
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_dealing_leaves_the_global_streams_alone(kind):
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     PARTITIONS[kind]().deal(balanced(200), 10, seed=0)
@@ -154,7 +166,7 @@ def test_many_clients_on_sixty_thousand_labels(clients, alpha):
     assert min(sizes(parts)) >= 10
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PARTITIONS if kind != "dirichlet"])
+@pytest.mark.parametrize("kind", [kind for kind in DRAWN if kind != "dirichlet"])
 def test_a_thousand_clients(kind):
     config = {"shards": {"shards_per_client": 1}}.get(kind, {})
     parts = PARTITIONS[kind](**config).deal(balanced(1437), 1000, seed=0)

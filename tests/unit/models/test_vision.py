@@ -10,6 +10,7 @@ from torch import nn
 from simsplit.errors import ScenarioError
 from simsplit.models import (
     MODELS,
+    CutNetwork,
     MicronNet,
     MnistNet,
     MobileNet,
@@ -17,7 +18,6 @@ from simsplit.models import (
     ResNet18,
     ResNet20,
     SimpleCNN,
-    SplitModel,
 )
 
 TABLE_II = [
@@ -155,7 +155,7 @@ def test_the_union_knows_every_model_by_kind():
 
 
 def test_loss_is_the_mean_cross_entropy():
-    model = SplitModel(nn.Identity(), nn.Identity(), nn.Identity(), (2,), (2,))
+    model = CutNetwork(nn.Identity(), nn.Identity(), nn.Identity(), (2,), (2,))
     outputs = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
     loss = model.loss(outputs, torch.tensor([0, 1]))
     assert loss.item() == pytest.approx(0.6931472)  # ln 2

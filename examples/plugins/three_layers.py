@@ -9,10 +9,10 @@ from torch import nn
 from simsplit.models.fresh import LaidOut, Segments
 
 
-class MlpConfig(LaidOut):
+class ThreeLayersConfig(LaidOut):
     """Three linear layers on flattened images of any size."""
 
-    kind: Literal["mlp"] = "mlp"
+    kind: Literal["three_layers"] = "three_layers"
     width: int = Field(default=64, ge=1)
     """Values at the cut, and again between trunk and tail."""
 
@@ -27,4 +27,4 @@ class MlpConfig(LaidOut):
         return Segments(head, trunk, nn.Linear(self.width, num_classes))
 
 
-MODELS = {"mlp": MlpConfig}
+MODELS = {"three_layers": ThreeLayersConfig}

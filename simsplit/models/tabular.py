@@ -1,0 +1,58 @@
+"""A network for rows of numbers: linear layers, cut between any two of them."""
+
+from itertools import pairwise
+from math import prod
+from typing import Literal
+
+from pydantic import Field
+from torch import nn
+
+from simsplit.errors import ScenarioError
+from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+
+
+class Mlp(LaidOut):
+    """Linear layers on flattened samples of any shape, cut after any of them."""
+
+    kind: Literal["mlp"] = "mlp"
+    widths: tuple[int, ...] = Field(default=(64, 64, 32), min_length=2)
+    """Values after each hidden layer; one more layer puts out the classes."""
+    head: int = Field(default=1, ge=1)
+    """How many layers the client has at the start."""
+    tail: int = Field(default=1, ge=1)
+    """How many layers the client has at the end, that of the classes included."""
+    activation: Literal["relu", "tanh", "gelu"] = "relu"
+    """What follows each hidden layer."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the values after each hidden layer that is dropped in training."""
+
+    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """The widths at the two cuts; the trunk must be left a layer."""
+        trunk = len(self.widths) + 1 - self.head - self.tail
+        if trunk < 1:
+            most = len(self.widths) - 1
+            raise ScenarioError(
+                "model.head",
+                f"head ({self.head}) and tail ({self.tail}) leave the server none of the "
+                f"{len(self.widths) + 1} layers; together they may have {most + 1}",
+            )
+        if min(self.widths) < 1:
+            raise ScenarioError("model.widths", f"must be 1 or more, got {min(self.widths)}")
+        return (self.widths[self.head - 1],), (self.widths[-self.tail],)
+
+    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Hidden layers with their activations, then the layer of the classes."""
+        blocks = [self._block(*pair) for pair in pairwise((prod(input_shape), *self.widths))]
+        blocks.append([nn.Linear(self.widths[-1], num_classes)])
+        cuts = (0, self.head, len(blocks) - self.tail, len(blocks))
+        head, trunk, tail = (
+            nn.Sequential(*(layer for block in blocks[start:end] for layer in block))
+            for start, end in pairwise(cuts)
+        )
+        return Segments(nn.Sequential(nn.Flatten(), *head), trunk, tail)
+
+    def _block(self, inputs: int, outputs: int) -> list[nn.Module]:
+        dropout = [nn.Dropout(self.dropout)] if self.dropout else []
+        return [nn.Linear(inputs, outputs), _ACTIVATIONS[self.activation](), *dropout]

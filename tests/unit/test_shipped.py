@@ -1,0 +1,120 @@
+"""Shipped scenarios by name, and files that start from them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import Command
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from simsplit.__main__ import app
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.scenario import load_scenario, load_sweep
+from simsplit.scenario.files import read
+from simsplit.scenario.shipped import folder, located, names, told, told_of
+from simsplit.scenario.starting import SCHEMA, begin
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_shipped_scenario_is_found_by_name(empty: Path) -> None:
+    del empty
+    expected = load_scenario(folder() / "quickstart.yaml")
+    for name in ("quickstart", "quickstart.yaml", "scenarios/quickstart.yaml"):
+        assert load_scenario(name) == expected
+    assert len(load_sweep("papers/mixguard/small/sst2").cells) == 24  # and what it extends
+
+
+def test_a_file_in_the_folder_comes_first(empty: Path) -> None:
+    (empty / "quickstart").write_text("{name: own}")
+    assert load_scenario("quickstart").name == "own"
+
+
+def test_extends_finds_shipped_ones_too(empty: Path) -> None:
+    (empty / "mine.yaml").write_text("{extends: quickstart, seed: 5}")
+    mine = load_scenario("mine.yaml")
+    assert mine.seed == 5
+    assert mine.schedule == load_scenario("quickstart").schedule
+    (empty / "other.yaml").write_text("extends: quikstart")
+    with pytest.raises(ScenarioError, match=r"did you mean 'quickstart'"):
+        load_scenario("other.yaml")
+
+
+def test_a_misspelt_name_is_told_what_is_near(empty: Path) -> None:
+    del empty
+    with pytest.raises(ScenarioError, match="did you mean 'quickstart'"):
+        load_scenario("quikstart")
+    with pytest.raises(ScenarioError, match="simsplit list scenarios"):
+        load_scenario("xyzzy")
+
+
+def test_no_name_leads_out_of_the_folder(empty: Path) -> None:
+    del empty
+    assert located(Path("../pyproject.toml")) == Path("../pyproject.toml")
+    assert located(Path("papers/../../README")) == Path("papers/../../README")
+
+
+def test_every_scenario_says_what_it_shows() -> None:
+    shown = {each.name: each for each in told()}
+    assert list(shown) == names()
+    assert not [name for name, each in shown.items() if len(each.shows) < 10]
+    missing = [name for name, each in shown.items() if "/" not in name and not each.takes]
+    assert not missing, "at the top each says how long it takes"
+
+
+def test_a_comment_is_read_as_prose() -> None:
+    text = "# Ten clients, e.g. phones. More.\n#   simsplit run x\n# Takes 5 min on two cores.\n"
+    assert told_of("x", text)[1:] == ("Ten clients, e.g. phones.", "5 min on two cores")
+
+
+@pytest.mark.parametrize("source", ["quickstart", "papers/mixguard/small/sst2", "backdoor"])
+def test_a_new_file_is_its_source_under_another_name(empty: Path, source: str) -> None:
+    file = begin("mine", source, empty)
+    values, original = read(file, {}), read(Path(source), {})
+    assert values | {"name": 0} == original | {"name": 0}
+    assert values["name"] == "mine"
+    first, *rest = file.read_text().splitlines()
+    assert first == f"# yaml-language-server: $schema={SCHEMA}"
+    assert not [line for line in rest if "simsplit run scenarios/" in line]
+    schema = json.loads((empty / SCHEMA).read_text())
+    Draft202012Validator(schema).validate(yaml.safe_load(file.read_text()))
+    with pytest.raises(SimsplitError, match="is there already"):
+        begin("mine", source, empty)
+
+
+def test_new_refuses_what_is_no_name(empty: Path) -> None:
+    with pytest.raises(SimsplitError, match="is no name"):
+        begin("../mine", "quickstart", empty)
+    with pytest.raises(ScenarioError, match="did you mean"):
+        begin("mine", "quickstrt", empty)
+
+
+def test_the_command_tells_what_to_do_next(empty: Path) -> None:
+    told = CliRunner().invoke(app, ["new", "mine"])
+    assert told.exit_code == 0
+    assert "simsplit validate mine.yaml" in told.output
+    assert (empty / "mine.yaml").is_file()
+
+
+@pytest.mark.slow
+def test_a_wheel_carries_them(tmp_path: Path) -> None:
+    """Built and unpacked in an empty folder, away from any checkout."""
+    root = Path(__file__).parents[2]
+    built = Command(tmp_path, ("pip", "wheel", "--no-deps", "--no-build-isolation", "-q"))
+    code, _, err = built.run(str(root), "-w", str(tmp_path))
+    if "hatchling" in err:
+        pytest.skip("hatchling is not installed, which builds the wheel")
+    assert code == 0, err
+    (wheel,) = tmp_path.glob("simsplit-*.whl")
+    (tmp_path / "site").mkdir()
+    Command(tmp_path / "site", ("zipfile", "-e")).run(str(wheel), ".")
+    run = Command(tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")}).run
+    code, _, err = run("quickstart", "--set", "schedule.rounds=1", "--out", "first", "-q")
+    assert code == 0, err
+    assert (tmp_path / "first" / "summary.json").is_file()
