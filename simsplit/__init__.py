@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from simsplit.assembly.trained import trained
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
     from simsplit.experiment import run
     from simsplit.methods.base import CodecConfig, Method, MethodConfig
@@ -33,6 +34,7 @@ _HOMES = {
     "SplitModel": "simsplit.models",
     "load_sweep": "simsplit.scenario",
     "own": "simsplit.scenario",
+    "trained": "simsplit.assembly.trained",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
 }
@@ -54,6 +56,7 @@ __all__ = [
     "own",
     "run",
     "run_sweep",
+    "trained",
 ]
 
 

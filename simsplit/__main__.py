@@ -358,6 +358,32 @@ def attack(
 
 
 @app.command()
+def export(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; default RUN/export.")] = None,
+    client: Annotated[
+        int | None, typer.Option(help="Whose head and tail, where clients have their own.")
+    ] = None,
+    as_: Annotated[
+        Literal["safetensors", "transformers"],
+        typer.Option("--as", help="One file of weights, or a transformers folder."),
+    ] = "safetensors",
+    plugin: Plugin = None,
+) -> None:
+    """Write the network of a run's last checkpoint for use elsewhere."""
+    from simsplit.assembly.exporting import export as write
+    from simsplit.assembly.trained import trained
+
+    network = trained(run_dir, client, _plugins(plugin))
+    for file in write(network, out or run_dir / "export", as_):
+        typer.echo(str(file))
+    if as_ == "safetensors" and network.scenario.method:
+        names = ", ".join(method.word for method in network.scenario.method)
+        _say(f"note: the file is without {names}, which it was trained with (simsplit.trained)")
+
+
+@app.command()
 def pretrain(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The model's folder, to be made.")],
     *,

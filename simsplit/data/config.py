@@ -135,6 +135,8 @@ class Prepared:
             "samples": {name: len(each) for name, each in splits.items() if each is not None},
             "classes": list(self.class_names),
             "fitted": self.fitted,
+            "mean": list(self.mean),
+            "std": list(self.std),
         }
 
     def holdings(self) -> str:

@@ -121,7 +121,7 @@ class LanguageConfig(SplitConfig):
         self.shapes(input_shape)
         classes, missing = num_classes if self._encodes() else None, frozenset[str]()
         if self.sizes is None:
-            model, missing = saved(self._folder(), self.revision, classes)
+            model, missing = saved(self.folder(), self.revision, classes)
         else:
             with isolated(seed, "model", owner, *scope):
                 model = drawn(self.sizes, classes)
@@ -147,7 +147,7 @@ class LanguageConfig(SplitConfig):
         }
         if self.sizes is not None:
             return Reader(None, self.sizes.vocabulary, **told)
-        folder = self._folder()
+        folder = self.folder()
         size = int(config_at(folder, self.revision).vocab_size)
         return Reader(tokenizer_of(folder, self.revision), size, **told)
 
@@ -163,7 +163,7 @@ class LanguageConfig(SplitConfig):
         elif self.origin.startswith(OWN):
             return False
         else:
-            family = config_at(self._folder(), self.revision).model_type
+            family = config_at(self.folder(), self.revision).model_type
         if family in ENCODERS and self.word == "causal_lm":
             raise ScenarioError(
                 "model.kind",
@@ -197,11 +197,11 @@ class LanguageConfig(SplitConfig):
 
             if (named := TIERS.get(self.origin.removeprefix(OWN))) is not None:
                 return named.width, named.layers, named.context
-        config = config_at(self._folder(), self.revision)
+        config = config_at(self.folder(), self.revision)
         most = positions_in(config) if self._encodes() else config.max_position_embeddings
         return config.hidden_size, config.num_hidden_layers, most
 
-    def _folder(self) -> str:
+    def folder(self) -> str:
         """Where a pretrained model lies, or its name on the hub."""
         if not self.origin.startswith(OWN):
             return self.origin

@@ -230,6 +230,11 @@ class Run:
         return self._json(SUMMARY)
 
     @cached_property
+    def data(self) -> dict[str, Any]:
+        """Its data in words: samples per split, names of classes, means and deviations."""
+        return self._json(DATA)
+
+    @cached_property
     def environment(self) -> dict[str, Any]:
         """Where and with what it ran."""
         return self._json(ENVIRONMENT)
