@@ -14,6 +14,7 @@ from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
 from simsplit.methods.base import Step
 from simsplit.methods.stack import Stack
+from simsplit.models.fresh import LaidOut, Owner
 from simsplit.models.language import LanguageConfig
 from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId, Leg
@@ -24,6 +25,8 @@ from simsplit.states import below
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
 
 
 class Trained(nn.Module):
@@ -71,13 +74,13 @@ class Trained(nn.Module):
         if x.dtype == torch.uint8:
             mean, std = (torch.tensor(self.told[name]).view(-1, 1, 1) for name in ("mean", "std"))
             x = (x.float() / 255 - mean) / std
-        return self(x).argmax(-1)
+        return cast("Tensor", self(x).argmax(-1))
 
     def weights(self) -> dict[str, Tensor]:
         """By name: the whole network's own names where segments have none in common, else below
         `head.`, `trunk.` and `tail.`.
         """
-        parts = {name: getattr(self, name).state_dict() for name in ("head", "trunk", "tail")}
+        parts = {name: self._named(name) for name in OWNERS}
         names = [key for state in parts.values() for key in state]
         apart = len(set(names)) < len(names)
         return {
@@ -85,6 +88,12 @@ class Trained(nn.Module):
             for part, state in parts.items()
             for key, tensor in state.items()
         }
+
+    def _named(self, owner: Owner) -> dict[str, Tensor]:
+        """A segment's weights by their names in the network as a whole."""
+        model, state = self.scenario.model, getattr(self, owner).state_dict()
+        before = model.called(owner)[1] if isinstance(model, LaidOut) else ""
+        return {f"{before}{key}": tensor for key, tensor in state.items()}
 
 
 def _across(leg: Leg, sender: Stack, receiver: Stack, x: Tensor, step: Step) -> Tensor:
@@ -172,7 +181,7 @@ def as_transformers(network: Trained) -> "PreTrainedModel":
     if family.positions is not None:
         getattr(body, family.positions).load_state_dict(head.positions.state_dict())
     model.config.tie_word_embeddings = False
-    model.set_output_embeddings(copy.deepcopy(tail.reader))
+    model.set_output_embeddings(copy.deepcopy(tail.reader))  # type: ignore[no-untyped-call]
     return model
 
 
@@ -180,8 +189,8 @@ def _merged(segment: nn.Module) -> Any:  # noqa: ANN401 - one of three kinds of 
     """A copy with its adapters added to the weights."""
     made = copy.deepcopy(segment)
     for module in made.modules():
-        if hasattr(module, "base_layer") and hasattr(module, "merge"):
-            module.merge()
+        if hasattr(module, "base_layer"):
+            cast("Any", module).merge()
     return made
 
 

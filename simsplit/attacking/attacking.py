@@ -31,9 +31,12 @@ from simsplit.states import below
 Progress = Callable[[int, int], None]
 
 
-def judge_of(scenario: Scenario) -> type[TextJudge] | type[RowJudge] | type[ImageJudge]:
+AnyJudge = type[TextJudge] | type[RowJudge] | type[ImageJudge]
+
+
+def judge_of(scenario: Scenario) -> AnyJudge:
     """What scores attacks on this kind of data."""
-    judges = {"texts": TextJudge, "tables": RowJudge, "images": ImageJudge}
+    judges: dict[str, AnyJudge] = {"texts": TextJudge, "tables": RowJudge, "images": ImageJudge}
     return judges[scenario.data.source.modality]
 
 

@@ -32,13 +32,13 @@ class GivenSource(SourceConfig):
     """Data passed from Python: `run(scenario, data=...)`. Not to be written by hand."""
 
     kind: Literal["given"] = "given"
-    digest: str
+    digest: str = ""
     """Of the data, which a resumed run must be passed again."""
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] = ()
     """Of one sample."""
-    classes: int
+    classes: int = 0
     """How many there are."""
-    images: bool
+    images: bool = False
     """Whether samples are images (bytes), or numbers."""
 
     @property
@@ -46,8 +46,9 @@ class GivenSource(SourceConfig):
         """By the type of the numbers that were passed."""
         return "images" if self.images else "tables"
 
-    def describe(self) -> DataInfo:
-        return DataInfo(self.shape, self.classes)
+    def describe(self) -> DataInfo | None:
+        """As they were when they were passed; None where they never were."""
+        return DataInfo(self.shape, self.classes) if self.digest else None
 
     def load(self) -> DataSet:
         """What was passed in this process."""

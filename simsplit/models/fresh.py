@@ -8,6 +8,7 @@ the trunk's depth and a client's tail with both. Here a model is laid out once o
 import copy
 from abc import abstractmethod
 from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 
 from simsplit.config import Config
 from simsplit.models.split import CutNetwork
+from simsplit.models.warm import warmed
 from simsplit.seeds import Scope, isolated
 
 InputShape = tuple[int, ...]
@@ -94,6 +96,14 @@ class LaidOut(SplitConfig):
     """How weights start."""
     images_only: ClassVar[bool] = False
     """Whether a sample must have channels, height and width."""
+    weights: Path | None = None
+    """Where weights start from: a .safetensors file (of torchvision's names, for one), a folder
+    that `simsplit export` wrote, or a run directory. Null: fresh ones, by the seed."""
+
+    @staticmethod
+    def called(owner: Owner) -> tuple[Owner, str]:
+        """A segment, and what stands before its weights' names in the network as a whole."""
+        return owner, ""
 
     @abstractmethod
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
@@ -109,7 +119,10 @@ class LaidOut(SplitConfig):
     ) -> nn.Module:
         """A copy of the layout with weights from a stream of its own."""
         layout: nn.Module = getattr(_layout(self, input_shape, num_classes), owner)
-        return fresh(layout, owner, seed, scope, start=self.start)
+        segment = fresh(layout, owner, seed, scope, start=self.start)
+        return (
+            segment if self.weights is None else warmed(segment, self.called(owner), self.weights)
+        )
 
 
 def fresh(

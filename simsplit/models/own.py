@@ -96,7 +96,7 @@ class GivenModel(SplitConfig):
     """A network passed from Python: `run(scenario, model=...)`. Not to be written by hand."""
 
     kind: Literal["given"] = "given"
-    digest: str
+    digest: str = ""
     """Of layers and weights; a resumed run must be passed the same again."""
     fresh: bool = False
     """Whether weights are drawn anew by the seed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape, Start
+from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape, Start
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class ResNet18(LaidOut):
             raise misfit(takes, input_shape, f"{smallest} or more")
         height, width = (-(-side // stem_stride) for side in input_shape[1:])
         return (64, height, width), (512,)
+
+    @staticmethod
+    def called(owner: Owner) -> tuple[Owner, str]:
+        """The tail is one layer."""
+        return owner, "fc." if owner == "tail" else ""
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Cut torchvision's network after its stem, or one block further."""
