@@ -13,8 +13,12 @@ def hub_table(name: str, config: str | None, revision: str | None, split: str) -
     """One split of a data set, fetched or found in the hub's cache."""
     import datasets
 
+    saved = (Path(name) / "dataset_dict.json").is_file()  # by save_to_disk
     try:
-        loaded = datasets.load_dataset(name, config, revision=revision, split=split)
+        if saved:
+            loaded = datasets.load_from_disk(name)[split]
+        else:
+            loaded = datasets.load_dataset(name, config, revision=revision, split=split)
     except Exception as error:  # the hub's client raises from half a dozen packages
         raise DataError(
             f"data.source.name: '{name}' (split '{split}') cannot be loaded: {error}; "

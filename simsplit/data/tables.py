@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 
 from simsplit.config import Config
+from simsplit.data.arrays import class_names_of, numbered
 from simsplit.data.images import Channels, Form, form_of, opened, stacked
 from simsplit.data.samples import DataInfo, DataSet, Samples, checked_labels
 from simsplit.data.splits import Limit
@@ -42,7 +43,7 @@ class TableConfig(Config):
     image: str | None = None
     """Column of images; null: found by its type."""
     label: str | None = None
-    """Column of integer labels; null: found by its type."""
+    """Column of labels: numbers from 0 on, or words; null: found by its type."""
     size: int | None = Field(default=None, ge=1)
     """Height and width to resize images to; null: all must have the same size."""
     channels: Channels | None = None
@@ -74,8 +75,8 @@ class ParquetSource(TableConfig):
             raise unreadable(first, error) from error
         if columns.names is not None:
             return DataInfo(form.shape, len(columns.names))
-        labels = _labels(parquet_table(files, [columns.label]), columns, str(self.path))
-        return DataInfo(form.shape, int(labels.max()) + 1)
+        names = _names(parquet_table(files, [columns.label]), columns, str(self.path))
+        return DataInfo(form.shape, len(names))
 
     def load(self, limit: Limit | None = None) -> DataSet:
         """Decode every image, or those that a limit leaves."""
@@ -122,16 +123,15 @@ def data_set(
     columns = columns_of(train.schema, config, f"{name} (train)")
     for split, table in (("train", train), ("test", test)):
         _check_column(table, columns, f"{name} ({split})")
-    labels = _labels(train, columns, f"{name} (train)")
-    names = columns.names or tuple(str(number) for number in range(int(labels.max()) + 1))
+    names = columns.names or _names(train, columns, f"{name} (train)")
     form = _form(train, columns, config, f"{name} (train)")
     strict = config.channels is None
     made = [
         _samples(
-            _limited(table, columns, limit, split),
+            _limited(table, columns, limit, split, names),
             columns,
             form,
-            len(names),
+            names,
             f"{name} ({split})",
             strict=strict,
         )
@@ -140,9 +140,11 @@ def data_set(
     return DataSet(name, made[0], made[1], names)
 
 
-def _limited(table: "pa.Table", columns: Columns, limit: Limit | None, split: str) -> "pa.Table":
+def _limited(
+    table: "pa.Table", columns: Columns, limit: Limit | None, split: str, names: tuple[str, ...]
+) -> "pa.Table":
     """Only the rows that will be used: decoding images is most of what loading costs."""
-    labels = _labels(table, columns, split)
+    labels = _labels(table, columns, split, names)
     rows = None if limit is None else limit.rows(labels, split)
     return table if rows is None else table.take(rows)
 
@@ -156,11 +158,29 @@ def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
             return bool(kind.get_field_index("bytes") >= 0)
         return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind))
 
-    image = _column("image", config.image, [f.name for f in schema if is_image(f.type)], where)
+    def is_word(kind: "pa.DataType") -> bool:
+        return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_boolean(kind))
+
+    images = [f.name for f in schema if is_image(f.type)]
+    if not images and config.image is None:
+        raise DataError(
+            f"data.source.image: {where}: no column holds encoded images (bytes), got "
+            f"{', '.join(f'{f.name}: {f.type}' for f in schema)}; save arrays with numpy.savez and "
+            "use {kind: npz, path: ...}"
+        )
+    image = _column("image", config.image, images, where)
     integers = [f.name for f in schema if kinds.is_integer(f.type)]
-    label = _column("label", config.label, integers, where)
+    words = [f.name for f in schema if is_word(f.type)]
+    named = [config.label] if config.label in [*words, *_floats(schema)] else []
+    label = _column("label", config.label, [*integers, *named] or words, where)
     names = _features(schema).get(label, {}).get("names")
     return Columns(image, label, tuple(names) if names else None)
+
+
+def _floats(schema: "pa.Schema") -> list[str]:
+    import pyarrow.types as kinds
+
+    return [field.name for field in schema if kinds.is_floating(field.type)]
 
 
 def _column(role: str, wanted: str | None, fitting: list[str], where: str) -> str:
@@ -202,21 +222,42 @@ def _form(table: "pa.Table", columns: Columns, config: TableConfig, where: str) 
 
 
 def _samples(
-    table: "pa.Table", columns: Columns, form: Form, classes: int, where: str, *, strict: bool
+    table: "pa.Table",
+    columns: Columns,
+    form: Form,
+    names: tuple[str, ...],
+    where: str,
+    *,
+    strict: bool,
 ) -> Samples:
-    labels = checked_labels(_labels(table, columns, where), classes, f"data.source.label: {where}")
+    found = _labels(table, columns, where, names)
+    labels = checked_labels(found, len(names), f"data.source.label: {where}")
     inputs = stacked(_sources(table, columns, where), len(labels), form, strict=strict)
     return Samples(inputs, torch.from_numpy(labels))
 
 
-def _labels(table: "pa.Table", columns: Columns, where: str) -> np.ndarray:
+def _names(table: "pa.Table", columns: Columns, where: str) -> tuple[str, ...]:
+    """The classes of labels whose names nobody wrote down: numbers from 0 on, or words."""
+    import pyarrow.types as kinds
+
+    if kinds.is_integer(table.schema.field(columns.label).type):
+        labels = _labels(table, columns, where, ())
+        return tuple(str(number) for number in range(int(labels.max()) + 1))
+    return class_names_of(table[columns.label].to_numpy(), f"data.source.label: {where}")
+
+
+def _labels(table: "pa.Table", columns: Columns, where: str, names: tuple[str, ...]) -> np.ndarray:
+    import pyarrow.types as kinds
+
     column = table[columns.label]
     if column.null_count:
         raise DataError(
             f"data.source.label: {where}: {column.null_count} rows of '{columns.label}' are "
             "empty; every row needs a label"
         )
-    return np.array(column.to_numpy(), dtype=np.int64)
+    if kinds.is_integer(column.type):
+        return np.array(column.to_numpy(), dtype=np.int64)
+    return numbered(column.to_numpy(), names, f"data.source.label: {where}")
 
 
 def _sources(table: "pa.Table", columns: Columns, where: str) -> Iterator[tuple[bytes | Path, str]]:

@@ -120,9 +120,9 @@ class LaidOut(SplitConfig):
         """A copy of the layout with weights from a stream of its own."""
         layout: nn.Module = getattr(_layout(self, input_shape, num_classes), owner)
         segment = fresh(layout, owner, seed, scope, start=self.start)
-        return (
-            segment if self.weights is None else warmed(segment, self.called(owner), self.weights)
-        )
+        if self.weights is not None:
+            warmed(segment, self.called(owner), self.weights)
+        return segment
 
 
 def fresh(

@@ -214,3 +214,46 @@ def test_real_mnist_is_grey(real_data):
     floats = data.train.inputs.double() / 255
     assert floats.mean().item() == pytest.approx(0.1307, abs=1e-4)
     assert floats.std().item() == pytest.approx(0.3081, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["words", "true and false", "decimals"])
+def test_labels_may_be_words_and_other_values(tmp_path, kind):
+    words = {"words": ["dog", "cat"], "true and false": [True, False], "decimals": [1.5, 0.5]}
+    labels = [words[kind][row % 2] for row in range(6)]
+    for split in ("train", "test"):
+        rows = [{"image": png(picture(seed=row)), "label": labels[row]} for row in range(6)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
+    source = ParquetSource(path=tmp_path, label="label")
+    data = source.load()
+    assert data.class_names == tuple(sorted(map(str, words[kind])))
+    assert data.train.labels.tolist() == [1, 0, 1, 0, 1, 0]
+    assert source.describe() == data.info
+
+
+def test_a_class_that_only_the_test_split_has_is_told_with_a_way_out(tmp_path):
+    for split, word in (("train", "cat"), ("test", "bird")):
+        rows = [{"image": png(picture()), "label": label} for label in ("dog", word)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
+    with pytest.raises(DataError, match="has the class bird, which no training sample has"):
+        ParquetSource(path=tmp_path).load()
+
+
+def test_arrays_are_pointed_to_npz(tmp_path):
+    rows = [{"image": [[0, 1], [2, 3]], "label": row % 2} for row in range(4)]
+    for split in ("train", "test"):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
+    with pytest.raises(DataError, match=r"no column holds encoded images.*kind: npz"):
+        ParquetSource(path=tmp_path).load()
+
+
+def test_a_folder_of_save_to_disk_is_a_hub_data_set(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    rows = {"image": [picture(seed=row) for row in range(6)], "label": [0, 1] * 3}
+    split = datasets.Dataset.from_dict(rows, features=features)
+    datasets.DatasetDict({"train": split, "test": split}).save_to_disk(str(tmp_path / "saved"))
+    data = HubSource(name=str(tmp_path / "saved")).load()
+    assert data.class_names == ("cat", "dog")
+    assert len(data.train) == 6
