@@ -18,6 +18,7 @@ import yaml
 from simsplit.errors import RunError
 from simsplit.preflight import size
 from simsplit.report.handovers import handed_over
+from simsplit.report.privacy import epsilon_of
 from simsplit.report.short_names import (
     methods_of,
     setting_of,
@@ -234,6 +235,7 @@ def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     cells |= {"balanced": mean_of("accuracy", balanced), "change": ""}
     cells |= {name: mean_of(name, row.values(figure, name)) for name in row.further(figure)}
     cells |= {"bytes": size(row.nbytes), ratio: ""}
+    cells |= {"epsilon": epsilon_of([entry.run for entry in row.entries])}
     cells |= _costs(row)
     if row.baseline is not None:
         of_same_seeds = row.baseline.of_the_seeds_of(row)

@@ -5,6 +5,7 @@ from typing import Any
 from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
+from simsplit.report.privacy import guarantees
 from simsplit.report.rates import Count
 from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
@@ -31,7 +32,14 @@ def show(run: Run) -> list[Table]:
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _latest(run)}
-    tables = [_figures(summary), detected(run), recovered(run), converging(run), sentences(run)]
+    tables = [
+        _figures(summary),
+        guarantees(run),
+        detected(run),
+        recovered(run),
+        converging(run),
+        sentences(run),
+    ]
     tables += [_bytes(run), round_by_round(run)]
     if "flops" in summary:
         tables.append(time_to_accuracy(run))

@@ -23,8 +23,8 @@ OWN = {"heads": "per_client"}
 AT_ONCE = {"schedule": "parallel", "aggregation": "fused"}
 IMAGES: list[tuple[dict[str, Any], str]] = [
     (
-        {"method": [{"kind": "dp_sgd"}]},
-        "method.0.kind: dp_sgd is for texts, got images; allowed: raw, lightsplit, wcc, ",
+        {"method": [{"kind": "snd"}]},
+        "method.0.kind: snd is for texts, got images; allowed: raw, lightsplit, wcc, ",
     ),
     ({"attacks": [{"kind": "sip"}]}, "attacks.0.kind: sip is for texts, got images; allowed: sdar"),
     (
