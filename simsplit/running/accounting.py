@@ -4,7 +4,7 @@
 data sets are **neighbours** if they differ in one sample of one client: in its input alone
 (`dp_forward`; its label and its length stay), in its label alone (`dp_sgd`), or in both, where both
 methods have a guarantee. Of a causal model there is only the last, for its labels are its tokens.
-Partition, batches and pixel statistics are taken as known, and so are weights before training.
+Taken as known are the partition, the batches, how inputs are scaled, and weights before training.
 
 **Counted** is how often a sample is sent: once an epoch, for the batches of an epoch are disjoint.
 Steps do not count, other samples' batches have noise of their own. A client that drops out has sent
