@@ -286,6 +286,7 @@ def compare(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
     ],
+    *,
     format_: Format = "table",
     figure: Annotated[
         Literal["last", "best_on_validation", "best_on_test"],
@@ -297,13 +298,17 @@ def compare(
             metavar="FIELD=VALUE,...", help="Baseline cells, which the others are compared with."
         ),
     ] = None,
+    table: Annotated[
+        Literal["overview"] | None,
+        typer.Option(help="Print this table alone; overview: costs, leaks and who was caught."),
+    ] = None,
     plugin: Unneeded = None,
 ) -> None:
     """Compare runs in tables; seeds become mean and spread."""
     from simsplit.terminal.printing import print_comparison
 
     _plugins(plugin)
-    print_comparison(run_dirs, format_, figure, baseline, _say)
+    print_comparison(run_dirs, format_, figure, baseline, _say, table=table)
 
 
 @app.command()

@@ -8,6 +8,7 @@ import typer
 
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
+from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.runs import heading, show
 from simsplit.report.sweeps import baseline_of, entries_of
@@ -29,18 +30,27 @@ def print_comparison(
     figure: str = "best_on_validation",
     baseline: str | None = None,
     say: Callable[[str], None] = lambda line: None,
+    *,
+    table: str | None = None,
 ) -> None:
-    """Runs and sweeps beside each other; `say` is told of the cells that are left out."""
+    """Runs and sweeps beside each other; `say` is told of the cells that are left out.
+
+    With `table: overview` that one alone; it comes first anyway where runs are on texts and others.
+    """
     entries, left_out = entries_of(paths)
     for line in left_out:
         say(line)
+    if table == "overview" or several_kinds(entries):
+        print_table(overview_of(entries, figure), form)
+    if table == "overview":
+        return
     print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
     if (found := detections_of(entries)) is not None:
         print_table(found, form)
-    for table in recoveries_of(entries):
+    for each in recoveries_of(entries):
         if form == "csv":
-            typer.echo(f"# {table.title}")  # they are alike but for their figure
-        print_table(table, form)
+            typer.echo(f"# {each.title}")  # they are alike but for their figure
+        print_table(each, form)
 
 
 def print_table(table: Table, form: Format) -> None:
