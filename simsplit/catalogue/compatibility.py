@@ -7,7 +7,8 @@ same.
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from simsplit.config import Config
+from pydantic import BaseModel
+
 from simsplit.methods.base import IMAGES, NUMBERS, TABLES, TEXTS, Modality
 from simsplit.needs import Given, Need
 from simsplit.packets import Leg
@@ -56,7 +57,7 @@ _LEGS = {
 
 
 def compatibility(
-    parts: Mapping[str, Mapping[str, type[Config]]], topologies: Mapping[str, Topology]
+    parts: Mapping[str, Mapping[str, type[BaseModel]]], topologies: Mapping[str, Topology]
 ) -> Table:
     """A row per part of these registries: data, topologies, and what else it needs by default."""
     rows = [
@@ -69,7 +70,7 @@ def compatibility(
     return Table(title, columns, _once(rows), "l" * len(columns))
 
 
-def _alike(registry: Mapping[str, type[Config]]) -> Iterator[tuple[type[Config], list[str]]]:
+def _alike(registry: Mapping[str, type[BaseModel]]) -> Iterator[tuple[type[BaseModel], list[str]]]:
     """Each config, with the kinds that it stands for."""
     for config in dict.fromkeys(registry.values()):
         yield config, [kind for kind, other in registry.items() if other is config]
@@ -84,7 +85,7 @@ def _once(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     ]
 
 
-def _cells(config: type[Config], topologies: Mapping[str, Topology]) -> tuple[str, ...]:
+def _cells(config: type[BaseModel], topologies: Mapping[str, Topology]) -> tuple[str, ...]:
     part: Any = config()
     data = [_data(part, each) for each in MODALITIES]
     cuts = [_under(part, each) for each in topologies.values()]
