@@ -22,8 +22,10 @@ def clipped(
     x: Tensor, clip: float, *, relative: bool, per_token: bool = False
 ) -> tuple[Tensor, Tensor | float]:
     """Rows shortened to a norm of at most `clip` (if relative, times the rows' mean norm); and that
-    norm. Of tokens, the rows are (sample, token).
+    norm. Of tokens, the rows are (sample, token). In fp32 whatever comes: a norm that is rounded
+    down would let a row be longer; what is rounded behind the noise does no harm.
     """
+    x = x.float()
     axes = tuple(range(2 if per_token else 1, x.dim()))
     norms = x.detach().square().sum(axes, keepdim=True).sqrt()
     limit = clip * norms.mean() if relative else clip

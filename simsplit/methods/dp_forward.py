@@ -98,7 +98,7 @@ class DpForward(Method):
         else:
             size = self.scale * torch.as_tensor(limit)
         draws = torch.randn(z.shape, generator=step.rng("dp_forward"))
-        return short + size * draws.to(z)
+        return (short + size * draws.to(short)).to(z)
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:

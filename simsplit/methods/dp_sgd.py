@@ -82,5 +82,5 @@ class DpSgd(Method):
             tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
             return (Share(grad - size * uniform.sign() * tail),)
         short, limit = clipped(grad, config.clip, relative=config.relative)
-        draws = torch.randn(grad.shape, generator=rng).to(grad)
-        return (Share(short + config.multiplier * limit * draws),)
+        draws = torch.randn(grad.shape, generator=rng).to(short)
+        return (Share((short + config.multiplier * limit * draws).to(grad)),)

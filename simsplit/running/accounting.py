@@ -4,7 +4,8 @@
 data sets are **neighbours** if they differ in one sample of one client: in its input alone
 (`dp_forward`; its label and its length stay), in its label alone (`dp_sgd`), or in both, where both
 methods have a guarantee. Of a causal model there is only the last, for its labels are its tokens.
-Taken as known are the partition, the batches, how inputs are scaled, and weights before training.
+Taken as known are the partition, the batches, how inputs are scaled, and weights before training
+(which must not come of these samples: `model.weights` of a run on them is a release of its own).
 
 **Counted** is how often a sample is sent: once an epoch, for the batches of an epoch are disjoint.
 Steps do not count, other samples' batches have noise of their own. A client that drops out has sent
@@ -18,7 +19,8 @@ clients are made to encode so that attacks can be scored, which no deployed clie
 
 There is no guarantee unless all that depends on a sample lies behind the noise. A head that learns
 carries samples on into what it sends of others, and so does a tail with labels: they must not learn
-(`model.learns`). Other methods must come after the noise and do nothing but encode.
+(`model.learns`). What does not learn infers, row by row: batch normalisation is by running
+statistics then. Other methods must come after the noise and do nothing but encode.
 """
 
 import math
