@@ -28,8 +28,9 @@ _UTILITY = ("answers", "accuracy", "perplexity", "loss")
 _PERFECT = {"rouge_l": 1.0, "mse": 0.0}
 """The figure by which a leak is told, the first that a run has, and what the original has of it."""
 _TITLE = (
-    "overview; leak: how far the worst attack comes from the best guess without an attack (0 %) to "
-    "the original (100 %), no attack being on labels; caught: malicious clients flagged at the end"
+    "overview; leak: how far the worst attack, upper bounds included, comes from the best guess "
+    "without an attack (0 %) to the original (100 %), no attack being on labels; caught: malicious "
+    "clients flagged at the end"
 )
 
 

@@ -29,7 +29,7 @@ def epsilon_of(runs: Sequence[Run]) -> str:
     for each in (entry for several in entries for entry in several):
         if each["epsilon"] is not None:
             told.setdefault(each["protects"], []).append(each["epsilon"])
-    cells = [f"{statistics.fmean(values):.3g} ({what})" for what, values in told.items()]
+    cells = [f"{_short(statistics.fmean(values))} ({what})" for what, values in told.items()]
     return ", ".join(cells) or "none"
 
 
@@ -42,5 +42,10 @@ def _said(entry: Mapping[str, Any]) -> tuple[str, ...]:
         return entry["method"], entry["protects"] or "nothing", "", "", f"none: {entry['none']}"
     times = entry["times_sent"]
     sent = f"{times} time" + "s" * (times != 1)
-    figures = (f"{entry['delta']:.2g}", f"{entry['epsilon']:.3g}")
+    figures = (f"{entry['delta']:.2g}", _short(entry["epsilon"]))
     return (entry["method"], entry["protects"], sent, *figures)
+
+
+def _short(epsilon: float) -> str:
+    """Three digits, or all those before the point."""
+    return f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.3g}"

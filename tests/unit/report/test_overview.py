@@ -89,10 +89,10 @@ def test_who_was_caught_is_told_by_detector_and_epsilon_where_there_is_one(made)
     assert "epsilon" not in row
     guarded = made("guarded", "mse", {})
     path = guarded.run.path / "summary.json"
-    privacy = [{"method": "dp_forward", "protects": "a sample's input", "epsilon": 3.25}]
+    privacy = [{"method": "dp_forward", "protects": "a sample's input", "epsilon": 1939.4}]
     path.write_text(json.dumps({**json.loads(path.read_text()), "privacy": privacy}))
     (row,) = cells(overview_of([Entry(Run.load(guarded.run.path))]))
-    assert row["epsilon"] == "3.25 (a sample's input)"
+    assert row["epsilon"] == "1,939 (a sample's input)"
 
 
 def test_it_comes_first_where_runs_are_of_several_kinds_and_alone_if_asked(made, capsys):
