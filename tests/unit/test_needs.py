@@ -114,7 +114,10 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
         "attacks.0.kind: adaptive_online learns from public texts that cross both plain and "
         "disguised, and here none do; use mixguard or snd, with a warm-up",
     ),
-    (AT_ONCE, "aggregation: got fused; it is for images and tables, got texts; allowed: splitfed_v1, "),
+    (
+        AT_ONCE,
+        "aggregation: got fused; it is for images and tables, got texts; allowed: splitfed_v1, ",
+    ),
     (
         {"clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets"}]}}},
         "clients.malicious.poison.0.kind: badnets is for images, got texts; allowed: tamper, ",
