@@ -188,7 +188,7 @@ def _yaml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "[" + ", ".join(_yaml(item) for item in value) + "]"
-    return str(value)
+    return str(value) or '""'
 
 
 def _type(annotation: Any) -> str:  # noqa: ANN401 - any annotation
