@@ -92,8 +92,8 @@ IMAGES: list[tuple[dict[str, Any], str]] = [
 OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     (
         {"method": [{"kind": "lightsplit"}]},
-        "method.0.kind: lightsplit is for images and tables, got texts; allowed: raw, cast, quantise, "
-        "noise",
+        "method.0.kind: lightsplit is for images and tables, got texts; allowed: raw, cast, "
+        "quantise, noise",
     ),
     (
         {"method": [{"kind": "mixguard"}]},
