@@ -81,6 +81,12 @@ Unneeded = Annotated[
         help="Has no effect here: a run of a plugin is read without it.",
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track", metavar="KIND", help="Also keep figures in tensorboard, mlflow or wandb."
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Format = Annotated[
@@ -99,6 +105,7 @@ def run(
     ] = False,
     device: Device = None,
     plugin: Plugin = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -111,14 +118,16 @@ def run(
 
         from simsplit import experiment
         from simsplit.scenario import load_scenario
+        from simsplit.scenario.tracked import tracked
         from simsplit.terminal.reminding import reminded
         from simsplit.terminal.runs import observer_for
 
         with reminded(file, _pairs(overrides), out, known, resume=resume):
             scenario = load_scenario(file, _pairs(overrides), known)
+        scenario = tracked(scenario, track or [])
         path = experiment.run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *_flags("--set", overrides)]
-        again += _flags("--plugin", plugin or [])
+        again += [*_flags("--plugin", plugin or []), *_flags("--track", track or [])]
         observer = observer_for(Console(stderr=True), quiet=quiet or as_json)
         result = experiment.run(scenario, path, resume=resume, observers=[observer])
     except KeyboardInterrupt:
@@ -149,6 +158,7 @@ def sweep(
     ] = False,
     device: Device = None,
     plugin: Plugin = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
@@ -159,6 +169,7 @@ def sweep(
         from rich.console import Console
 
         from simsplit.scenario import load_sweep
+        from simsplit.scenario.tracked import tracked_sweep
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import sweep_directory
         from simsplit.terminal.reminding import reminded
@@ -169,9 +180,11 @@ def sweep(
             loaded = load_sweep(file, _pairs(overrides), known)
         for name in filter(loaded.hides, _pairs(overrides)):
             _say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
+        loaded = tracked_sweep(loaded, track or [])
         path = sweep_directory(loaded, out, resume=resume)
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*_flags("--set", overrides), *_flags("--plugin", plugin or [])]
+        again += _flags("--track", track or [])
         with watching_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
     except KeyboardInterrupt:

@@ -23,6 +23,7 @@ from simsplit.errors import RunError, RunFailedError
 from simsplit.evaluation import ATTACK_SUCCESS_ALL
 from simsplit.hosting import engine_of, hosts_of
 from simsplit.machine import device_of, pinned_threads
+from simsplit.observers.base import refuse_lacking
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
 from simsplit.phases import EVALUATE
@@ -71,6 +72,7 @@ def run(
     >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
     """
     scenario = scenario_of(scenario, own(data, model), plugins)
+    refuse_lacking(scenario.observers)
     path = run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     for warning in changed(path, scenario.plugins) if resume else ():
@@ -129,7 +131,10 @@ class Experiment:
         drawn = scenario.attacks and scenario.data.source.modality != "tables"
         pictures = [Pictures(path)] if drawn else []
         own = (Notes(live, path, writer), self.stopping, self.checkpoints)
-        self.observers = Observers([*own, *observers, *pictures])
+        # a tracker keeps the pictures too, and is told last: it may wait for a server
+        last = [observer for observer in observers if observer.dispensable]
+        first = [observer for observer in observers if not observer.dispensable]
+        self.observers = Observers([*own, *first, *pictures, *last])
         self.lost_hosts = LostHosts(live, self.checkpoints, self.observers)
 
     @property

@@ -175,7 +175,7 @@ class Scenario(Config):
     def _from_word(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
 
-    @field_validator("method", "detectors", "attacks", mode="before")
+    @field_validator("method", "detectors", "attacks", "observers", mode="before")
     @classmethod
     def _from_words(cls, value: object) -> object:
         return [*map(cls._from_word, value)] if isinstance(value, list) else value

@@ -19,6 +19,7 @@ from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
 from simsplit.errors import SimsplitError
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
+from simsplit.observers.base import refuse_lacking
 from simsplit.plugins import Origin, gathered_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
@@ -70,6 +71,8 @@ def run_sweep(
 
     >>> run_sweep(load_sweep("file.yaml"), "runs/swept", jobs=2)  # doctest: +SKIP
     """
+    for cell in sweep.cells:
+        refuse_lacking(cell.scenario.observers)
     directory = opened(sweep, sweep_directory(sweep, out, resume=resume))
     todo = unfinished(sweep, directory)
     watch = watch or SilentSweep()
