@@ -110,6 +110,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train what a scenario describes into a run directory."""
+    _hush(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "run", str(file)]
     try:
@@ -163,6 +164,7 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Run every cell of a scenario's sweep, and compare them."""
+    _hush(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "sweep", str(file)]
     try:
@@ -343,6 +345,7 @@ def attack(
     format_: Format = "table",
 ) -> None:
     """Attack a finished run through what its clients send."""
+    _hush(quiet)
     from rich.console import Console
 
     from simsplit.attacking.finished import attack as attack_finished
@@ -531,6 +534,13 @@ def _finite(told: object) -> object:
     if isinstance(told, list | tuple):
         return [_finite(value) for value in told]
     return None if isinstance(told, float) and not math.isfinite(told) else told
+
+
+def _hush(quiet: bool) -> None:
+    if quiet:
+        from simsplit.terminal.hushing import hush
+
+        hush()
 
 
 def _say(text: str) -> None:

@@ -240,16 +240,19 @@ class Experiment:
         if not self.scenario.evaluate.due(number, self.live.program.rounds):
             return {}, {}
         evaluator = self.parts.evaluator
+        self.observers.work("evaluation", 0, 0)
         with self._untrained(evaluator.scored):
             return evaluator.evaluate(number)
 
     def _attacked(self, number: int) -> Sequence[Mapping[str, object]]:
         """What attacks recover, if they are scored in this round."""
-        scenario, attacking = self.scenario, self.live.attacking
+        scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
         if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
             return ()
         with self._untrained([scenario.targets.client]):
-            judged = attacking.judge(number, self.observers.step)
+            judged = attacking.judge(
+                number, lambda name, done, total: observers.work(f"attack {name}", done, total)
+            )
         attacking.save(self.path, number, judged)
         return judged.rows
 

@@ -55,6 +55,11 @@ class Observer:
     def step(self, done: int, total: int) -> None:
         """`done` of the round's `total` steps are done. Called after every step: be quick."""
 
+    def work(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` pieces of some work beside training, an attack's; a total of 0 is not
+        known.
+        """
+
     def round(self, told: RoundTold) -> None:
         """A round is done, and its rows are in the tables."""
 
@@ -76,6 +81,9 @@ class Observers(Observer):
 
     def step(self, done: int, total: int) -> None:
         self._tell(lambda observer: observer.step(done, total))
+
+    def work(self, what: str, done: int, total: int) -> None:
+        self._tell(lambda observer: observer.work(what, done, total))
 
     def round(self, told: RoundTold) -> None:
         self._tell(lambda observer: observer.round(told))

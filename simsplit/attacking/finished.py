@@ -25,8 +25,8 @@ KEEP_EVERY_S = 20.0
 _STATE, _TOLD, _RECOVERED = "state", "attack.json", "recovered.csv"
 
 
-def _unseen(done: int, total: int) -> None:
-    del done, total
+def _unseen(what: str, done: int, total: int) -> None:
+    del what, done, total
 
 
 def attack(
@@ -45,7 +45,7 @@ def attack(
         kind: An attack that starts from the targets alone, such as unsplit.
         changes: Its fields, and those of `targets` (targets.count), as YAML.
         resume: Go on where the same attack was interrupted.
-        progress: Told of so many of so many pieces of work.
+        progress: Told which attack has done so many of so many pieces of work.
         plugins: Modules that the run was made with, or that the attack is from.
 
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
@@ -135,9 +135,10 @@ class _OnFinished:
         replace(self.folder / _RECOVERED, table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
-    def _tell(self, done: int, total: int) -> None:
-        self.progress(done, total)
-        if done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
+    def _tell(self, what: str, done: int, total: int) -> None:
+        self.progress(what, done, total)
+        own = what == self.title  # and not a point of its curve
+        if own and done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
             state, at = self.attacking.attacks[self.title].state(), checkpoints.Progress(round=done)
             checkpoints.save(self.folder / _STATE, state, at, self.title, keep=1)
             self._kept_at = time.monotonic()

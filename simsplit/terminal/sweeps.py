@@ -18,7 +18,7 @@ from rich.text import Text
 
 from simsplit.progress import SilentSweep, SweepObserver
 from simsplit.results import RunProgress, progress_of
-from simsplit.terminal.runs import clock
+from simsplit.terminal.pace import clock
 
 _URGENT = ("running", "failed", "waiting", "finished", "kept")
 """Which cells to show first where there is no room for all."""
