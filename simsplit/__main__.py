@@ -296,6 +296,25 @@ def show_(
     print_run(Run.load(run_dir), format_)
 
 
+@app.command(name="watch")
+def watch_(
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run or sweep directory, of another process.")
+    ],
+) -> None:
+    """Follow a run or a sweep that goes on elsewhere, until it ends; Ctrl-C leaves it alone."""
+    from rich.console import Console
+
+    from simsplit.terminal.watching import watch
+
+    try:
+        finished = watch(run_dir, Console())
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    if not finished:
+        raise typer.Exit(1)
+
+
 @app.command()
 def compare(
     run_dirs: Annotated[

@@ -10,7 +10,7 @@ a run whose hosts are lost, in the running process.
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ from simsplit.plugins import Given
 from simsplit.plugins.record import changed
 from simsplit.progress import Observer, Observers, Plan, RoundTold
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run
-from simsplit.results.environment import describe_environment
+from simsplit.results.directory import ENVIRONMENT
+from simsplit.results.environment import describe_environment, resumed
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.running.accounting import MISSING, unknown_to
 from simsplit.running.checkpointing import Checkpoints
@@ -214,6 +215,8 @@ class Experiment:
         for complaint in complaints:
             self.observers.warn(complaint)
         self.ledger.writer.describe(self.scenario.yaml())
+        with suppress(RunError):  # a run is no worse for a note that was lost
+            self.ledger.writer.write_json(ENVIRONMENT, resumed(Run.load(self.path).environment))
         return True
 
     def _plan(self) -> Plan:

@@ -37,6 +37,8 @@ class SweepDirectory:
     cells: Sequence[CellEntry]
     failed: dict[str, str] = field(default_factory=dict)
     """Cell -> why."""
+    process: Mapping[str, Any] | None = None
+    """What ran the sweep last, and its command."""
 
     @classmethod
     def load(cls, path: str | Path) -> "SweepDirectory":
@@ -45,7 +47,8 @@ class SweepDirectory:
         try:
             told = json.loads((path / SWEEP).read_text(encoding="utf-8"))
             cells = [CellEntry(**cell) for cell in told["cells"]]
-            return cls(path, told["name"], told["fields"], cells, told["failed"])
+            rest = (told["fields"], cells, told["failed"], told.get("process"))
+            return cls(path, told["name"], *rest)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"cannot read {path / SWEEP}: {error}") from None
 

@@ -20,7 +20,7 @@ from simsplit.progress import SilentSweep, SweepObserver
 from simsplit.results import RunProgress, progress_of
 from simsplit.terminal.pace import clock
 
-_URGENT = ("running", "failed", "waiting", "finished", "kept")
+_URGENT = ("running", "failed", "killed", "interrupted", "waiting", "finished", "kept")
 """Which cells to show first where there is no room for all."""
 _COLOURS = {"running": "bold", "failed": "red", "waiting": "dim", "kept": "dim"}
 _FRAME_LINES = 7

@@ -222,19 +222,19 @@ def test_an_attack_has_a_line_below_the_bar(monkeypatch):
 
 
 def test_a_run_tells_of_its_attacks_by_name(tmp_path):
-    class Working(Observer):
-        heard = []
+    heard = []
 
+    class Working(Observer):
         def work(self, what, done, total):
-            self.heard.append((what, done, total))
+            heard.append((what, done, total))
 
     given = scenario(
         attacks=["ridge"], data={"auxiliary": 0.4}, targets={"count": 2}, schedule={"rounds": 1}
     )
     Experiment(given, tmp_path / "run", [Working()]).run(resume=False)
-    assert Working.heard[:2] == [("evaluation", 0, 0), ("attack ridge", 0, 0)]
-    assert {what for what, *_ in Working.heard} == {"evaluation", "attack ridge"}
-    assert Working.heard[-1][1] == Working.heard[-1][2] > 0
+    assert heard[:2] == [("evaluation", 0, 0), ("attack ridge", 0, 0)]
+    assert {what for what, *_ in heard} == {"evaluation", "attack ridge"}
+    assert heard[-1][1] == heard[-1][2] > 0
 
 
 def test_quiet_hushes_libraries_unless_their_level_is_set(monkeypatch):
