@@ -302,7 +302,7 @@ def watch_(
         Path, typer.Argument(metavar="RUN", help="A run or sweep directory, of another process.")
     ],
 ) -> None:
-    """Follow a run or a sweep that goes on elsewhere, until it ends; Ctrl-C leaves it alone."""
+    """Follow a run or a sweep of another process until it ends."""
     from rich.console import Console
 
     from simsplit.terminal.watching import watch

@@ -28,7 +28,7 @@ def lives(process: Mapping[str, Any] | None) -> bool | None:
 
 
 def _told(pid: int) -> tuple[int | None, str]:
-    """When a process began, in ticks of its machine, and its state; nothing where there is no /proc."""
+    """When a process began, in ticks of its machine, and its state; nothing without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return int(fields[19]), fields[0]

@@ -1,4 +1,4 @@
-"""`simsplit watch`: what is on the disk is shown as it grows, whoever writes it and however it ends."""
+"""`simsplit watch`: what is on the disk is shown as it grows, and how it ends."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def test_what_remains_is_told_at_the_pace_so_far(copied):
     changed(copied, status="running", rounds=6)
     seen = look(copied)
     each = seen.elapsed_s / 2
-    assert 0 < each
+    assert each > 0
     assert seen.left_s == pytest.approx(4 * each, abs=each)
 
 
