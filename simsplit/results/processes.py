@@ -17,8 +17,9 @@ def lives(process: Mapping[str, Any] | None) -> bool | None:
     """Whether it does; None where that cannot be known, as of another machine's."""
     if not process or process.get("host") != platform.node():
         return None
+    pid = int(process["pid"])
     try:
-        os.kill(pid := int(process["pid"]), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
