@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 import typer.core
 
-from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
 
 if TYPE_CHECKING:
     from simsplit.plugins import Plugins
@@ -88,6 +88,7 @@ Track = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+Json = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Format = Annotated[
     Literal["table", "markdown", "csv", "latex"], typer.Option("--format", help="How to print it.")
@@ -209,53 +210,34 @@ def sweep(
 
 
 @app.command()
-def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
+def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
     """Check a scenario without running it, and say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
+    from simsplit.scenario.doubts import doubts_of
+    from simsplit.terminal.documents import of_mistakes, of_scenario
+    from simsplit.terminal.validating import told, told_of_cells
 
     overrides, known = _pairs(set_ or []), _plugins(plugin)
-    if has_sweep(file, overrides):
-        cells = [cell.name for cell in load_sweep(file, overrides, known).cells]
-        more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
-        typer.echo(f"{file}: a valid sweep of {len(cells)} cells\n{'  '.join(cells[:6])}{more}")
+    try:
+        if has_sweep(file, overrides):
+            cells = load_sweep(file, overrides, known).cells
+            names = [cell.name for cell in cells]
+            said, doubts = told_of_cells(names), doubts_of(cells[0].scenario)
+            document: dict[str, object] = {"valid": True, "cells": names}
+        else:
+            scenario = load_scenario(file, overrides, known)
+            said, doubts, document = told(scenario), doubts_of(scenario), of_scenario(scenario)
+    except ScenarioError as error:
+        if not as_json:
+            raise
+        _print_json(of_mistakes(error))
+        raise typer.Exit(2) from None
+    if as_json:
+        _print_json({"file": str(file), **document, "warnings": doubts})
         return
-    scenario = load_scenario(file, overrides, known)
-    typer.echo(f"{file}: a valid scenario")
-    from simsplit.packets import Leg
-
-    info = scenario.data.source.describe()
-    if info is None:
-        typer.echo("its data are not known before they are loaded, so shapes were not checked")
-        return
-    if not scenario.model.at_hand:
-        typer.echo("its model is fetched when a run begins, so shapes were not checked")
-        return
-    (cut, features), (smashed, sent) = scenario.shapes(info)
-    legs = [("cut", cut, smashed), ("features", features, sent)]
-    for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
-        shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
-        typer.echo(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
-
-
-@app.command()
-def new(
-    name: Annotated[str, typer.Argument(help="Name of the scenario, and of its file.")],
-    from_: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="SCENARIO",
-            help="The file or shipped scenario to start from.",
-            autocompletion=_scenario_names,
-        ),
-    ] = "quickstart",
-) -> None:
-    """Write a scenario file of your own to start from."""
-    from simsplit.scenario.starting import SCHEMA, begin
-
-    file = begin(name, from_, Path())
-    typer.echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
-    typer.echo(f"check it: simsplit validate {file}")
+    typer.echo(f"{file}: {said}")
+    for doubt in doubts:
+        _say(f"warning: {doubt}")
 
 
 @app.command()
@@ -271,14 +253,22 @@ def list_(
     what: Annotated[
         str | None, typer.Argument(help="methods, models, data, partitions, schedules, ...")
     ] = None,
+    part: Annotated[str | None, typer.Argument(help="One of them alone, by its kind.")] = None,
     format_: Format = "table",
     plugin: Plugin = None,
+    as_json: Json = False,
 ) -> None:
     """List the parts that a scenario can name, and their fields."""
     from simsplit.catalogue import catalogue
+    from simsplit.terminal.choosing import chosen
+    from simsplit.terminal.documents import of_tables
     from simsplit.terminal.printing import print_table
 
-    for table in catalogue(what, _plugins(plugin)):
+    tables = chosen(catalogue(what, _plugins(plugin)), what, part)
+    if as_json:
+        _print_json(of_tables(tables))
+        return
+    for table in tables:
         print_table(table, format_)
 
 
@@ -287,13 +277,18 @@ def show_(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     format_: Format = "table",
     plugin: Unneeded = None,
+    as_json: Json = False,
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
+    from simsplit.terminal.documents import of_run
     from simsplit.terminal.printing import print_run
 
     _plugins(plugin)
-    print_run(Run.load(run_dir), format_)
+    if as_json:
+        _print_json(of_run(Run.load(run_dir)))
+    else:
+        print_run(Run.load(run_dir), format_)
 
 
 @app.command(name="watch")
@@ -337,11 +332,16 @@ def compare(
         typer.Option(help="Print this table alone; overview: costs, leaks and who was caught."),
     ] = None,
     plugin: Unneeded = None,
+    as_json: Json = False,
 ) -> None:
     """Compare runs in tables; seeds become mean and spread."""
+    from simsplit.terminal.documents import of_comparison
     from simsplit.terminal.printing import print_comparison
 
     _plugins(plugin)
+    if as_json:
+        _print_json(of_comparison(run_dirs))
+        return
     print_comparison(run_dirs, format_, figure, baseline, _say, table=table)
 
 
@@ -362,22 +362,24 @@ def attack(
     plugin: Plugin = None,
     quiet: Quiet = False,
     format_: Format = "table",
+    as_json: Json = False,
 ) -> None:
     """Attack a finished run through what its clients send."""
-    _hush(quiet)
+    _hush(quiet or as_json)
     from rich.console import Console
 
     from simsplit.attacking.finished import attack as attack_finished
     from simsplit.report.figures import drawn, read, saved
     from simsplit.report.figures import recovered as picture
     from simsplit.report.recoveries import recovered, sentences
+    from simsplit.terminal.documents import of_attack
     from simsplit.terminal.printing import print_table
     from simsplit.terminal.runs import counting
 
     changes = _pairs(set_ or [])
     name, known = changes.get("name", kind), _plugins(plugin)
     try:
-        with counting(Console(stderr=True), name, quiet=quiet) as progress:
+        with counting(Console(stderr=True), name, quiet=quiet or as_json) as progress:
             run = attack_finished(
                 run_dir, kind, changes, resume=resume, progress=progress, plugins=known
             )
@@ -386,7 +388,9 @@ def attack(
         again += [*_flags("--set", set_ or []), *_flags("--plugin", plugin or [])]
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
-    if not quiet:
+    if as_json:
+        _print_json(of_attack(run, name))
+    elif not quiet:
         folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
         print_table(recovered(run), format_)
         if "text" in run.recovered:
@@ -566,6 +570,14 @@ def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def _blame(error: SimsplitError) -> str:
+    """An error in a line; several mistakes below one heading."""
+    problems = error.problems if isinstance(error, ScenarioError) else [error]
+    if len(problems) == 1:
+        return f"error: {error}"
+    return "\n  ".join([f"error: {len(problems)} mistakes", *map(str, problems)])
+
+
 def main() -> None:
     """Run the command line; errors that a user can mend become a message and exit code 2."""
     try:
@@ -574,7 +586,7 @@ def main() -> None:
         _say(f"error: {error}")
         sys.exit(1)
     except SimsplitError as error:
-        _say(f"error: {error}")
+        _say(_blame(error))
         sys.exit(2)
 
 

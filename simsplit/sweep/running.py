@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from simsplit import experiment
 from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
-from simsplit.errors import SimsplitError
+from simsplit.errors import SimsplitError, counted
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
 from simsplit.observers.base import refuse_lacking
@@ -48,8 +48,8 @@ class SweepResult:
     def why(self) -> str:
         """The cells that failed, a line each."""
         lines = [f"  {name}: {reason.splitlines()[0]}" for name, reason in self.failed.items()]
-        count = len(self.failed) + len(self.runs)
-        return "\n".join([f"{len(self.failed)} of {count} cells failed", *lines])
+        count = counted(len(self.failed) + len(self.runs), "cell")
+        return "\n".join([f"{len(self.failed)} of {count} failed", *lines])
 
 
 def run_sweep(

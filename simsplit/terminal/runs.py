@@ -8,6 +8,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
 from rich.text import Text
 
+from simsplit.errors import counted
+from simsplit.metrics.headline import headline, said
 from simsplit.preflight import size
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
 from simsplit.terminal.pace import Pace, clock
@@ -31,18 +33,19 @@ def opening(plan: Plan) -> str:
     going_on = f", going on after round {plan.done}" if plan.done else ""
     engine = "" if plan.engine == "inline" else f"\nengine: {plan.engine}"
     return (
-        f"{plan.name}: {plan.clients} clients, {plan.samples:,} samples, {plan.rounds} rounds"
-        f"{going_on}\nmemory: about {plan.memory}{engine}\nrun directory: {plan.path}"
+        f"{plan.name}: {counted(plan.clients, 'client')}, {counted(plan.samples, 'sample')}, "
+        f"{counted(plan.rounds, 'round')}{going_on}\n"
+        f"memory: about {plan.memory}{engine}\nrun directory: {plan.path}"
     )
 
 
 def figures(row: Row) -> str:
-    """A round's accuracy, loss and bytes in a few words."""
+    """What a round's task came to, its loss and bytes in a few words."""
     words = []
     for split in ("test", "validation"):
-        value = row.get(f"{split}_accuracy")
-        if isinstance(value, float):
-            words.append(f"{split} accuracy {value:.1%}")
+        name = headline(row, split) or ""
+        if isinstance(value := row.get(name), int | float):
+            words.append(f"{said(name)} {value:.1%}")
     if "train_loss" in row:
         words.append(f"loss {row['train_loss']:.4f}")
     else:

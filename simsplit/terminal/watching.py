@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from simsplit.errors import RunError
+from simsplit.errors import RunError, counted
 from simsplit.results import SCENARIO, SWEEP, SweepDirectory, summary_of
 from simsplit.results.processes import lives
 from simsplit.terminal.following import Look, look
@@ -49,7 +49,7 @@ class _Run:
         self._say(f"{seen.summary.get('name', self.path.name)}: {self.path}")
         if (skipped := seen.done - _EARLIER) > 0:
             self.shown = skipped
-            self._say(f"({skipped} earlier rounds are not shown)")
+            self._say(f"(before: {counted(skipped, 'round')}, not shown)")
         with _line_below(self.console) as below:
             while True:
                 self._tell(seen)
@@ -81,7 +81,8 @@ class _Run:
     def _ending(self, seen: Look) -> str:
         """How the run ended, and what to do next."""
         rounds = seen.summary.get("rounds")
-        how = f"{seen.status}, {seen.done} of {rounds or '?'} rounds, {clock(seen.elapsed_s)}"
+        of_all = counted(rounds, "round") if rounds else "? rounds"
+        how = f"{seen.status}, {seen.done} of {of_all}, {clock(seen.elapsed_s)}"
         if seen.status == "finished":
             return f"{how}  ({shlex.join(['simsplit', 'show', str(self.path)])})"
         why = f": {seen.summary['reason']}" if "reason" in seen.summary else ""
@@ -138,7 +139,7 @@ class _Sweep:
 
     def _end(self, directory: SweepDirectory, lines: SweepLines) -> None:
         done = sum(status == "finished" for status in self.told.values())
-        how = f"{done} of {len(self.told)} cells have finished"
+        how = f"finished: {done} of {counted(len(self.told), 'cell')}"
         if done == len(self.told):
             lines.say(f"{how}  ({shlex.join(['simsplit', 'compare', str(self.path)])})")
             return

@@ -122,7 +122,7 @@ def test_a_sweep_is_watched_cell_by_cell(simsplit, tmp_path):
     code, out, _ = simsplit("watch", "all")
     assert code == 0
     assert "seed=1: finished, 1/1 rounds, test accuracy " in out
-    assert out.splitlines()[-1] == "2 of 2 cells have finished  (simsplit compare all)"
+    assert out.splitlines()[-1] == "finished: 2 of 2 cells  (simsplit compare all)"
     shutil.rmtree(tmp_path / "all" / "seed=1")  # as if it had not come to it
     told = json.loads(Path("all/sweep.json").read_text())
     command = ["python", "sweep", "s.yaml", "--jobs", "1"]
@@ -131,7 +131,7 @@ def test_a_sweep_is_watched_cell_by_cell(simsplit, tmp_path):
     code, out, _ = simsplit("watch", "all")
     assert code == 1
     assert out.splitlines()[-2:] == [
-        "the sweep has ended; 1 of 2 cells have finished",
+        "the sweep has ended; finished: 1 of 2 cells",
         "go on with: simsplit sweep s.yaml --jobs 1 --out all --resume",
     ]
 
