@@ -41,6 +41,7 @@ from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
 from simsplit.running.stopping import Stopping
 from simsplit.scenario import Scenario, own, scenario_of
+from simsplit.scenario.doubts import doubts_of, doubts_of_data
 from simsplit.schedules.cohort import Lineup
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class Experiment:
             self.observers.begin(self._plan())
             if unknown_to(self.scenario):
                 self.observers.warn(MISSING)
+            for doubt in () if resumed else self._doubts():
+                self.observers.warn(doubt)
             while not self.stopping.enough:
                 self.lost_hosts.despite(self.live.progress.round + 1, self.round)
         except KeyboardInterrupt:
@@ -230,6 +233,9 @@ class Experiment:
             memory=str(self.live.estimate),
             engine=engine_of(self.scenario)[1],
         )
+
+    def _doubts(self) -> list[str]:
+        return [*doubts_of(self.scenario), *doubts_of_data(self.scenario, self.data)]
 
     def _enter(self, lineup: Lineup) -> None:
         """Tell everyone which phase a round belongs to, and its learning rate."""

@@ -5,6 +5,7 @@ attack has a folder of its own in the run directory, and in it a state from whic
 """
 
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from simsplit.assembly import Assembler
 from simsplit.assembly.state import put_back
 from simsplit.attacking import Attacking, Progress
-from simsplit.errors import RunError
+from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given, gathered
@@ -54,7 +55,11 @@ def attack(
     fields = {_field(name): value for name, value in (changes or {}).items()}
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gathered(plugins), run.path / SCENARIO
-    original, scenario = (load_scenario(file, each, known) for each in ({}, overrides))
+    original = load_scenario(file, {}, known)
+    try:
+        scenario = load_scenario(file, overrides, known)
+    except ScenarioError as error:
+        raise _without_public(error, original, run.path) from None
     config = scenario.attacks[0]
     if config.online:
         raise RunError(
@@ -68,9 +73,22 @@ def attack(
     return Run.load(path)
 
 
+def _without_public(error: ScenarioError, original: Scenario, path: Path) -> SimsplitError:
+    """The error; in other words where public data are lacking, as a run that is over has none."""
+    if "needs public data" not in error.reason:
+        return error
+    words = ["simsplit", "run", str(path / SCENARIO), "--set", "data.auxiliary=0.2", "--out", "NEW"]
+    elsewhere = " Or give it public texts: --set data.public=..." if original.reads_texts else ""
+    kind = error.reason.partition(" ")[0]
+    return RunError(
+        f"{kind} learns from public data, and {path} has held out none; its clients have trained "
+        f"on all of them. Train it anew with some held out: {shlex.join(words)}.{elsewhere}"
+    )
+
+
 def _field(name: str) -> str:
     """An attack's own field, unless it is the scenario's."""
-    elsewhere = ("targets.", "data.source.", "device", "threads")
+    elsewhere = ("targets.", "data.source.", "data.public", "device", "threads")
     return name if name.startswith(elsewhere) else f"attacks.0.{name}"
 
 

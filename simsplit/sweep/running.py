@@ -88,10 +88,13 @@ def run_sweep(
         endings = _one_by_one(todo, directory, watch)
     else:
         endings = _side_by_side(sweep, todo, directory, jobs, watch)
+    warned: set[str] = set()
     for name, ended in endings:
         directory.note(name, ended.reason)
         for message in ended.warnings:
-            watch.warn(f"{name}: {message}")
+            if message not in warned:  # most of them are of all cells
+                watch.warn(f"{name}: {message}")
+            warned.add(message)
         watch.ends(name, "finished" if ended.reason is None else "failed", ended.reason or "")
     return _result(sweep, directory)
 
