@@ -241,6 +241,27 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
 
 
 @app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the scenario, and of its file.")],
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SCENARIO",
+            help="The file or shipped scenario to start from.",
+            autocompletion=_scenario_names,
+        ),
+    ] = "quickstart",
+) -> None:
+    """Write a scenario file of your own to start from."""
+    from simsplit.scenario.starting import SCHEMA, begin
+
+    file = begin(name, from_, Path())
+    typer.echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
+    typer.echo(f"check it: simsplit validate {file}")
+
+
+@app.command()
 def schema(plugin: Plugin = None) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from simsplit.scenario import file_schema

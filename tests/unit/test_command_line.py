@@ -64,6 +64,7 @@ def test_help_answers_without_loading_what_is_heavy():
         "run",
         "sweep",
         "validate",
+        "watch",
         "schema",
         "list",
         "show",
