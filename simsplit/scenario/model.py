@@ -54,7 +54,7 @@ from simsplit.scenario.extending import extended
 from simsplit.scenario.files import assign, dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.lengths import refuse_overlong
-from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
+from simsplit.scenario.messages import explain, left_over, refuse_misread, shown, unknown
 from simsplit.scenario.needs import mixes_texts, refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
@@ -413,7 +413,7 @@ def load_scenario(
         return parse(values, known)
     except ScenarioError as error:
         remind(error, Path(path).parent, known)  # a run's own file may need plugins
-        raise
+        raise left_over(error, overrides or {}) from None
 
 
 def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
