@@ -1,5 +1,6 @@
 """Event files for TensorBoard: figures, histograms over clients, hyper-parameters, pictures."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -39,6 +40,7 @@ class TensorBoard(Tracker):
 
         before = sorted(self.folder.glob("events.out.tfevents.*"))
         known = max(map(_last_step, before), default=0)
+        _hush_writers()
         self.writer = SummaryWriter(str(self.folder))
         if not before:
             self._describe()
@@ -77,6 +79,20 @@ class TensorBoard(Tracker):
     def close(self, status: Status) -> None:
         del status
         self.writer.close()
+
+
+def _hush_writers() -> None:
+    """Let TensorBoard's writing threads die quietly: the next write raises what ended them."""
+    before = threading.excepthook
+    if getattr(before, "without_writers", False):
+        return
+
+    def hook(told: threading.ExceptHookArgs) -> None:
+        if type(told.thread).__name__ != "_AsyncWriterThread":
+            before(told)
+
+    hook.without_writers = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
 
 
 def _last_step(file: Path) -> int:

@@ -3,6 +3,7 @@
 import glob
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from builders import StopAt, scenario
 
 from simsplit import Run, ScenarioError, run
 from simsplit.observers import OBSERVERS
+from simsplit.observers.tensorboard import _hush_writers
 from simsplit.observers.tracking import fields_of, numbers, spreads
 from simsplit.progress import Observer, Observers
 
@@ -268,3 +270,25 @@ def test_trackers_are_observers_that_a_scenario_names() -> None:
     assert [observer.word for observer in given.observers] == ["mlflow", "wandb"]
     assert given.observers[1].mode == "offline"  # type: ignore[attr-defined]
     assert {"tensorboard", "mlflow", "wandb"} <= OBSERVERS.keys()
+
+
+def test_a_writing_thread_that_dies_is_silent_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: heard.append(str(told.exc_value)))
+    _hush_writers()
+    _hush_writers()
+
+    class _AsyncWriterThread(threading.Thread):
+        def run(self) -> None:
+            raise OSError("full")
+
+    class Other(_AsyncWriterThread):
+        pass
+
+    for kind in (_AsyncWriterThread, Other):
+        thread = kind()
+        thread.start()
+        thread.join()
+    assert heard == ["full"]
