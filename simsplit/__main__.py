@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 import typer.core
 
-from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
 
 if TYPE_CHECKING:
     from simsplit.plugins import Plugins
@@ -81,7 +81,14 @@ Unneeded = Annotated[
         help="Has no effect here: a run of a plugin is read without it.",
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track", metavar="KIND", help="Also keep figures in tensorboard, mlflow or wandb."
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+Json = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Format = Annotated[
     Literal["table", "markdown", "csv", "latex"], typer.Option("--format", help="How to print it.")
@@ -99,10 +106,12 @@ def run(
     ] = False,
     device: Device = None,
     plugin: Plugin = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train what a scenario describes into a run directory."""
+    _hush(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "run", str(file)]
     try:
@@ -111,14 +120,16 @@ def run(
 
         from simsplit import experiment
         from simsplit.scenario import load_scenario
+        from simsplit.scenario.tracked import tracked
         from simsplit.terminal.reminding import reminded
         from simsplit.terminal.runs import observer_for
 
         with reminded(file, _pairs(overrides), out, known, resume=resume):
             scenario = load_scenario(file, _pairs(overrides), known)
+        scenario = tracked(scenario, track or [])
         path = experiment.run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *_flags("--set", overrides)]
-        again += _flags("--plugin", plugin or [])
+        again += [*_flags("--plugin", plugin or []), *_flags("--track", track or [])]
         observer = observer_for(Console(stderr=True), quiet=quiet or as_json)
         result = experiment.run(scenario, path, resume=resume, observers=[observer])
     except KeyboardInterrupt:
@@ -149,16 +160,19 @@ def sweep(
     ] = False,
     device: Device = None,
     plugin: Plugin = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Run every cell of a scenario's sweep, and compare them."""
+    _hush(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "sweep", str(file)]
     try:
         from rich.console import Console
 
         from simsplit.scenario import load_sweep
+        from simsplit.scenario.tracked import tracked_sweep
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import sweep_directory
         from simsplit.terminal.reminding import reminded
@@ -169,9 +183,11 @@ def sweep(
             loaded = load_sweep(file, _pairs(overrides), known)
         for name in filter(loaded.hides, _pairs(overrides)):
             _say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
+        loaded = tracked_sweep(loaded, track or [])
         path = sweep_directory(loaded, out, resume=resume)
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*_flags("--set", overrides), *_flags("--plugin", plugin or [])]
+        again += _flags("--track", track or [])
         with watching_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
     except KeyboardInterrupt:
@@ -194,32 +210,34 @@ def sweep(
 
 
 @app.command()
-def validate(file: File, set_: Set = None, plugin: Plugin = None) -> None:
+def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
     """Check a scenario without running it, and say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
+    from simsplit.scenario.doubts import doubts_of
+    from simsplit.terminal.documents import of_mistakes, of_scenario
+    from simsplit.terminal.validating import told, told_of_cells
 
     overrides, known = _pairs(set_ or []), _plugins(plugin)
-    if has_sweep(file, overrides):
-        cells = [cell.name for cell in load_sweep(file, overrides, known).cells]
-        more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
-        typer.echo(f"{file}: a valid sweep of {len(cells)} cells\n{'  '.join(cells[:6])}{more}")
+    try:
+        if has_sweep(file, overrides):
+            cells = load_sweep(file, overrides, known).cells
+            names = [cell.name for cell in cells]
+            said, doubts = told_of_cells(names), doubts_of(cells[0].scenario)
+            document: dict[str, object] = {"valid": True, "cells": names}
+        else:
+            scenario = load_scenario(file, overrides, known)
+            said, doubts, document = told(scenario), doubts_of(scenario), of_scenario(scenario)
+    except ScenarioError as error:
+        if not as_json:
+            raise
+        _print_json(of_mistakes(error))
+        raise typer.Exit(2) from None
+    if as_json:
+        _print_json({"file": str(file), **document, "warnings": doubts})
         return
-    scenario = load_scenario(file, overrides, known)
-    typer.echo(f"{file}: a valid scenario")
-    from simsplit.packets import Leg
-
-    info = scenario.data.source.describe()
-    if info is None:
-        typer.echo("its data are not known before they are loaded, so shapes were not checked")
-        return
-    if not scenario.model.at_hand:
-        typer.echo("its model is fetched when a run begins, so shapes were not checked")
-        return
-    (cut, features), (smashed, sent) = scenario.shapes(info)
-    legs = [("cut", cut, smashed), ("features", features, sent)]
-    for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
-        shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
-        typer.echo(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
+    typer.echo(f"{file}: {said}")
+    for doubt in doubts:
+        _say(f"warning: {doubt}")
 
 
 @app.command()
@@ -256,14 +274,22 @@ def list_(
     what: Annotated[
         str | None, typer.Argument(help="methods, models, data, partitions, schedules, ...")
     ] = None,
+    part: Annotated[str | None, typer.Argument(help="One of them alone, by its kind.")] = None,
     format_: Format = "table",
     plugin: Plugin = None,
+    as_json: Json = False,
 ) -> None:
     """List the parts that a scenario can name, and their fields."""
     from simsplit.catalogue import catalogue
+    from simsplit.terminal.choosing import chosen
+    from simsplit.terminal.documents import of_tables
     from simsplit.terminal.printing import print_table
 
-    for table in catalogue(what, _plugins(plugin)):
+    tables = chosen(catalogue(what, _plugins(plugin)), what, part)
+    if as_json:
+        _print_json(of_tables(tables))
+        return
+    for table in tables:
         print_table(table, format_)
 
 
@@ -272,13 +298,37 @@ def show_(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     format_: Format = "table",
     plugin: Unneeded = None,
+    as_json: Json = False,
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
+    from simsplit.terminal.documents import of_run
     from simsplit.terminal.printing import print_run
 
     _plugins(plugin)
-    print_run(Run.load(run_dir), format_)
+    if as_json:
+        _print_json(of_run(Run.load(run_dir)))
+    else:
+        print_run(Run.load(run_dir), format_)
+
+
+@app.command(name="watch")
+def watch_(
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run or sweep directory, of another process.")
+    ],
+) -> None:
+    """Follow a run or a sweep of another process until it ends."""
+    from rich.console import Console
+
+    from simsplit.terminal.watching import watch
+
+    try:
+        finished = watch(run_dir, Console())
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    if not finished:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -303,11 +353,16 @@ def compare(
         typer.Option(help="Print this table alone; overview: costs, leaks and who was caught."),
     ] = None,
     plugin: Unneeded = None,
+    as_json: Json = False,
 ) -> None:
     """Compare runs in tables; seeds become mean and spread."""
+    from simsplit.terminal.documents import of_comparison
     from simsplit.terminal.printing import print_comparison
 
     _plugins(plugin)
+    if as_json:
+        _print_json(of_comparison(run_dirs))
+        return
     print_comparison(run_dirs, format_, figure, baseline, _say, table=table)
 
 
@@ -328,21 +383,24 @@ def attack(
     plugin: Plugin = None,
     quiet: Quiet = False,
     format_: Format = "table",
+    as_json: Json = False,
 ) -> None:
     """Attack a finished run through what its clients send."""
+    _hush(quiet or as_json)
     from rich.console import Console
 
     from simsplit.attacking.finished import attack as attack_finished
     from simsplit.report.figures import drawn, read, saved
     from simsplit.report.figures import recovered as picture
     from simsplit.report.recoveries import recovered, sentences
+    from simsplit.terminal.documents import of_attack
     from simsplit.terminal.printing import print_table
     from simsplit.terminal.runs import counting
 
     changes = _pairs(set_ or [])
     name, known = changes.get("name", kind), _plugins(plugin)
     try:
-        with counting(Console(stderr=True), name, quiet=quiet) as progress:
+        with counting(Console(stderr=True), name, quiet=quiet or as_json) as progress:
             run = attack_finished(
                 run_dir, kind, changes, resume=resume, progress=progress, plugins=known
             )
@@ -351,7 +409,9 @@ def attack(
         again += [*_flags("--set", set_ or []), *_flags("--plugin", plugin or [])]
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
-    if not quiet:
+    if as_json:
+        _print_json(of_attack(run, name))
+    elif not quiet:
         folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
         print_table(recovered(run), format_)
         if "text" in run.recovered:
@@ -520,8 +580,23 @@ def _finite(told: object) -> object:
     return None if isinstance(told, float) and not math.isfinite(told) else told
 
 
+def _hush(quiet: bool) -> None:
+    if quiet:
+        from simsplit.terminal.hushing import hush
+
+        hush()
+
+
 def _say(text: str) -> None:
     typer.echo(text, err=True)
+
+
+def _blame(error: SimsplitError) -> str:
+    """An error in a line; several mistakes below one heading."""
+    problems = error.problems if isinstance(error, ScenarioError) else [error]
+    if len(problems) == 1:
+        return f"error: {error}"
+    return "\n  ".join([f"error: {len(problems)} mistakes", *map(str, problems)])
 
 
 def main() -> None:
@@ -532,7 +607,7 @@ def main() -> None:
         _say(f"error: {error}")
         sys.exit(1)
     except SimsplitError as error:
-        _say(f"error: {error}")
+        _say(_blame(error))
         sys.exit(2)
 
 

@@ -62,3 +62,15 @@ def near(word: str, known: Iterable[str]) -> str:
     """`, did you mean 'x'?` for the known word closest to `word`, or an empty string."""
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f", did you mean '{matches[0]}'?" if matches else ""
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things: `1 round`, `1,200 rounds`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def listed(words: Iterable[object], most: int = 8) -> str:
+    """Words with commas between them, and how many more there are."""
+    every = [*map(str, words)]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

@@ -10,7 +10,7 @@ a run whose hosts are lost, in the running process.
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from simsplit.errors import RunError, RunFailedError
 from simsplit.evaluation import ATTACK_SUCCESS_ALL
 from simsplit.hosting import engine_of, hosts_of
 from simsplit.machine import device_of, pinned_threads
+from simsplit.observers.base import refuse_lacking
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
 from simsplit.phases import EVALUATE
@@ -30,7 +31,8 @@ from simsplit.plugins import Given
 from simsplit.plugins.record import changed
 from simsplit.progress import Observer, Observers, Plan, RoundTold
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run
-from simsplit.results.environment import describe_environment
+from simsplit.results.directory import ENVIRONMENT
+from simsplit.results.environment import describe_environment, resumed
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.running.accounting import MISSING, unknown_to
 from simsplit.running.checkpointing import Checkpoints
@@ -39,6 +41,7 @@ from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
 from simsplit.running.stopping import Stopping
 from simsplit.scenario import Scenario, own, scenario_of
+from simsplit.scenario.doubts import doubts_of, doubts_of_data
 from simsplit.schedules.cohort import Lineup
 
 if TYPE_CHECKING:
@@ -71,6 +74,7 @@ def run(
     >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
     """
     scenario = scenario_of(scenario, own(data, model), plugins)
+    refuse_lacking(scenario.observers)
     path = run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     for warning in changed(path, scenario.plugins) if resume else ():
@@ -129,7 +133,10 @@ class Experiment:
         drawn = scenario.attacks and scenario.data.source.modality != "tables"
         pictures = [Pictures(path)] if drawn else []
         own = (Notes(live, path, writer), self.stopping, self.checkpoints)
-        self.observers = Observers([*own, *observers, *pictures])
+        # a tracker keeps the pictures too, and is told last: it may wait for a server
+        last = [observer for observer in observers if observer.dispensable]
+        first = [observer for observer in observers if not observer.dispensable]
+        self.observers = Observers([*own, *first, *pictures, *last])
         self.lost_hosts = LostHosts(live, self.checkpoints, self.observers)
 
     @property
@@ -151,6 +158,8 @@ class Experiment:
             self.observers.begin(self._plan())
             if unknown_to(self.scenario):
                 self.observers.warn(MISSING)
+            for doubt in () if resumed else self._doubts():
+                self.observers.warn(doubt)
             while not self.stopping.enough:
                 self.lost_hosts.despite(self.live.progress.round + 1, self.round)
         except KeyboardInterrupt:
@@ -209,6 +218,8 @@ class Experiment:
         for complaint in complaints:
             self.observers.warn(complaint)
         self.ledger.writer.describe(self.scenario.yaml())
+        with suppress(RunError):  # a run is no worse for a note that was lost
+            self.ledger.writer.write_json(ENVIRONMENT, resumed(Run.load(self.path).environment))
         return True
 
     def _plan(self) -> Plan:
@@ -223,6 +234,9 @@ class Experiment:
             engine=engine_of(self.scenario)[1],
         )
 
+    def _doubts(self) -> list[str]:
+        return [*doubts_of(self.scenario), *doubts_of_data(self.scenario, self.data)]
+
     def _enter(self, lineup: Lineup) -> None:
         """Tell everyone which phase a round belongs to, and its learning rate."""
         phase, factor = lineup.phase, lineup.lr_factor
@@ -235,16 +249,19 @@ class Experiment:
         if not self.scenario.evaluate.due(number, self.live.program.rounds):
             return {}, {}
         evaluator = self.parts.evaluator
+        self.observers.work("evaluation", 0, 0)
         with self._untrained(evaluator.scored):
             return evaluator.evaluate(number)
 
     def _attacked(self, number: int) -> Sequence[Mapping[str, object]]:
         """What attacks recover, if they are scored in this round."""
-        scenario, attacking = self.scenario, self.live.attacking
+        scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
         if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
             return ()
         with self._untrained([scenario.targets.client]):
-            judged = attacking.judge(number, self.observers.step)
+            judged = attacking.judge(
+                number, lambda name, done, total: observers.work(f"attack {name}", done, total)
+            )
         attacking.save(self.path, number, judged)
         return judged.rows
 

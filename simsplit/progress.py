@@ -1,9 +1,9 @@
 """What a run tells whoever watches it: terminals, notebooks, trackers, and its own book-keeping."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 Row = Mapping[str, object]
 Status = Literal["running", "finished", "interrupted", "failed"]
@@ -43,6 +43,9 @@ class RoundTold:
 class Observer:
     """Base class of what watches a run; every hook does nothing by default."""
 
+    dispensable: ClassVar[bool] = False
+    """Whether a run goes on without it where one of its hooks fails, after a warning."""
+
     def begin(self, plan: Plan) -> None:
         """Training is about to start or to resume."""
 
@@ -51,6 +54,11 @@ class Observer:
 
     def step(self, done: int, total: int) -> None:
         """`done` of the round's `total` steps are done. Called after every step: be quick."""
+
+    def work(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` pieces of some work beside training, an attack's; a total of 0 is not
+        known.
+        """
 
     def round(self, told: RoundTold) -> None:
         """A round is done, and its rows are in the tables."""
@@ -66,24 +74,37 @@ class Observers(Observer):
         self.observers = tuple(observers)
 
     def begin(self, plan: Plan) -> None:
-        for observer in self.observers:
-            observer.begin(plan)
+        self._tell(lambda observer: observer.begin(plan))
 
     def warn(self, message: str) -> None:
-        for observer in self.observers:
-            observer.warn(message)
+        self._tell(lambda observer: observer.warn(message))
 
     def step(self, done: int, total: int) -> None:
-        for observer in self.observers:
-            observer.step(done, total)
+        self._tell(lambda observer: observer.step(done, total))
+
+    def work(self, what: str, done: int, total: int) -> None:
+        self._tell(lambda observer: observer.work(what, done, total))
 
     def round(self, told: RoundTold) -> None:
-        for observer in self.observers:
-            observer.round(told)
+        self._tell(lambda observer: observer.round(told))
 
     def end(self, status: Status) -> None:
+        self._tell(lambda observer: observer.end(status))
+
+    def _tell(self, hook: Callable[[Observer], None]) -> None:
         for observer in self.observers:
-            observer.end(status)
+            try:
+                hook(observer)
+            except Exception as error:
+                if not observer.dispensable:
+                    raise
+                self._go_on_without(observer, error)
+
+    def _go_on_without(self, observer: Observer, error: Exception) -> None:
+        self.observers = tuple(other for other in self.observers if other is not observer)
+        why = next(iter(str(error).strip().splitlines()), "")
+        what = f"{type(error).__name__}: {why}" if why else type(error).__name__
+        self.warn(f"{type(observer).__name__} failed ({what}); the run goes on without it")
 
 
 class SweepObserver(Protocol):

@@ -6,6 +6,7 @@ held against the truth, by a judge (see `images`, `texts`).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +29,8 @@ from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
 from simsplit.states import below
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[str, int, int], None]
+"""Told which attack has done so many of so many pieces of work; a total of 0 is not known yet."""
 
 
 AnyJudge = type[TextJudge] | type[RowJudge] | type[ImageJudge]
@@ -113,10 +115,11 @@ class Attacking:
                 self.attacks[config.title] = config.build(self._knowledge(config.title))
             if resumed is not None:
                 self.attacks[config.title].load(resumed)
-            self._worked(config, self.attacks[config.title], number, exposed, progress)
+            told = partial(progress, config.title)
+            self._worked(config, self.attacks[config.title], number, exposed, told)
         judged = self.score(number)
         for config in self.configs:
-            judged.curves += self._curve(config, number, exposed, judged)
+            judged.curves += self._curve(config, number, exposed, judged, progress)
         return judged
 
     def score(self, number: int) -> Judgement:
@@ -129,9 +132,10 @@ class Attacking:
         attack: Attack,
         number: int,
         exposed: Sequence[Sequence[Packet]],
-        progress: Progress,
+        progress: Callable[[int, int], None],
     ) -> None:
         """Let an attack recover the targets from as many of their packets as it asks for."""
+        progress(0, 0)
         if config.queries:
             attack.study(self._queries(config.queries, number))
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
@@ -149,6 +153,7 @@ class Attacking:
         number: int,
         exposed: Sequence[Sequence[Packet]],
         judged: Judgement,
+        progress: Progress,
     ) -> list[Row]:
         """An attack's figures with ever more of its iterations, up to those that it came to."""
         points = 0 if config.online else self.targets.curve
@@ -158,7 +163,8 @@ class Attacking:
             if index < points:
                 less = shortened(config, share)
                 attack = less.build(self._knowledge(config.title))
-                self._worked(less, attack, number, exposed, lambda done, total: None)
+                told = partial(progress, f"{config.title} with {share:.0%} of its iterations")
+                self._worked(less, attack, number, exposed, told)
                 rows = self._scored(number, {config.title: attack}).rows
             found.append(point(config, share, rows))
         return found

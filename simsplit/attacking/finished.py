@@ -5,6 +5,7 @@ attack has a folder of its own in the run directory, and in it a state from whic
 """
 
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from simsplit.assembly import Assembler
 from simsplit.assembly.state import put_back
 from simsplit.attacking import Attacking, Progress
-from simsplit.errors import RunError
+from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given, gathered
@@ -25,8 +26,8 @@ KEEP_EVERY_S = 20.0
 _STATE, _TOLD, _RECOVERED = "state", "attack.json", "recovered.csv"
 
 
-def _unseen(done: int, total: int) -> None:
-    del done, total
+def _unseen(what: str, done: int, total: int) -> None:
+    del what, done, total
 
 
 def attack(
@@ -45,7 +46,7 @@ def attack(
         kind: An attack that starts from the targets alone, such as unsplit.
         changes: Its fields, and those of `targets` (targets.count), as YAML.
         resume: Go on where the same attack was interrupted.
-        progress: Told of so many of so many pieces of work.
+        progress: Told which attack has done so many of so many pieces of work.
         plugins: Modules that the run was made with, or that the attack is from.
 
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
@@ -54,7 +55,11 @@ def attack(
     fields = {_field(name): value for name, value in (changes or {}).items()}
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gathered(plugins), run.path / SCENARIO
-    original, scenario = (load_scenario(file, each, known) for each in ({}, overrides))
+    original = load_scenario(file, {}, known)
+    try:
+        scenario = load_scenario(file, overrides, known)
+    except ScenarioError as error:
+        raise _without_public(error, original, run.path) from None
     config = scenario.attacks[0]
     if config.online:
         raise RunError(
@@ -68,9 +73,22 @@ def attack(
     return Run.load(path)
 
 
+def _without_public(error: ScenarioError, original: Scenario, path: Path) -> SimsplitError:
+    """The error; in other words where public data are lacking, as a run that is over has none."""
+    if "needs public data" not in error.reason:
+        return error
+    words = ["simsplit", "run", str(path / SCENARIO), "--set", "data.auxiliary=0.2", "--out", "NEW"]
+    elsewhere = " Or give it public texts: --set data.public=..." if original.reads_texts else ""
+    kind = error.reason.partition(" ")[0]
+    return RunError(
+        f"{kind} learns from public data, and {path} has held out none; its clients have trained "
+        f"on all of them. Train it anew with some held out: {shlex.join(words)}.{elsewhere}"
+    )
+
+
 def _field(name: str) -> str:
     """An attack's own field, unless it is the scenario's."""
-    elsewhere = ("targets.", "data.source.", "device", "threads")
+    elsewhere = ("targets.", "data.source.", "data.public", "device", "threads")
     return name if name.startswith(elsewhere) else f"attacks.0.{name}"
 
 
@@ -135,9 +153,10 @@ class _OnFinished:
         replace(self.folder / _RECOVERED, table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
-    def _tell(self, done: int, total: int) -> None:
-        self.progress(done, total)
-        if done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
+    def _tell(self, what: str, done: int, total: int) -> None:
+        self.progress(what, done, total)
+        own = what == self.title  # and not a point of its curve
+        if own and done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
             state, at = self.attacking.attacks[self.title].state(), checkpoints.Progress(round=done)
             checkpoints.save(self.folder / _STATE, state, at, self.title, keep=1)
             self._kept_at = time.monotonic()

@@ -147,14 +147,24 @@ def _profiles(kind: str, named: Mapping[str, BaseModel]) -> Table:
 
 
 def _part(kind: str, config: type[BaseModel]) -> Table:
-    rows = [
-        (name, _type(field.annotation), _default(field), _one_line(field.description))
-        for name, field in config.model_fields.items()
-        if name != "kind"
-    ]
+    rows = _rows(config, "", inside=kind != "scenario")  # whose sections have tables of their own
     title = f"{kind}: {_one_line(config.__doc__)}"
     columns = ("field", "type", "default", "meaning")
     return Table(title, columns, rows or [("(no fields)", "", "", "")], "llll")
+
+
+def _rows(config: type[BaseModel], place: str, *, inside: bool) -> list[tuple[str, ...]]:
+    """A row a field; below a field that has fields, theirs."""
+    rows: list[tuple[str, ...]] = []
+    for name, field in config.model_fields.items():
+        if name == "kind":
+            continue
+        told = (_type(field.annotation), _default(field), _one_line(field.description))
+        rows.append((f"{place}{name}", *told))
+        for member in get_args(field.annotation) or (field.annotation,):
+            if inside and _is_config(member) and "kind" not in member.model_fields:
+                rows += _rows(member, f"{place}{name}.", inside=True)
+    return rows
 
 
 def _is_config(annotation: Any) -> bool:  # noqa: ANN401 - any annotation

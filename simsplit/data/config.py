@@ -16,6 +16,7 @@ from simsplit.data.batches import (
     NumberBatcher,
     channel_statistics,
 )
+from simsplit.data.blaming import blamed
 from simsplit.data.partitions import Iid, Natural, Partition
 from simsplit.data.samples import Choices, DataInfo, DataSet, Samples, Vocabulary
 from simsplit.data.sources import DigitsSource, Source
@@ -170,13 +171,18 @@ def prepare(
     what it was.
     """
     limit = Limit(config.train_samples, config.test_samples, seed)
-    data = _loaded(config.source, limit, reader)
+    with blamed("source"):
+        data = _loaded(config.source, limit, reader)
     train = _limited(data.train, limit, "train")
     kept, validation = _without(train, config.validation, len(train), seed, "validation")
     kept, auxiliary = _without(kept, config.auxiliary, len(train), seed, "auxiliary")
     if config.public is not None:
-        auxiliary = _read(config.public, reader)
-    support = auxiliary if config.support is None else _read(config.support, reader)
+        with blamed("public"):
+            auxiliary = _read(config.public, reader)
+    support = auxiliary
+    if config.support is not None:
+        with blamed("support"):
+            support = _read(config.support, reader)
     if config.support is None and mixes and auxiliary is not None:
         auxiliary, support = _halved(auxiliary, seed)
     mean, std = _statistics(kept, config.normalise)

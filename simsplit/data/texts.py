@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
+from simsplit.data.readable import refuse_other_than_texts
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
 from simsplit.data.splits import Limit, held_out
 from simsplit.data.stored import hub_table, parquet_files, parquet_table
@@ -92,6 +93,7 @@ class TextTable(Config):
                     f"data.source.task: {where} has no column '{name}'"
                     f"{near(name, table.column_names) or ','} it has: {allowed}"
                 )
+        refuse_other_than_texts(table, task, where)
         records = table.select(wanted).slice(0, self.rows).to_pylist()
         pieces = task.pieces(records, where)
         if not pieces:

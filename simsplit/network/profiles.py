@@ -187,7 +187,7 @@ class NetworkConfig(Config):
 def _choices(
     chosen: str | Mapping[Any, float], known: Mapping[Any, Profile]
 ) -> list[tuple[Profile, float]]:
-    """Profiles and their shares, which need not sum to 1."""
+    """Profiles and their shares: parts of 1, or proportions."""
     if isinstance(chosen, str):
         return [(known[chosen], 1.0)]
     return [(known[name], share) for name, share in chosen.items()]
@@ -207,6 +207,9 @@ def _judged(value: object, known: Mapping[Any, Config]) -> object:
             number = isinstance(share, int | float) and not isinstance(share, bool)
             if not (number and 0 < share < math.inf):
                 raise ValueError(f"the share of '{name}' must be a number above 0, got {share!r}")
+        total, parts = sum(value.values()), all(share < 1 for share in value.values())
+        if parts and not math.isclose(total, 1, rel_tol=1e-3):  # 2 and 1 are proportions
+            raise ValueError(f"the shares sum to {total:g}, not to 1; or write whole numbers")
     elif isinstance(value, str):
         _refuse_unknown(value, known)
     else:

@@ -2,7 +2,15 @@
 
 from simsplit.observers.base import ObserverConfig
 from simsplit.observers.jsonl import JsonlConfig
+from simsplit.observers.mlflow import MLflowConfig
+from simsplit.observers.tensorboard import TensorBoardConfig
+from simsplit.observers.wandb import WandbConfig
 
-OBSERVERS: dict[str, type[ObserverConfig]] = {"jsonl": JsonlConfig}
+OBSERVERS: dict[str, type[ObserverConfig]] = {
+    "jsonl": JsonlConfig,
+    "tensorboard": TensorBoardConfig,
+    "mlflow": MLflowConfig,
+    "wandb": WandbConfig,
+}
 
 __all__ = ["OBSERVERS", "ObserverConfig"]

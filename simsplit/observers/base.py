@@ -6,15 +6,29 @@ told of some rounds twice, and the later telling counts.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 
 from simsplit.config import Config
+from simsplit.errors import ScenarioError
 from simsplit.progress import Observer
 
 
 class ObserverConfig(Config, ABC):
     """Base of an observer's fields in a scenario."""
 
+    @property
+    def lacks(self) -> str:
+        """What it needs and this machine does not have, and how to get it; empty: nothing."""
+        return ""
+
     @abstractmethod
     def build(self, path: Path) -> Observer:
         """The observer of a run; the run directory `path` may not exist yet."""
+
+
+def refuse_lacking(observers: Sequence[ObserverConfig]) -> None:
+    """ScenarioError for the first of a scenario's observers that cannot work on this machine."""
+    for index, config in enumerate(observers):
+        if config.lacks:
+            raise ScenarioError(f"observers.{index}.kind", config.lacks)

@@ -58,7 +58,7 @@ class TrainConfig(Config):
     """The optimizer of the trunk and the server's part of methods."""
     lr_schedule: LrSchedule = ConstantLr()
     """How both learning rates change over rounds."""
-    clip_norm: float | None = Field(default=None, gt=0)
+    clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Maximum gradient norm of each side; null: gradients are not clipped."""
     precision: Precision = "fp32"
     """bf16 computes under autocast; what crosses the cut is then counted at 2 bytes a value."""

@@ -19,7 +19,7 @@ from simsplit.config import Config
 class OptimizerConfig(Config, ABC):
     """Options that all optimizers have."""
 
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """L2 penalty (decoupled in adamw)."""
     maximize: bool = False
     """Maximise the loss instead of minimising it."""
@@ -42,11 +42,11 @@ class SgdConfig(OptimizerConfig):
     """SGD, with momentum, weight decay and Nesterov's variant as options."""
 
     kind: Literal["sgd"] = "sgd"
-    lr: float = Field(default=0.01, gt=0)
+    lr: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     """Learning rate."""
-    momentum: float = Field(default=0.0, ge=0)
+    momentum: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Momentum factor."""
-    dampening: float = 0.0
+    dampening: float = Field(default=0.0, allow_inf_nan=False)
     """Dampening of the momentum."""
     nesterov: bool = False
     """Nesterov's momentum; needs momentum and no dampening."""
@@ -63,11 +63,11 @@ class SgdConfig(OptimizerConfig):
 class MomentsConfig(OptimizerConfig):
     """Options that Adam and AdamW have in common."""
 
-    lr: float = Field(default=1e-3, gt=0)
+    lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     """Learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the two moments."""
-    eps: float = 1e-8
+    eps: float = Field(default=1e-8, allow_inf_nan=False)
     """Added to the denominator."""
     amsgrad: bool = False
     """Keep the largest second moment."""
@@ -91,7 +91,7 @@ class AdamWConfig(MomentsConfig):
     """Adam with decoupled weight decay."""
 
     kind: Literal["adamw"] = "adamw"
-    weight_decay: float = Field(default=0.01, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """Decoupled weight decay."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -142,7 +142,7 @@ class StepLr(LrScheduleConfig):
     """Rounds between drops, counted from the end of the warm-up."""
     milestones: tuple[int, ...] = ()
     """Rounds done, the warm-up not counted, before each drop; in place of `every`."""
-    gamma: float = Field(default=0.1, gt=0)
+    gamma: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Factor of one drop."""
 
     def decay(self, done: int, rounds: int) -> float:
@@ -160,7 +160,7 @@ class CosineLr(LrScheduleConfig):
 
     kind: Literal["cosine"] = "cosine"
     stretches: ClassVar[bool] = True
-    final: float = Field(default=0.0, ge=0)
+    final: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The factor that the last round approaches."""
 
     def decay(self, done: int, rounds: int) -> float:
@@ -172,7 +172,7 @@ class LinearLr(LrScheduleConfig):
 
     kind: Literal["linear"] = "linear"
     stretches: ClassVar[bool] = True
-    final: float = Field(default=0.0, ge=0)
+    final: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The factor that the last round approaches."""
 
     def decay(self, done: int, rounds: int) -> float:

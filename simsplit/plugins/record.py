@@ -47,6 +47,11 @@ def _of_run(folder: Path) -> Iterator[Origin]:
         yield from [Origin(**{name: one[name] for name in known}) for one in told]
 
 
+def flags_of(folder: Path) -> list[str]:
+    """How the plugins of the run in a folder are named again on a command line."""
+    return [word for origin in _of_run(folder) for word in _flag(origin).split(" ", 1)]
+
+
 def _same(one: Origin, other: Origin) -> bool:
     return one.name == other.name or (one.file is not None and one.file == other.file)
 

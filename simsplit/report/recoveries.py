@@ -1,6 +1,7 @@
 """What attacks recovered: of one run, and of several beside each other."""
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -231,7 +232,8 @@ def _blind_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
 
 def _line(text: object) -> str:
     """On one line, and not a long one."""
-    words = " ".join(str(text).split())
+    # a tokenizer's loose bytes are no characters; one mark stands for all that follow each other
+    words = " ".join(re.sub(r"\ufffd+", "\ufffd", str(text)).split())
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simsplit.errors import counted
 from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
@@ -24,7 +25,8 @@ def heading(run: Run) -> str:
     done = summary["rounds_done"] if finished else len(run.rounds)  # a killed run wrote no summary
     status = "running, or killed" if summary["status"] == "running" else summary["status"]
     why = f"\nwhy: {summary['reason']}" if "reason" in summary else ""
-    return f"{summary['name']}: {status}, {done} of {summary['rounds']} rounds{why}"
+    of_all = f"{done} of {counted(summary['rounds'], 'round')}"
+    return f"{summary['name']}: {status}, {of_all}{why}"
 
 
 def show(run: Run) -> list[Table]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
+from simsplit.metrics.headline import headline, said
 from simsplit.network import Flops, NetworkConfig, Work, order_of, round_times
 from simsplit.packets import ClientId, Leg
 from simsplit.preflight import size
@@ -29,12 +30,14 @@ LEVELS = (50, 80, 90, 95, 98)
 
 
 def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -> Table:
-    """Round, bytes and simulated time at which each level of test accuracy was first reached.
+    """Round, bytes and simulated time at which each level of test accuracy was first reached; of
+    answers, where a model writes its classes.
 
     A column per (device, link); the run's own network comes first, if its scenario names one. No
     rows where nothing was evaluated. Evaluation itself takes no simulated time.
     """
-    marks = _marks(run.rounds)
+    figure = headline(map(str, run.rounds.columns)) or "test_accuracy"
+    marks = _marks(run.rounds, figure)
     scenario = yaml.safe_load((run.path / SCENARIO).read_text(encoding="utf-8"))
     if scenario["topology"] not in TOPOLOGIES:  # a plugin's: what its turns compute is not known
         marks = []
@@ -61,8 +64,9 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
         )
         for level, number in marks
     ]
-    title = "simulated time to test accuracy\non assumed devices and links (simsplit list profiles)"
-    return Table(title, ("accuracy", "round", "sent", *networks), rows)
+    title = f"simulated time to {said(figure)}"
+    title += "\non assumed devices and links (simsplit list profiles)"
+    return Table(title, (said(figure).removeprefix("test "), "round", "sent", *networks), rows)
 
 
 def duration(seconds: float) -> str:
@@ -79,14 +83,14 @@ def duration(seconds: float) -> str:
     return f"{value:.1f} d"
 
 
-def _marks(rounds: "pd.DataFrame") -> list[tuple[str, int]]:
+def _marks(rounds: "pd.DataFrame", figure: str) -> list[tuple[str, int]]:
     """(level, round) of each level that was reached, when it first was; the best comes last."""
-    if "test_accuracy" not in rounds:
+    if figure not in rounds:
         return []
-    evaluated = rounds.dropna(subset=["test_accuracy"])
+    evaluated = rounds.dropna(subset=[figure])
     if evaluated.empty:
         return []
-    accuracies = evaluated["test_accuracy"].to_numpy()
+    accuracies = evaluated[figure].to_numpy()
     numbers = evaluated["round"].to_numpy()
     marks = [
         (f"{level}%", int(numbers[(accuracies >= level / 100).argmax()]))

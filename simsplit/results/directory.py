@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from simsplit.errors import RunError, RunFailedError
+from simsplit.errors import RunError, RunFailedError, counted, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,13 +156,21 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def __repr__(self) -> str:
+        try:
+            told = self.summary
+            how = f"{told['status']}, {told['rounds_done']} of {counted(told['rounds'], 'round')}"
+        except (RunError, KeyError):
+            how = "without a summary"
+        return f"<Run {self.path}: {how}>"
+
     @classmethod
     def load(cls, path: str | Path) -> "Run":
         """Open a run directory; RunError where there is none."""
         path = Path(path)
         if not (path / SCENARIO).is_file():
             runs = sorted(str(found.parent) for found in path.glob(f"*/{SCENARIO}"))
-            held = f"; it holds runs: {', '.join(runs[:8])}" if runs else ""
+            held = f"; it holds runs: {listed(runs)}" if runs else ""
             raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
         return cls(path)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
+from simsplit.metrics.headline import headline
 from simsplit.results.directory import SUMMARY, replace, writing
 
 SWEEP = "sweep.json"
@@ -37,6 +38,8 @@ class SweepDirectory:
     cells: Sequence[CellEntry]
     failed: dict[str, str] = field(default_factory=dict)
     """Cell -> why."""
+    process: Mapping[str, Any] | None = None
+    """What ran the sweep last, and its command."""
 
     @classmethod
     def load(cls, path: str | Path) -> "SweepDirectory":
@@ -45,7 +48,8 @@ class SweepDirectory:
         try:
             told = json.loads((path / SWEEP).read_text(encoding="utf-8"))
             cells = [CellEntry(**cell) for cell in told["cells"]]
-            return cls(path, told["name"], told["fields"], cells, told["failed"])
+            rest = (told["fields"], cells, told["failed"], told.get("process"))
+            return cls(path, told["name"], *rest)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"cannot read {path / SWEEP}: {error}") from None
 
@@ -80,23 +84,26 @@ class RunProgress:
 
     done: int = 0
     rounds: int | None = None
-    accuracy: float | None = None
-    """On the test data, at the last round that was evaluated."""
+    score: float | None = None
+    """What the task came to on the test data, at the last round that was evaluated."""
+    figure: str = "test_accuracy"
+    """Its column."""
 
 
 def progress_of(path: Path) -> RunProgress:
     """How far the run in a directory has come; nothing of it needs to be there yet."""
     rounds = summary_of(path).get("rounds")
-    done, accuracy = 0, None
+    done, score, figure = 0, None, RunProgress.figure
     try:
         with (path / "rounds.csv").open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(line for line in file if line.endswith("\n")):
                 done = int(row["round"])
-                if row.get("test_accuracy"):
-                    accuracy = float(row["test_accuracy"])
+                figure = headline(row) or figure
+                if row.get(figure):
+                    score = float(row[figure])
     except (OSError, ValueError, KeyError):
         pass
-    return RunProgress(done, rounds, accuracy)
+    return RunProgress(done, rounds, score, figure)
 
 
 def summary_of(path: Path) -> dict[str, Any]:

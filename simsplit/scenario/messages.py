@@ -47,6 +47,21 @@ def explain(
     return ScenarioError.of_many([_explain(one, model, values) for one in error.errors()])
 
 
+def left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
+    """The error; of a field that a part of another kind left behind, with what drops it."""
+    return ScenarioError.of_many([_left_over(one, overrides) for one in error.problems])
+
+
+def _left_over(problem: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
+    part = problem.field.rpartition(".")[0]
+    if not part or f"{part}.kind" not in overrides or problem.field in overrides:
+        return problem
+    kind = overrides[f"{part}.kind"]
+    cure = f"--set {part}={kind} in place of {part}.kind drops it"
+    reason = f"{problem.reason}; if it is left over from another kind, {cure}"
+    return ScenarioError(problem.field, reason)
+
+
 def refuse_misread(values: Mapping[str, Any], made: BaseModel) -> None:
     """ScenarioError where pydantic made a number of what nobody meant as one: true, false, .nan."""
     if found := list(_misread(values, made, ())):

@@ -24,6 +24,7 @@ from torch import nn
 from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
 from simsplit.config import Config
 from simsplit.data import DataConfig, DataInfo, Prepared, prepare
+from simsplit.data.blaming import blamed
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
@@ -53,7 +54,7 @@ from simsplit.scenario.extending import extended
 from simsplit.scenario.files import assign, dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.lengths import refuse_overlong
-from simsplit.scenario.messages import explain, refuse_misread, shown, unknown
+from simsplit.scenario.messages import explain, left_over, refuse_misread, shown, unknown
 from simsplit.scenario.needs import mixes_texts, refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
@@ -170,12 +171,29 @@ class Scenario(Config):
     output: OutputConfig = OutputConfig()
     """The folder for results."""
 
+    def __init__(self, **values: Any) -> None:  # noqa: ANN401 - configs, or plain values
+        """Fields as configs or plain values; ScenarioError, by field, where they will not do."""
+        model = type(self)
+        filled = with_kinds(values, model)
+        try:
+            super().__init__(**filled)
+        except ValidationError as error:
+            raise explain(error, model, filled) from None
+        refuse_misread(filled, self)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other fields, checked as a whole."""
+        if not update:
+            return super().model_copy(deep=deep)
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**kept | dict(update))
+
     @field_validator("engine", "aggregation", "schedule", "model", mode="before")
     @classmethod
     def _from_word(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
 
-    @field_validator("method", "detectors", "attacks", mode="before")
+    @field_validator("method", "detectors", "attacks", "observers", mode="before")
     @classmethod
     def _from_words(cls, value: object) -> object:
         return [*map(cls._from_word, value)] if isinstance(value, list) else value
@@ -195,7 +213,8 @@ class Scenario(Config):
         self._refuse_missing_network()
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
-        info = self.data.source.describe()
+        with blamed("source"):
+            info = self.data.source.describe()
         if info is not None and (self.model.at_hand or self._misfits(info)):
             self.shapes(info)
         return self
@@ -394,19 +413,12 @@ def load_scenario(
         return parse(values, known)
     except ScenarioError as error:
         remind(error, Path(path).parent, known)  # a run's own file may need plugins
-        raise
+        raise left_over(error, overrides or {}) from None
 
 
 def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
     """A scenario from plain values, which may name the parts of plugins."""
-    model = scenario_class(plugins)
-    values = with_kinds(values, model)
-    try:
-        scenario = model.model_validate(dict(values))
-    except ValidationError as error:
-        raise explain(error, model, values) from None
-    refuse_misread(values, scenario)
-    return scenario
+    return scenario_class(plugins)(**{str(name): value for name, value in values.items()})
 
 
 def scenario_of(

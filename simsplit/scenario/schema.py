@@ -27,7 +27,10 @@ def file_schema(plugins: Given = ()) -> dict[str, Any]:
 
 _WORDS = {
     "DataConfig": ("source", "public", "support", "partition"),
-    "Scenario": ("engine", "aggregation", "schedule", "model", "method", "detectors", "attacks"),
+    "Scenario": (
+        *("engine", "aggregation", "schedule", "model"),
+        *("method", "detectors", "attacks", "observers"),
+    ),
     "SplitFedV1": ("strategy",),
     "SplitFedV2": ("strategy",),
     "Fused": ("strategy",),

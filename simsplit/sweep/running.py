@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 from simsplit import experiment
 from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
-from simsplit.errors import SimsplitError
+from simsplit.errors import SimsplitError, counted
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
+from simsplit.observers.base import refuse_lacking
 from simsplit.plugins import Origin, gathered_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
+from simsplit.results.processes import this_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.own import held_by
 from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
@@ -46,8 +48,8 @@ class SweepResult:
     def why(self) -> str:
         """The cells that failed, a line each."""
         lines = [f"  {name}: {reason.splitlines()[0]}" for name, reason in self.failed.items()]
-        count = len(self.failed) + len(self.runs)
-        return "\n".join([f"{len(self.failed)} of {count} cells failed", *lines])
+        count = counted(len(self.failed) + len(self.runs), "cell")
+        return "\n".join([f"{len(self.failed)} of {count} failed", *lines])
 
 
 def run_sweep(
@@ -70,10 +72,13 @@ def run_sweep(
 
     >>> run_sweep(load_sweep("file.yaml"), "runs/swept", jobs=2)  # doctest: +SKIP
     """
+    for cell in sweep.cells:
+        refuse_lacking(cell.scenario.observers)
     directory = opened(sweep, sweep_directory(sweep, out, resume=resume))
     todo = unfinished(sweep, directory)
     watch = watch or SilentSweep()
     jobs = min(default_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
+    directory.process = {**this_process(), "command": sys.argv}
     directory.save()
     watch.begin(directory.path, [cell.name for cell in sweep.cells], jobs)
     for cell in sweep.cells:
@@ -83,10 +88,13 @@ def run_sweep(
         endings = _one_by_one(todo, directory, watch)
     else:
         endings = _side_by_side(sweep, todo, directory, jobs, watch)
+    warned: set[str] = set()
     for name, ended in endings:
         directory.note(name, ended.reason)
         for message in ended.warnings:
-            watch.warn(f"{name}: {message}")
+            if message not in warned:  # most of them are of all cells
+                watch.warn(f"{name}: {message}")
+            warned.add(message)
         watch.ends(name, "finished" if ended.reason is None else "failed", ended.reason or "")
     return _result(sweep, directory)
 

@@ -13,7 +13,7 @@ from simsplit.machine import device_of
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.pretrain.watching import Progress as Reached
 from simsplit.pretrain.watching import Tenths, Watch
-from simsplit.terminal.runs import clock
+from simsplit.terminal.pace import clock
 
 
 @contextmanager

@@ -4,11 +4,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
+from rich.text import Text
 
+from simsplit.errors import counted
+from simsplit.metrics.headline import headline, said
 from simsplit.preflight import size
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
+from simsplit.terminal.pace import Pace, clock
+
+QUIET_S = 20.0
+"""How long a log may be without a line."""
 
 
 def observer_for(console: Console, *, quiet: bool) -> Observer:
@@ -26,18 +33,19 @@ def opening(plan: Plan) -> str:
     going_on = f", going on after round {plan.done}" if plan.done else ""
     engine = "" if plan.engine == "inline" else f"\nengine: {plan.engine}"
     return (
-        f"{plan.name}: {plan.clients} clients, {plan.samples:,} samples, {plan.rounds} rounds"
-        f"{going_on}\nmemory: about {plan.memory}{engine}\nrun directory: {plan.path}"
+        f"{plan.name}: {counted(plan.clients, 'client')}, {counted(plan.samples, 'sample')}, "
+        f"{counted(plan.rounds, 'round')}{going_on}\n"
+        f"memory: about {plan.memory}{engine}\nrun directory: {plan.path}"
     )
 
 
 def figures(row: Row) -> str:
-    """A round's accuracy, loss and bytes in a few words."""
+    """What a round's task came to, its loss and bytes in a few words."""
     words = []
     for split in ("test", "validation"):
-        value = row.get(f"{split}_accuracy")
-        if isinstance(value, float):
-            words.append(f"{split} accuracy {value:.1%}")
+        name = headline(row, split) or ""
+        if isinstance(value := row.get(name), int | float):
+            words.append(f"{said(name)} {value:.1%}")
     if "train_loss" in row:
         words.append(f"loss {row['train_loss']:.4f}")
     else:
@@ -53,28 +61,8 @@ def _idle(row: Row) -> str:
     return f"nobody trained ({', '.join(counts) or 'no client could be reached'})"
 
 
-def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-class Pace:
-    """How long is left, from how long it took so far."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.rounds, self.first = plan.rounds, plan.done
-        self.started = time.monotonic()
-
-    def left(self, done: float) -> float:
-        """Seconds until the last round, `done` rounds in."""
-        passed = time.monotonic() - self.started
-        return passed * (self.rounds - done) / max(done - self.first, 1e-9)
-
-
 class Lines(Observer):
-    """One plain line a round: for logs and pipes."""
+    """One plain line a round, and now and then one within it: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -82,19 +70,43 @@ class Lines(Observer):
     def begin(self, plan: Plan) -> None:
         """Say what is about to run."""
         self.pace = Pace(plan)
+        self.said = time.monotonic()
         self._print(opening(plan))
 
     def warn(self, message: str) -> None:
         """Pass a warning on."""
         self._print(f"warning: {message}")
 
+    def step(self, done: int, total: int) -> None:
+        """Say how far a long round is."""
+        self.pace.step(done, total)
+        if self._due():
+            told = f"{done:,} of {total:,} steps  {self.pace.rate}  {clock(self.pace.left())} left"
+            self._print(f"{self._numbered(self.pace.done + 1)}  {told}")
+
+    def work(self, what: str, done: int, total: int) -> None:
+        """Say how far an attack is, if it takes long."""
+        self.pace.work(what, done, total)
+        if self._due():
+            self._print(f"{self._numbered(self.pace.done + 1)}  {self.pace.beside}")
+
     def round(self, told: RoundTold) -> None:
         """Print the round on a line."""
-        width = len(str(self.pace.rounds))
-        left = f"{clock(told.elapsed_s)} gone, {clock(self.pace.left(told.number))} left"
-        self._print(f"round {told.number:>{width}}/{self.pace.rounds}  {figures(told.row)}  {left}")
+        self.pace.round(told)
+        left = f"{clock(told.elapsed_s)} gone, {clock(self.pace.left())} left"
+        words = (self._numbered(told.number), figures(told.row), self.pace.rate, left)
+        self._print("  ".join(filter(None, words)))
+
+    def _numbered(self, number: int) -> str:
+        rounds = self.pace.rounds
+        return f"round {number:>{len(str(rounds))}}/{rounds}"
+
+    def _due(self) -> bool:
+        """Whether nothing has been said for long."""
+        return time.monotonic() - self.said > QUIET_S
 
     def _print(self, text: str) -> None:
+        self.said = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -106,17 +118,28 @@ class _TimeLeft(ProgressColumn):
         super().__init__()
 
     def render(self, task: object) -> str:
-        done = float(getattr(task, "completed", 0.0))
-        return f"{clock(self.pace.left(done))} left" if done > self.pace.first else ""
+        del task
+        return f"{clock(self.pace.left())} left" if self.pace.begun else ""
+
+
+class _Bar(Progress):
+    """A bar, and a line below it of what is going on at the moment."""
+
+    below = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below, no_wrap=True, overflow="ellipsis")
 
 
 class Live(Lines):
-    """A bar that moves with every step, and the last round's figures beside it."""
+    """A bar that moves with every step, the last round's figures beside it, the rate below it."""
 
     def begin(self, plan: Plan) -> None:
         """Say what is about to run, and start the bar."""
         super().begin(plan)
-        self.bar = Progress(
+        self.bar = _Bar(
             TextColumn("round {task.fields[number]}/{task.total:.0f}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[figures]}"),
@@ -127,23 +150,35 @@ class Live(Lines):
         self.task: TaskID = self.bar.add_task(
             "", total=plan.rounds, completed=plan.done, number=plan.done, figures=""
         )
-        self.done = plan.done
         self.shown = 0.0
         self.bar.start()
 
     def step(self, done: int, total: int) -> None:
         """Move the bar, ten times a second at most."""
+        self.pace.step(done, total)
+        self._move(f"step {done:,} of {total:,}  {self.pace.rate}")
+
+    def work(self, what: str, done: int, total: int) -> None:
+        """Say below the bar how far an attack is."""
+        self.pace.work(what, done, total)
+        self._move(self.pace.beside, at_once=not done)
+
+    def _move(self, below: str, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        if now - self.shown > 0.1:
-            self.shown = now
-            self.bar.update(self.task, completed=self.done + done / total)
+        if at_once or now - self.shown > 0.1:
+            self.shown, self.bar.below = now, below
+            self.bar.update(self.task, completed=self.pace.reached)
 
     def round(self, told: RoundTold) -> None:
         """Put the round's figures beside the bar."""
-        self.done = told.number
-        beside = figures(told.row)
+        self.pace.round(told)
+        self.bar.below = self.pace.rate
         self.bar.update(
-            self.task, completed=self.done, number=self.done, figures=beside, refresh=True
+            self.task,
+            completed=told.number,
+            number=told.number,
+            figures=figures(told.row),
+            refresh=True,
         )
 
     def end(self, status: Status) -> None:
@@ -154,23 +189,27 @@ class Live(Lines):
 
 
 @contextmanager
-def counting(console: Console, what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """What to tell of so many of so many: a bar, or a line for every tenth."""
+def counting(
+    console: Console, what: str, *, quiet: bool
+) -> Iterator[Callable[[str, int, int], None]]:
+    """What to tell of an attack's pieces of work: a bar, or a line for every tenth."""
     if quiet or not console.is_terminal or console.no_color:
-        yield _Tenths(console, what, quiet=quiet)
+        yield _Tenths(console, quiet=quiet)
         return
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(what, total=None)
+        yield lambda name, done, total: bar.update(
+            task, description=name, completed=done, total=total or None
+        )
 
 
 class _Tenths:
-    def __init__(self, console: Console, what: str, *, quiet: bool) -> None:
-        self.console, self.what, self.quiet = console, what, quiet
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        self.console, self.quiet = console, quiet
         self.said = 0
 
-    def __call__(self, done: int, total: int) -> None:
-        tenth = 10 * done // total
+    def __call__(self, what: str, done: int, total: int) -> None:
+        tenth = 10 * done // total if total else 0
         if tenth > self.said and not self.quiet:
-            self.console.print(f"{self.what}: {done} of {total}", highlight=False, markup=False)
+            self.console.print(f"{what}: {done} of {total}", highlight=False, markup=False)
         self.said = tenth

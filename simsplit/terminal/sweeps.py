@@ -16,11 +16,13 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
+from simsplit.errors import counted
+from simsplit.metrics.headline import said
 from simsplit.progress import SilentSweep, SweepObserver
 from simsplit.results import RunProgress, progress_of
-from simsplit.terminal.runs import clock
+from simsplit.terminal.pace import clock
 
-_URGENT = ("running", "failed", "waiting", "finished", "kept")
+_URGENT = ("running", "failed", "killed", "interrupted", "waiting", "finished", "kept")
 """Which cells to show first where there is no room for all."""
 _COLOURS = {"running": "bold", "failed": "red", "waiting": "dim", "kept": "dim"}
 _FRAME_LINES = 7
@@ -60,12 +62,12 @@ class _Seen:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Status, rounds, accuracy, elapsed."""
-        done, rounds, accuracy = self.progress.done, self.progress.rounds, self.progress.accuracy
+        """Status, rounds, what the task came to, elapsed."""
+        done, rounds, score = self.progress.done, self.progress.rounds, self.progress.score
         return (
             self.status,
             f"{done}/{rounds}" if rounds is not None else "",
-            f"{accuracy:.1%}" if accuracy is not None else "",
+            f"{score:.1%}" if score is not None else "",
             clock(self.elapsed_s) if self.elapsed_s is not None else "",
         )
 
@@ -80,7 +82,7 @@ class SweepLines:
         """Say what is about to run."""
         self.path, self.seen = path, {cell: _Seen() for cell in cells}
         at_once = f", {jobs} at a time" if jobs > 1 else ""
-        self.say(f"{len(cells)} cells{at_once}\nsweep directory: {path}")
+        self.say(f"{counted(len(cells), 'cell')}{at_once}\nsweep directory: {path}")
 
     def starts(self, cell: str) -> None:
         """Print that a cell starts."""
@@ -139,7 +141,9 @@ class SweepLive(SweepLines):
         if len(shown) > room:
             shown.sort(key=lambda cell: _URGENT.index(self.seen[cell].status))
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for index, title in enumerate(("cell", "status", "round", "test accuracy", "elapsed")):
+        figures = dict.fromkeys(said(seen.progress.figure) for seen in self.seen.values())
+        titles = ("cell", "status", "round", " / ".join(figures), "elapsed")
+        for index, title in enumerate(titles):
             table.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
         for cell in shown[:room]:
             seen = self.seen[cell]
@@ -150,7 +154,7 @@ class SweepLive(SweepLines):
         told = ", ".join(f"{counts[status]} {status}" for status in _URGENT if counts[status])
         hidden = len(shown) - room
         more = f" ({hidden} not shown)" if hidden > 0 else ""
-        return Group(table, Text(f"{len(shown)} cells: {told}{more}"))
+        return Group(table, Text(f"{counted(len(shown), 'cell')}: {told}{more}"))
 
     def close(self) -> None:
         """Take the table away."""
@@ -159,11 +163,11 @@ class SweepLive(SweepLines):
 
 
 def _ending(seen: _Seen, reason: str) -> str:
-    _, rounds, accuracy, elapsed = seen.cells
+    _, rounds, score, elapsed = seen.cells
     words = [
         seen.status,
         f"{rounds} rounds" if rounds else "",
-        f"test accuracy {accuracy}" if accuracy else "",
+        f"{said(seen.progress.figure)} {score}" if score else "",
         elapsed,
     ]
     told = ", ".join(word for word in words if word)

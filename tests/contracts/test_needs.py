@@ -160,7 +160,7 @@ def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
         moved = {n for n in fresh if n in after and not torch.equal(fresh[n], after[n])}
         if not moved - {"iteration"}:
             return "followed training and learned nothing"
-    judged = attacking.judge(1, lambda done, total: None)
+    judged = attacking.judge(1, lambda what, done, total: None)
     mine = [row for row in judged.rows if row["attack"] == config.title]
     return None if mine else "recovered nothing"
 

@@ -34,7 +34,7 @@ def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fi
     if stops:
         monkeypatch.setattr("simsplit.attacking.finished.KEEP_EVERY_S", 0.0)
 
-        def stopping(done, total):
+        def stopping(what, done, total):
             if done == 2:
                 raise KeyboardInterrupt
 

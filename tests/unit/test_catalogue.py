@@ -154,3 +154,14 @@ def test_tables_fit_and_keep_the_names_of_fields_whole(what, width):
         assert max(map(len, lines)) <= width
         for name, *_ in table.rows:
             assert any(line.strip().startswith(name) for line in lines)
+
+
+def test_fields_of_fields_are_named(simsplit):
+    code, out, _ = simsplit("list", "models", "causal_lm", "--format", "csv")
+    assert code == 0
+    named = [line.split(",")[0] for line in out.splitlines()]
+    assert {"lora", "lora.rank", "lora.targets", "sizes.width"} <= {*named}
+    _, out, _ = simsplit("list", "scenario", "network", "--format", "csv")
+    assert "\nserver.slots,whole number,1," in out
+    _, out, _ = simsplit("list", "scenario", "cohort", "--format", "csv")
+    assert "\navailability." in out

@@ -64,6 +64,7 @@ def test_help_answers_without_loading_what_is_heavy():
         "run",
         "sweep",
         "validate",
+        "watch",
         "schema",
         "list",
         "show",
@@ -89,9 +90,9 @@ def test_a_run_shows_progress_on_stderr_and_its_figures_on_stdout(simsplit, smal
     code, out, err = simsplit("run", small)
     assert code == 0
     lines = err.splitlines()
-    assert lines[0] == "small: 2 clients, 40 samples, 1 rounds"
+    assert lines[0] == "small: 2 clients, 40 samples, 1 round"
     assert lines[-1].startswith("round 1/1  test accuracy ")
-    assert out.startswith("small: finished, 1 of 1 rounds\n")
+    assert out.startswith("small: finished, 1 of 1 round\n")
     assert "test accuracy" in out
     assert "smashed_grad" in out
     assert out.rstrip().endswith("The run lies in runs/small  (simsplit show runs/small)")
@@ -128,10 +129,10 @@ def test_json_is_all_that_stdout_has(simsplit, small):
 def test_resuming_nothing_starts_and_resuming_the_finished_changes_nothing(simsplit, small):
     (small.parent / "empty").mkdir()
     code, out, _ = simsplit("run", small, "--out", "empty", "--resume")
-    assert (code, out.splitlines()[0]) == (0, "small: finished, 1 of 1 rounds")
+    assert (code, out.splitlines()[0]) == (0, "small: finished, 1 of 1 round")
     before = (small.parent / "empty" / "rounds.csv").read_bytes()
     code, out, err = simsplit("run", small, "--out", "empty", "--resume")
-    assert (code, out.splitlines()[0]) == (0, "small: finished, 1 of 1 rounds")
+    assert (code, out.splitlines()[0]) == (0, "small: finished, 1 of 1 round")
     assert "going on after round 1" in err
     assert (small.parent / "empty" / "rounds.csv").read_bytes() == before
 

@@ -4,6 +4,7 @@ from typing import Literal
 import pytest
 from jsonschema import Draft202012Validator
 
+from simsplit.data.config import DataConfig
 from simsplit.errors import ScenarioError
 from simsplit.methods.base import MethodConfig
 from simsplit.scenario import Scenario, file_schema, parse
@@ -171,3 +172,29 @@ def test_a_part_without_a_kind_starts_from_its_kinds_own_defaults():
     assert parse({"schedule": {"rounds": 3}}).schedule.rounds == 3
     with pytest.raises(ScenarioError, match=r"data\.partition\.kind: missing; allowed: iid, dir"):
         parse({"data": {"partition": {"alpha": 0.5}}})
+
+
+def test_a_scenario_made_in_python_is_refused_in_the_scenarios_own_words():
+    with pytest.raises(ScenarioError, match=r"^scenario.method.0.kind: unknown 'lightsplt'"):
+        Scenario(method=[{"kind": "lightsplt"}])
+    with pytest.raises(ScenarioError, match=r"^scenario.seed: must be a number, got true"):
+        Scenario(seed=True)
+    with pytest.raises(ScenarioError, match=r"^scenario.sede: unknown field, did you mean"):
+        Scenario(sede=1)
+    with pytest.raises(ScenarioError, match=r"^scenario.clients.count: must be at least 1"):
+        Scenario.model_validate({"clients": {"count": 0}})
+    made = Scenario(train={"client": {"lr": 0.25}}, data=DataConfig(train_samples=90))
+    assert made == parse({"train": {"client": {"lr": 0.25}}, "data": {"train_samples": 90}})
+
+
+def test_a_copy_with_other_fields_is_checked_as_a_whole():
+    given = parse({"clients": {"count": 3}})
+    other = given.model_copy(update={"seed": 7})
+    assert (other.seed, other.clients.count, given.seed) == (7, 3, 0)
+    assert given.model_copy() == given
+    with pytest.raises(ScenarioError, match=r"^scenario.seed: must be at least 0"):
+        given.model_copy(update={"seed": -1})
+    with pytest.raises(ScenarioError, match=r"^scenario.sead: unknown field"):
+        given.model_copy(update={"sead": 1})
+    with pytest.raises(ScenarioError, match=r"^scenario.aggregation: got none"):
+        given.model_copy(update={"schedule": {"kind": "asynchronous"}})

@@ -281,3 +281,13 @@ def test_infinity_replays(tmp_path):
 
 def test_scenarios_are_shipped():
     assert SHIPPED
+
+
+def test_a_field_that_another_kind_left_behind_is_named_as_that(tmp_path):
+    (tmp_path / "s.yaml").write_text("model: {kind: resnet20, cut: 4}")
+    said = r"^scenario.model.cut: got 4; .* left over .* --set model=simplecnn in place of model.ki"
+    with pytest.raises(ScenarioError, match=said):
+        load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn"})
+    with pytest.raises(ScenarioError, match=r"got 4; allowed: l1h, l2h$"):
+        load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn", "model.cut": 4})
+    assert load_scenario(tmp_path / "s.yaml", {"model": "simplecnn"}).model.word == "simplecnn"

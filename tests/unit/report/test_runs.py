@@ -34,7 +34,7 @@ def unfinished(finished_run, path, rounds_kept, **summary):
 def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run):
     figures, legs, _ = show(finished_run)
     summary = finished_run.summary
-    assert heading(finished_run) == "finished: finished, 1 of 1 rounds"
+    assert heading(finished_run) == "finished: finished, 1 of 1 round"
     assert figures.columns == (
         "", "last round", "best on validation", "best on test (as papers select)"
     )  # fmt: skip

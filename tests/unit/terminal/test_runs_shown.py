@@ -1,4 +1,6 @@
 import io
+import logging
+import os
 import re
 from pathlib import Path
 
@@ -8,11 +10,10 @@ from rich.console import Console
 
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer, Plan, RoundTold
+from simsplit.terminal.pace import Pace, clock, rate_of
 from simsplit.terminal.runs import (
     Lines,
     Live,
-    Pace,
-    clock,
     figures,
     observer_for,
     opening,
@@ -152,5 +153,100 @@ def test_the_time_left_counts_from_where_the_run_went_on():
         Plan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory="", engine="inline")
     )
     pace.started -= 6
-    assert pace.left(7) == pytest.approx(6, abs=0.5)
-    assert pace.left(10) == 0
+    assert not pace.begun
+    pace.round(told(7))
+    assert pace.left() == pytest.approx(6, abs=0.5)
+    pace.round(told(10))
+    assert pace.left() == 0
+
+
+def test_what_is_left_of_a_long_round_counts_its_steps():
+    pace = Pace(PLAN)
+    pace.started -= 50
+    pace.step(30, 60)
+    assert pace.begun
+    assert pace.left() == pytest.approx(950, rel=0.05)  # half a round of ten took 50 s
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((8, 256, 4), "2.0 steps/s, 64 samples/s"),
+        ((1, 0, 4), "0.2 steps/s"),
+        ((40_000, 1_280_000, 4), "10,000 steps/s, 320,000 samples/s"),
+        ((0, 0, 4), ""),
+    ],
+)
+def test_rate(counts, words):
+    assert rate_of(*counts) == words
+
+
+def test_a_rate_is_of_training_alone_and_samples_are_known_after_a_round():
+    pace = Pace(PLAN)
+    pace.round_started -= 4
+    pace.step(8, 8)
+    assert pace.rate == "2.0 steps/s"
+    pace.work("attack ridge", 1, 2)  # takes its time, and is no training
+    pace.round(RoundTold(1, {**ROW, "steps": 8, "samples": 256}, (), {}, 9.0))
+    assert pace.rate == "2.0 steps/s, 64 samples/s"
+
+
+def test_lines_tell_of_a_long_round_and_of_a_long_attack(monkeypatch):
+    monkeypatch.setattr("simsplit.terminal.runs.QUIET_S", 0.0)
+    console = terminal()
+    lines = Lines(console)
+    lines.begin(PLAN)
+    lines.pace.started -= 5
+    lines.pace.round_started -= 5
+    lines.step(1, 2)
+    lines.work("attack ridge", 0, 0)
+    lines.work("attack ridge", 3, 4)
+    said = console.file.getvalue().splitlines()[3:]
+    assert said == [
+        "round  1/10  1 of 2 steps  0.2 steps/s  1:35 left",
+        "round  1/10  attack ridge",
+        "round  1/10  attack ridge: 3 of 4  0:00 left",
+    ]
+
+
+def test_an_attack_has_a_line_below_the_bar(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    live = observer_for(terminal(force_terminal=True), quiet=False)
+    live.begin(PLAN)
+    live.round(told(1))
+    live.step(2, 2)
+    live.work("attack ridge", 0, 0)
+    assert live.bar.below == "attack ridge"
+    assert live.bar.tasks[0].completed == 2  # and the bar does not go back
+    live.end("finished")
+
+
+def test_a_run_tells_of_its_attacks_by_name(tmp_path):
+    heard = []
+
+    class Working(Observer):
+        def work(self, what, done, total):
+            heard.append((what, done, total))
+
+    given = scenario(
+        attacks=["ridge"], data={"auxiliary": 0.4}, targets={"count": 2}, schedule={"rounds": 1}
+    )
+    Experiment(given, tmp_path / "run", [Working()]).run(resume=False)
+    assert heard[:2] == [("evaluation", 0, 0), ("attack ridge", 0, 0)]
+    assert {what for what, *_ in heard} == {"evaluation", "attack ridge"}
+    assert heard[-1][1] == heard[-1][2] > 0
+
+
+def test_quiet_hushes_libraries_unless_their_level_is_set(monkeypatch):
+    from simsplit.terminal.hushing import hush
+
+    monkeypatch.delenv("HF_HUB_VERBOSITY", raising=False)
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "info")
+    for name in ("DATASETS_VERBOSITY", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.delenv(name, raising=False)
+    before = logging.getLogger("transformers").level
+    hush()
+    assert os.environ["HF_HUB_VERBOSITY"] == "error"
+    assert os.environ["TRANSFORMERS_VERBOSITY"] == "info"
+    assert logging.getLogger("huggingface_hub").level == logging.ERROR
+    assert logging.getLogger("transformers").level == before

@@ -60,9 +60,9 @@ def test_who_watches_depends_on_where(monkeypatch):
 def test_a_run_in_progress_is_read_up_to_its_last_whole_line(wrote, tmp_path):
     path = wrote("a", ["1,0.5,0.25", "2,0.4,", "3,0.3,0.9"])
     seen = progress_of(path)
-    assert (seen.done, seen.rounds, seen.accuracy) == (2, 5, 0.25)
+    assert (seen.done, seen.rounds, seen.score) == (2, 5, 0.25)
     nothing = progress_of(tmp_path / "none")
-    assert (nothing.done, nothing.rounds, nothing.accuracy) == (0, None, None)
+    assert (nothing.done, nothing.rounds, nothing.score) == (0, None, None)
 
 
 def test_a_line_as_a_cell_starts_and_one_as_it_ends(wrote, tmp_path):

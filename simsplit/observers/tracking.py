@@ -1,0 +1,155 @@
+"""What trackers have in common: programs that keep the figures of many runs, and draw them.
+
+What a tracker has of a run is figures per round under the columns' names in `rounds.csv`, the
+spread over clients of each column of `clients.csv`, the scenario as flat fields, and the picture of
+what attacks recovered. A round that is told again has the same figures, so it is kept once.
+"""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from simsplit.observers.base import ObserverConfig
+from simsplit.progress import Observer, Plan, RoundTold, Row, Status
+from simsplit.results import SCENARIO, SWEEP
+from simsplit.results.directory import replace
+from simsplit.results.images import PICTURE
+
+Field = str | int | float | bool
+
+_NO_SPREAD = {"round", "client", "malicious", "barred"}
+"""Columns of the `clients` table that say who, and not how it went."""
+
+
+class TrackerConfig(ObserverConfig):
+    """Base of a tracker's fields."""
+
+    package: ClassVar[str]
+    """What it imports."""
+    extra: ClassVar[str]
+    """The optional dependency of simsplit that installs it."""
+
+    @property
+    def lacks(self) -> str:
+        if find_spec(self.package) is not None:
+            return ""
+        return f"needs the package {self.package}: pip install 'simsplit[{self.extra}]'"
+
+
+class Tracker(Observer, ABC):
+    """Tells a tracker of each round once, whatever happens to the run."""
+
+    dispensable = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known = self.first = 0
+        """The last round that the tracker has, now and at the beginning."""
+
+    def begin(self, plan: Plan) -> None:
+        """Open the tracker, or go on where it was left."""
+        self.known = self.first = self.open(plan)
+
+    def round(self, told: RoundTold) -> None:
+        """Pass a round on, unless the tracker has it."""
+        if told.number > self.known:
+            self.keep(told.number, numbers(told.row), spreads(told.clients))
+            self.known = told.number
+
+    def end(self, status: Status) -> None:
+        """Pass on the picture of a finished run, and close the tracker."""
+        picture = self.path / PICTURE
+        if status == "finished" and self.known > self.first and picture.exists():
+            self.show(picture)
+        self.close(status)
+
+    @abstractmethod
+    def open(self, plan: Plan) -> int:
+        """Begin, or go on; the last round that the tracker has already."""
+
+    @abstractmethod
+    def keep(
+        self, number: int, figures: Mapping[str, float], spread: Mapping[str, Sequence[float]]
+    ) -> None:
+        """Keep a round's figures, and each figure's values over clients."""
+
+    @abstractmethod
+    def show(self, picture: Path) -> None:
+        """Keep a picture."""
+
+    @abstractmethod
+    def close(self, status: Status) -> None:
+        """Write what is not written, and say how the run ended."""
+
+
+def numbers(row: Row) -> dict[str, float]:
+    """The numbers of a row, without that of the round."""
+    return {
+        name: float(value)
+        for name, value in row.items()
+        if isinstance(value, int | float) and name != "round"
+    }
+
+
+def spreads(clients: Sequence[Row]) -> dict[str, list[float]]:
+    """Each column's finite values over the clients that have one."""
+    columns: dict[str, list[float]] = {}
+    for row in clients:
+        for name, value in numbers(row).items():
+            if name not in _NO_SPREAD and math.isfinite(value):
+                columns.setdefault(name, []).append(value)
+    return columns
+
+
+def fields_of(path: Path) -> dict[str, Field]:
+    """A run's scenario as flat fields: `method.0.ratio` -> 8; lists of plain values as text."""
+    values = yaml.safe_load((path / SCENARIO).read_text(encoding="utf-8"))
+    return dict(_flat(values, ""))
+
+
+def _flat(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - plain values
+    if isinstance(value, dict) and value:
+        pairs = [(f"{name}.{key}".strip("."), each) for key, each in value.items()]
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        pairs = [(f"{name}.{index}", each) for index, each in enumerate(value)]
+    elif isinstance(value, str | int | float):
+        return [(name, value)]
+    else:
+        return [(name, json.dumps(value))]
+    return [told for below, each in pairs for told in _flat(each, below)]
+
+
+def sweep_of(path: Path) -> Path | None:
+    """The sweep directory that a run is a cell of."""
+    return path.parent if (path.parent / SWEEP).exists() else None
+
+
+def title_of(path: Path) -> str:
+    """What a run is called among others: its folder, with the sweep's in front."""
+    sweep = sweep_of(path.absolute())
+    return f"{sweep.name}/{path.name}" if sweep else path.absolute().name
+
+
+class Note:
+    """What a tracker has to know again after a resume, in a small file of the run directory."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def read(self) -> dict[str, Any]:
+        """As it was written; empty if it never was."""
+        try:
+            told: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return told
+
+    def write(self, **told: object) -> None:
+        """Replace what it said."""
+        replace(self.file, (json.dumps(told) + "\n").encode())

@@ -1,0 +1,93 @@
+"""Runs in Weights & Biases: offline files, which `wandb sync` uploads, or straight to a server."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from simsplit.observers.tracking import (
+    Note,
+    Tracker,
+    TrackerConfig,
+    fields_of,
+    sweep_of,
+    title_of,
+)
+from simsplit.progress import Plan, Status
+
+
+class WandbConfig(TrackerConfig):
+    """A run in Weights & Biases, offline unless told otherwise."""
+
+    kind: Literal["wandb"] = "wandb"
+    mode: Literal["offline", "online"] = "offline"
+    """offline: files in the run directory, for `wandb sync`. online: sent to a server."""
+    project: str = "simsplit"
+    """The project that the run belongs to."""
+    entity: str | None = None
+    """The user or team that the project belongs to; null: as wandb is set up."""
+    run_name: str | None = None
+    """What the run is called there; null: as the run directory is called."""
+
+    package = "wandb"
+    extra = "wandb"
+
+    def build(self, path: Path) -> "Wandb":
+        return Wandb(path, self)
+
+
+class Wandb(Tracker):
+    """Keeps one W&B run; after a resume its files are several, under one number."""
+
+    def __init__(self, path: Path, config: WandbConfig) -> None:
+        super().__init__(path)
+        self.config = config
+        self.note = Note(path / "wandb.json")
+
+    def open(self, plan: Plan) -> int:
+        del plan
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        before = self.note.read()
+        self.id = str(before.get("run") or uuid4().hex[:12])
+        sweep = sweep_of(self.path.absolute())
+        self.run = wandb.init(
+            mode=self.config.mode,
+            project=self.config.project,
+            entity=self.config.entity,
+            name=self.config.run_name or title_of(self.path),
+            group=sweep.name if sweep else None,
+            id=self.id,
+            resume="allow",
+            dir=str(self.path),
+            config=dict(fields_of(self.path)),
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                disable_git=True,
+                disable_code=True,
+                x_save_requirements=False,
+                init_timeout=20,
+            ),
+            reinit="create_new",
+        )
+        return int(before.get("rounds", 0))
+
+    def keep(
+        self, number: int, figures: Mapping[str, float], spread: Mapping[str, Sequence[float]]
+    ) -> None:
+        import wandb
+
+        histograms = {f"clients/{n}": wandb.Histogram(list(each)) for n, each in spread.items()}
+        self.run.log({**figures, **histograms}, step=number)
+        self.note.write(run=self.id, rounds=number)
+
+    def show(self, picture: Path) -> None:
+        import wandb
+
+        self.run.log({picture.stem: wandb.Image(str(picture))}, step=self.known)
+
+    def close(self, status: Status) -> None:
+        self.run.finish(exit_code=0 if status == "finished" else 1)

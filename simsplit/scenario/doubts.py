@@ -1,0 +1,79 @@
+"""What is allowed and hardly meant: said before a run, and by `simsplit validate`."""
+
+import numpy as np
+
+from simsplit.data import Prepared
+from simsplit.data.tasks import Classification
+from simsplit.data.texts import TextTable
+from simsplit.errors import ScenarioError, counted, listed
+from simsplit.machine import device_of, processors
+from simsplit.scenario.model import Scenario
+
+
+def doubts_of(scenario: Scenario) -> list[str]:
+    """A line for each, of what is known before data are loaded."""
+    return [said for said in (_device(scenario), _threads(scenario), _clients(scenario)) if said]
+
+
+def _device(scenario: Scenario) -> str:
+    try:
+        device_of(scenario.device)
+    except ScenarioError as error:
+        return f"{error}. It cannot run on this machine"
+    return ""
+
+
+def _threads(scenario: Scenario) -> str:
+    threads, there = scenario.threads or 0, processors()
+    if threads <= there:
+        return ""
+    return f"scenario.threads: got {threads}, and this machine has {there} processors"
+
+
+def _clients(scenario: Scenario) -> str:
+    """Of data whose number is limited; what they have, a run alone can tell."""
+    data, count = scenario.data, scenario.clients.count
+    if data.train_samples is None:
+        return ""
+    left = round(data.train_samples * (1 - data.validation - data.auxiliary))
+    if count <= left:
+        return ""
+    return f"scenario.clients.count: got {count:,}, for {left:,} training samples at most"
+
+
+def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:
+    """A line for each, of what loaded data are like."""
+    return [said for said in (_classes(scenario, data), _tests(data)) if said]
+
+
+def _classes(scenario: Scenario, data: Prepared) -> str:
+    source = scenario.data.source
+    if isinstance(source, TextTable) and not _of_classes(source):
+        return ""
+    held = np.bincount(np.asarray(data.train.groups), minlength=data.info.classes)
+    empty = [number for number, count in enumerate(held) if not count]
+    if len(held) - len(empty) == 1:
+        return (
+            f"all {len(data.train):,} training samples are of one class; there is nothing to learn"
+        )
+    if empty:
+        return (
+            f"no training sample is of class {listed(empty)}, of {len(held)} classes; labels "
+            "number classes from 0, without gaps"
+        )
+    return ""
+
+
+def _of_classes(source: TextTable) -> bool:
+    """Whether partitions divide its texts by their class, and not by topics."""
+    return isinstance(source.task, Classification) and source.topic is None
+
+
+def _tests(data: Prepared) -> str:
+    if len(data.test) >= _FEW:
+        return ""
+    return f"figures are of {counted(len(data.test), 'test sample')}, which say little"
+
+
+_FEW = 10
+"""Test samples, fewer of which are hardly meant."""

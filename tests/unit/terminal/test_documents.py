@@ -1,0 +1,119 @@
+"""--json: one document of plain values on stdout, whatever a command shows otherwise."""
+
+import json
+
+import pytest
+from builders import scenario
+
+from simsplit import Run, run
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    given = scenario(schedule={"rounds": 1}, attacks=["ridge"], data={"auxiliary": 0.4})
+    return run(given, tmp_path_factory.mktemp("documents") / "run").path
+
+
+def printed(simsplit, *words, code=0):
+    got, out, err = simsplit(*words, "--json")
+    assert (got, err) == (code, "")
+    return json.loads(out)
+
+
+def test_show_prints_the_summary(simsplit, ended):
+    told = printed(simsplit, "show", ended)
+    assert told == {**Run.load(ended).summary, "path": str(ended)}
+
+
+def test_compare_prints_each_summary_and_what_a_sweep_set(simsplit, tmp_path, ended):
+    text = scenario(schedule={"rounds": 1}).yaml() + "\nsweep: {seed: [0, 1]}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    assert simsplit("sweep", "s.yaml", "--out", "all", "--jobs", 1, "-q")[0] == 0
+    told = printed(simsplit, "compare", "all", ended)
+    assert [each["set"] for each in told["runs"]] == [{"seed": "0"}, {"seed": "1"}, {}]
+    assert [each["sweep"] for each in told["runs"]] == ["all", "all", None]
+    first = Run.load("all/seed=0").summary
+    assert told["runs"][0]["last"]["test_accuracy"] == first["last"]["test_accuracy"]
+    assert told["left_out"] == []
+
+
+def test_attack_prints_means_over_targets(simsplit, ended):
+    told = printed(simsplit, "attack", ended, "--kind", "ridge", "--set", "name=again")
+    assert told["attack"] == "again"
+    of_attack = Run.load(ended).attacks.set_index("attack").loc["again"]
+    assert told["figures"]["again"]["mse"] == of_attack["mse"]
+    assert "mean_image" in told["figures"]
+
+
+def test_validate_prints_shapes_warnings_or_what_is_wrong(simsplit, tmp_path):
+    (tmp_path / "s.yaml").write_text("threads: 1")
+    told = printed(simsplit, "validate", "s.yaml", "--set", "method=[{kind: lightsplit, ratio: 8}]")
+    assert told["valid"] is True
+    assert told["shapes"]["cut"] == {"shape": [20, 12, 12], "sent": [360]}
+    assert told["warnings"] == []
+    words = ("validate", "s.yaml", "--set", "seed=x", "--set", "foo=1")
+    told = printed(simsplit, *words, code=2)
+    assert [each["field"] for each in told["problems"]] == ["seed", "foo"]
+    told = printed(simsplit, "validate", "s.yaml", "--set", "sweep.seed=[0, 1]")
+    assert told["cells"] == ["seed=0", "seed=1"]
+
+
+def test_list_prints_tables(simsplit):
+    (told,) = printed(simsplit, "list", "attacks", "tag")
+    assert told["title"].startswith("tag: ")
+    assert {"field", "type", "default", "meaning"} == set(told["rows"][0])
+
+
+def test_a_part_is_listed_alone(simsplit):
+    code, out, _ = simsplit("list", "attacks", "tag", "--format", "markdown")
+    assert code == 0
+    assert out.count("\n\n") == 2  # behind the title, and behind its only table
+    code, out, _ = simsplit("list", "tasks", "sst2", "--format", "csv")
+    assert (code, out.count("sst2")) == (0, 1)
+    code, _, err = simsplit("list", "attacks", "tagg")
+    assert code == 2
+    assert err.startswith(
+        "error: nothing called 'tagg' under attacks, did you mean 'tag'? allowed:"
+    )
+
+
+def test_several_mistakes_stand_under_one_error(simsplit, tmp_path):
+    (tmp_path / "s.yaml").write_text("seed: x\nfoo: 1\n")
+    code, _, err = simsplit("validate", "s.yaml")
+    first, second, third = err.splitlines()
+    assert (code, first) == (2, "error: 2 mistakes")
+    assert second == "  scenario.seed: must be a whole number, got 'x'"
+    assert third.startswith("  scenario.foo: unknown field, ")
+
+
+def test_a_strategy_is_not_an_aggregation_and_is_told_its_place(simsplit, tmp_path):
+    (tmp_path / "s.yaml").write_text("aggregation: fedavg")
+    _, _, err = simsplit("validate", "s.yaml")
+    assert err.rstrip().endswith("'fedavg' goes under aggregation.strategy")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("threads=1000", "scenario.threads: got 1000, and this machine has "),
+        ("device=cuda:7", "It cannot run on this machine"),
+    ],
+)
+def test_validate_warns_of_what_is_hardly_meant(simsplit, tmp_path, words, said):
+    (tmp_path / "s.yaml").write_text("threads: 1")
+    code, out, err = simsplit("validate", "s.yaml", "--set", words)
+    assert code == 0
+    assert "a valid scenario" in out
+    assert said in err
+
+
+def test_validate_warns_of_more_clients_than_samples(simsplit, tmp_path):
+    (tmp_path / "s.yaml").write_text("data: {train_samples: 300}")
+    _, _, err = simsplit("validate", "s.yaml", "--set", "clients.count=1000")
+    assert err == ("warning: scenario.clients.count: got 1,000, for 300 training samples at most\n")
+
+
+def test_a_run_has_a_repr(ended, tmp_path):
+    assert repr(Run.load(ended)) == f"<Run {ended}: finished, 1 of 1 round>"
+    (tmp_path / "scenario.yaml").write_text("")
+    assert repr(Run.load(tmp_path)) == f"<Run {tmp_path}: without a summary>"

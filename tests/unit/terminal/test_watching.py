@@ -1,0 +1,194 @@
+"""`simsplit watch`: what is on the disk is shown as it grows, and how it ends."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import StopAt, scenario
+from commands import Command, wait_for_rounds, written
+
+from simsplit import load_sweep, run, run_sweep
+from simsplit.results.processes import lives, this_process
+from simsplit.terminal.following import look, rows_of
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run that has finished; tests change copies of it."""
+    return run(scenario(name="ended"), tmp_path_factory.mktemp("watched") / "run").path
+
+
+@pytest.fixture
+def copied(ended, tmp_path):
+    return Path(shutil.copytree(ended, tmp_path / "run"))
+
+
+def changed(path, **values):
+    """Rewrite fields of a run's summary, or of its process."""
+    told = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps({**told, **values}))
+    os.utime(path / "summary.json")
+
+
+def given_to(path, process):
+    told = json.loads((path / "environment.json").read_text())
+    (path / "environment.json").write_text(json.dumps({**told, "process": process}))
+    os.utime(path / "environment.json", (0, 0))
+
+
+def a_dead_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return {**this_process(), "pid": process.pid}
+
+
+def test_a_process_is_told_from_a_dead_one_and_from_a_later_one_of_its_number():
+    assert lives(this_process()) is True
+    assert lives({**this_process(), "began": 1}) is False
+    assert lives(a_dead_process()) is False
+    assert lives({**this_process(), "host": "elsewhere"}) is None
+    assert lives(None) is None
+
+
+def test_half_a_line_is_left_for_the_next_look(tmp_path):
+    file = tmp_path / "rounds.csv"
+    assert rows_of(file) == {}
+    file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25,tra")
+    assert rows_of(file) == {1: {"round": 1, "train_loss": 0.5, "phase": "train"}}
+    file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25\n")
+    assert list(rows_of(file)) == [1]
+
+
+def test_a_finished_run_is_printed_and_left(simsplit, ended):
+    code, out, err = simsplit("watch", ended)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0] == f"ended: {ended}"
+    assert lines[1].startswith("round 1/2  test accuracy ")
+    assert "samples/s" in lines[1]
+    assert lines[3].startswith("finished, 2 of 2 rounds, 0:0")
+    assert lines[3].endswith(f"(simsplit show {ended})")
+
+
+def test_a_killed_run_is_called_that_and_can_be_resumed_with_what_is_named(simsplit, copied):
+    changed(copied, status="running")
+    given_to(copied, a_dead_process())
+    code, out, _ = simsplit("watch", copied)
+    assert code == 1
+    assert "killed, 2 of 2 rounds" in out
+    command = out.splitlines()[-1].removeprefix("go on with: simsplit ").split()
+    assert simsplit(*command, "-q") == (0, "", "")
+    assert simsplit("watch", copied)[0] == 0
+
+
+def test_a_failed_run_says_why(simsplit, copied):
+    changed(copied, status="failed", reason="the disk is full")
+    code, out, _ = simsplit("watch", copied)
+    assert code == 1
+    assert "failed, 2 of 2 rounds, 0:0" in out
+    assert ": the disk is full" in out
+
+
+def test_a_run_that_is_taken_up_again_is_not_over(copied):
+    changed(copied, status="interrupted")
+    assert look(copied).status == "interrupted"
+    os.utime(copied / "environment.json", (2**31, 2**31))  # later than the summary
+    assert look(copied).status == "running"
+
+
+def test_what_is_no_run_is_refused(simsplit, tmp_path):
+    code, _, err = simsplit("watch", tmp_path)
+    assert code == 2
+    assert "holds no run and no sweep" in err
+
+
+def test_what_remains_is_told_at_the_pace_so_far(copied):
+    changed(copied, status="running", rounds=6)
+    seen = look(copied)
+    each = seen.elapsed_s / 2
+    assert each > 0
+    assert seen.left_s == pytest.approx(4 * each, abs=each)
+
+
+def test_a_sweep_is_watched_cell_by_cell(simsplit, tmp_path):
+    text = scenario(schedule={"rounds": 1}).yaml() + "\nsweep: {seed: [0, 1]}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    run_sweep(load_sweep(tmp_path / "s.yaml"), tmp_path / "all", jobs=1)
+    code, out, _ = simsplit("watch", "all")
+    assert code == 0
+    assert "seed=1: finished, 1/1 rounds, test accuracy " in out
+    assert out.splitlines()[-1] == "finished: 2 of 2 cells  (simsplit compare all)"
+    shutil.rmtree(tmp_path / "all" / "seed=1")  # as if it had not come to it
+    told = json.loads(Path("all/sweep.json").read_text())
+    command = ["python", "sweep", "s.yaml", "--jobs", "1"]
+    told["process"] = {**a_dead_process(), "command": command}
+    Path("all/sweep.json").write_text(json.dumps(told))
+    code, out, _ = simsplit("watch", "all")
+    assert code == 1
+    assert out.splitlines()[-2:] == [
+        "the sweep has ended; finished: 1 of 2 cells",
+        "go on with: simsplit sweep s.yaml --jobs 1 --out all --resume",
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_is_followed_from_another_process_until_it_is_killed(tmp_path):
+    runs, watches = Command(tmp_path), Command(tmp_path, program=("simsplit", "watch"))
+    given = scenario(schedule={"rounds": 400}, checkpoint={"every": 0})
+    try:
+        runner = runs.start(written(given, tmp_path), "--out", "run", "-q")
+        wait_for_rounds(tmp_path / "run", 1, runner)
+        left = watches.start("run")
+        watcher = watches.start("run")
+        assert left.stdout is not None
+        assert left.stdout.readline().startswith("tiny: run")
+        left.send_signal(signal.SIGINT)
+        assert left.wait(20) == 0
+        assert runner.poll() is None  # Ctrl-C leaves the watch, and not the run
+        runner.kill()
+        out, _ = watcher.communicate(timeout=60)
+        assert watcher.returncode == 1
+        assert "killed, " in out
+        assert "go on with: simsplit run run/scenario.yaml --out run --resume" in out
+        number = [line.split("/")[0] for line in out.splitlines() if line.startswith("round")]
+        assert len(number) == len(set(number)) > 0
+    finally:
+        runs.kill()
+        watches.kill()
+
+
+def test_every_command_of_a_run_is_kept_with_its_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["simsplit", "run", "first"])
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario(), tmp_path / "run", observers=[StopAt(7)])
+    monkeypatch.setattr(sys, "argv", ["simsplit", "run", "second"])
+    made = run(scenario(), tmp_path / "run", resume=True)
+    told = made.environment
+    assert told["command"] == ["simsplit", "run", "first"]
+    assert [each["command"] for each in told["resumed"]] == [["simsplit", "run", "second"]]
+    assert told["resumed"][0]["started"] >= told["started"]
+    assert told["process"]["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_the_commit_is_that_of_the_working_folder(tmp_path, monkeypatch, changes):
+    from simsplit.results.environment import _commit
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert _commit() is None
+    (tmp_path / "file").write_text("one")
+    who = ("-c", "user.name=x", "-c", "user.email=x@x")
+    for words in (("init", "-q"), ("add", "file"), (*who, "commit", "-qm", "one")):
+        subprocess.run(["git", *words], check=True, capture_output=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    if changes:
+        (tmp_path / "file").write_text("two")
+    assert _commit() == head.stdout.strip() + ("-dirty" if changes else "")
+    monkeypatch.setenv("PATH", "")
+    assert _commit() is None

@@ -1,0 +1,138 @@
+"""What is allowed and hardly meant is warned of; what cannot be meant is refused."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from builders import scenario
+from PIL import Image
+from texts import text_scenario
+
+from simsplit import DataError, ScenarioError, run
+from simsplit.attacking.finished import attack
+from simsplit.errors import RunError, counted, listed
+from simsplit.metrics.headline import headline
+from simsplit.progress import Observer
+from simsplit.report.recoveries import _line
+from simsplit.report.timing import time_to_accuracy
+from simsplit.results import progress_of
+from simsplit.terminal.runs import figures
+
+
+class Warned(Observer):
+    def __init__(self):
+        self.said = []
+
+    def warn(self, message):
+        self.said.append(message)
+
+
+def warned(path, labels, tests):
+    """What a run on a folder of images with these labels warns of."""
+    path.mkdir()
+    rng, heard = np.random.default_rng(0), Warned()
+    for split, numbers in (("train", labels), ("test", tests)):
+        images = []
+        for _ in numbers:
+            file = io.BytesIO()
+            Image.fromarray(rng.integers(0, 256, (28, 28), dtype=np.uint8)).save(file, "png")
+            images.append({"bytes": file.getvalue()})
+        table = pa.table({"image": images, "label": list(numbers)})
+        pq.write_table(table, path / f"{split}.parquet")
+    source = {"kind": "parquet", "path": str(path)}
+    given = scenario(schedule={"rounds": 1}, data={"source": source})
+    run(given, path / "run", observers=[heard])
+    return heard.said
+
+
+def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
+    assert warned(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
+    (said,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
+    assert said.startswith("no training sample is of class 1, 2, 3, 4, 5, 6, of 8 classes; ")
+
+
+def test_one_class_and_few_tests_are_told(tmp_path):
+    assert warned(tmp_path / "images", [1] * 30, [1]) == [
+        "all 30 training samples are of one class; there is nothing to learn",
+        "figures are of 1 test sample, which say little",
+    ]
+
+
+@pytest.mark.parametrize("field", ["client.lr", "server.weight_decay", "client.momentum"])
+def test_no_option_of_an_optimizer_is_infinite(field):
+    side, name = field.split(".")
+    with pytest.raises(ScenarioError, match=rf"train.{field}: must be a finite number"):
+        scenario(train={side: {"kind": "sgd", name: float("inf")}})
+
+
+def test_shares_are_parts_of_one_or_proportions():
+    for shares in ({"phone": 0.7, "laptop": 0.3}, {"phone": 7, "laptop": 2}):
+        scenario(network={"device": shares})
+    with pytest.raises(ScenarioError, match=r"network.device: the shares sum to 1.4, not to 1"):
+        scenario(network={"device": {"phone": 0.7, "laptop": 0.7}})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (pa.array([3] * 20), r"'sentence' holds int64, not texts; name a column of texts"),
+        (pa.array([None] * 20, pa.string()), r"column 'sentence' is empty in every row"),
+    ],
+)
+def test_a_column_without_texts_is_refused(tmp_path, values, said):
+    given = text_scenario(tmp_path)
+    table = pa.table({"sentence": values, "label": [0, 1] * 10})
+    pq.write_table(table, tmp_path / "reviews" / "train.parquet")
+    with pytest.raises(DataError, match=rf"^scenario.data.source.task: .*{said}"):
+        given.prepared()
+
+
+def test_the_source_that_is_at_fault_is_blamed(tmp_path):
+    public = {"kind": "text_parquet", "task": "cola", "length": 16}
+    wrong = {**public, "task": {"kind": "language", "text": "sentense"}}
+    given = text_scenario(tmp_path)
+    path = {"path": str(tmp_path / "reviews")}
+    said = r"^scenario.data.public.task: .*no column 'sentense', did you mean 'sentence'\?"
+    with pytest.raises(DataError, match=said):
+        text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepared()
+    source = {"task": {"kind": "language", "text": "sentense"}}
+    model = {"kind": "causal_lm"}
+    with pytest.raises(DataError, match=r"^scenario.data.source.task: .*no column 'sentense'"):
+        text_scenario(tmp_path, data={"source": source}, model=model).prepared()
+    assert len(given.prepared().train) == 60
+
+
+def test_an_attack_on_a_finished_run_says_how_to_hold_out_public_data(tmp_path):
+    made = run(scenario(schedule={"rounds": 1}), tmp_path / "run")
+    said = r"held out none.*simsplit run .*scenario.yaml --set data.auxiliary=0.2 --out NEW"
+    with pytest.raises(RunError, match=said):
+        attack(made.path, "whitebox")
+
+
+def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
+    """Of two classes a model may guess most tokens, and not one answer."""
+    assert headline(["test_accuracy", "test_answers"]) == "test_answers"
+    assert headline(["validation_accuracy"]) is None
+    row = {"test_accuracy": 0.759, "test_answers": 0.53, "train_loss": 0.1, "bytes_total": 2}
+    assert figures(row).startswith("test answers 53.0%  loss")
+    given = text_scenario(tmp_path, model={"kind": "causal_lm"}, schedule={"rounds": 1}, threads=1)
+    made = run(given, tmp_path / "run")
+    table = time_to_accuracy(made)
+    assert table.title.startswith("simulated time to test answers")
+    assert table.columns[0] == "answers"
+    best = made.rounds["test_answers"].max()
+    assert table.rows[-1][0] == f"best: {best:.2%}"
+    seen = progress_of(made.path)
+    assert (seen.figure, seen.score) == ("test_answers", best)
+
+
+def test_loose_bytes_of_a_recovered_text_are_one_mark():
+    assert _line("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
+
+
+def test_words_for_numbers_and_lists():
+    assert [counted(n, "round") for n in (0, 1, 2000)] == ["0 rounds", "1 round", "2,000 rounds"]
+    assert listed([1, 2, 3], most=2) == "1, 2 and 1 more"
+    assert listed("ab") == "a, b"

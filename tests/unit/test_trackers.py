@@ -1,0 +1,294 @@
+"""Trackers: what they keep is what the tables have, once, and none of them stops a run."""
+
+import glob
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import StopAt, scenario
+
+from simsplit import Run, ScenarioError, run
+from simsplit.observers import OBSERVERS
+from simsplit.observers.tensorboard import _hush_writers
+from simsplit.observers.tracking import fields_of, numbers, spreads
+from simsplit.progress import Observer, Observers
+
+FOUR = {"rounds": 4}
+
+
+class Warned(Observer):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.said.append(message)
+
+
+def events(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+    everything = {"scalars": 0, "histograms": 0, "images": 0}
+    return EventAccumulator(str(folder), tensor_size_guidance=everything).Reload()
+
+
+def kept(folder: Path, tag: str) -> list[tuple[int, Any]]:
+    """Steps and values of a tag in event files."""
+    from tensorboard.util import tensor_util
+
+    read = events(folder)
+    return [(e.step, tensor_util.make_ndarray(e.tensor_proto)) for e in read.Tensors(tag)]
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    tags = events(folder).PluginTagToContent("scalars")
+    return {tag: [(step, value.item()) for step, value in kept(folder, tag)] for tag in tags}
+
+
+def of_table(made: Run) -> dict[str, list[tuple[int, float]]]:
+    """What a tracker should have: every number of rounds.csv."""
+    table = made.rounds
+    names = [name for name in table if name not in ("round", "phase")]
+    return {
+        str(name): [(int(n), float(v)) for n, v in zip(table["round"], table[name], strict=True)]
+        for name in names
+    }
+
+
+def stopped_and_resumed(path: Path, **observer: Any) -> Run:
+    """A run that has been stopped in its fourth round, its last checkpoint that of the second."""
+    given = scenario(observers=[observer], schedule=FOUR, checkpoint={"every": 2})
+    with pytest.raises(KeyboardInterrupt):
+        run(given, path, observers=[StopAt(3 * 2 * 3 + 1)])
+    for file in path.glob("tensorboard/*"):
+        with file.open("ab") as torn:
+            torn.write(b"\x18\0\0")  # as a kill leaves it
+    heard = Warned()
+    made = run(given, path, resume=True, observers=[heard])
+    assert heard.said == []
+    return made
+
+
+def test_rows_become_numbers_and_spreads_over_clients() -> None:
+    assert numbers({"round": 2, "phase": "train", "loss": 0.5, "steps": 3}) == {
+        "loss": 0.5,
+        "steps": 3.0,
+    }
+    rows = [{"client": 0, "loss": 1.0}, {"client": 1, "loss": float("nan")}, {"client": 2}]
+    assert spreads(rows) == {"loss": [1.0]}
+
+
+def test_a_scenario_is_flat_hyper_parameters(tmp_path: Path) -> None:
+    given = scenario(method=[{"kind": "noise", "sigma": 0.5}], train={"client": {"lr": 0.25}})
+    (tmp_path / "scenario.yaml").write_text(given.yaml())
+    told = fields_of(tmp_path)
+    assert told["method.0.sigma"] == 0.5
+    assert told["train.client.lr"] == 0.25
+    assert told["network"] == "null"
+    assert told["detectors"] == "[]"
+
+
+@pytest.mark.slow
+def test_event_files_have_what_the_table_has(tmp_path: Path) -> None:
+    made = run(scenario(observers=["tensorboard"]), tmp_path / "run")
+    folder = made.path / "tensorboard"
+    assert scalars(folder) == of_table(made)
+    losses = kept(folder, "clients/train_loss")
+    assert [step for step, _ in losses] == [1, 2]
+    of_round = made.clients.query("round == 2")["train_loss"]
+    drawn = losses[-1][1]  # left, right and count of each bar
+    drawn = drawn[drawn[:, 2] > 0]
+    assert drawn[:, 2].sum() == 3
+    assert drawn[[0, -1], [0, 1]] == pytest.approx([of_round.min(), of_round.max()], rel=1e-6)
+    assert "_hparams_/session_start_info" in events(folder).PluginTagToContent("hparams")
+
+
+@pytest.mark.slow
+def test_event_files_have_each_round_once_after_a_resume(tmp_path: Path) -> None:
+    made = stopped_and_resumed(tmp_path / "run", kind="tensorboard")
+    assert len(list((made.path / "tensorboard").iterdir())) == 2
+    assert scalars(made.path / "tensorboard") == of_table(made)
+
+
+@pytest.mark.slow
+def test_pictures_of_attacks_are_in_the_event_files(tmp_path: Path) -> None:
+    attack = {"kind": "ridge"}
+    given = scenario(
+        attacks=[attack],
+        data={"auxiliary": 0.4},
+        targets={"count": 2},
+        observers=[{"kind": "tensorboard", "folder": str(tmp_path / "all"), "run_name": "one"}],
+    )
+    made = run(given, tmp_path / "run")
+    ((step, picture),) = kept(tmp_path / "all" / "one", "recovered")
+    assert step == 2
+    assert picture[2].startswith(b"\x89PNG")  # behind its width and height
+    assert (made.path / "figures" / "recovered.png").exists()
+
+
+@pytest.mark.slow
+def test_a_database_has_each_round_once_after_a_resume(tmp_path: Path) -> None:
+    made = stopped_and_resumed(tmp_path / "run", kind="mlflow")
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{made.path / 'mlflow' / 'runs.db'}")
+    told = json.loads((made.path / "mlflow.json").read_text())
+    kept = client.get_run(told["run"])
+    assert kept.info.status == "FINISHED"
+    assert kept.data.params["train.batch_size"] == "16"
+    for name, values in of_table(made).items():
+        history = client.get_metric_history(told["run"], name)
+        assert [(metric.step, metric.value) for metric in history] == values
+    medians = client.get_metric_history(told["run"], "clients/train_loss/median")
+    assert [m.value for m in medians] == made.clients.groupby("round")[
+        "train_loss"
+    ].median().tolist()
+
+
+def logged(file: str) -> list[dict[str, Any]]:
+    """The history of an offline file of W&B: LevelDB's log of protobuf records."""
+    from wandb.proto import wandb_internal_pb2
+
+    content, at, whole, rows = Path(file).read_bytes(), 7, b"", []
+    while at + 7 <= len(content):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+        size, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        whole += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # full, or last of several
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            whole = b""
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                rows.append(
+                    {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items}
+                )
+    return rows
+
+
+@pytest.mark.slow
+def test_offline_files_have_each_round_once_after_a_resume(tmp_path: Path) -> None:
+    made = stopped_and_resumed(tmp_path / "run", kind="wandb")
+    files = sorted(glob.glob(str(made.path / "wandb" / "offline-run-*" / "*.wandb")))
+    assert len(files) == 2
+    assert len({Path(file).name for file in files}) == 1  # one number, so one run
+    rows = [row for file in files for row in logged(file)]
+    assert [row["_step"] for row in rows] == [1, 2, 3, 4]
+    for name, values in of_table(made).items():
+        assert [(row["_step"], row[name]) for row in rows] == values
+    assert rows[0]["clients/train_loss/_type"] == "histogram"
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb"])
+def test_a_missing_package_is_said_before_training(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, kind, None)  # as Python marks what cannot be imported
+    with pytest.raises(ScenarioError, match=rf"observers.1.kind: .*'simsplit\[{kind}\]'"):
+        run(scenario(observers=["jsonl", kind]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])
+def test_a_broken_tracker_is_told_once_and_the_run_goes_on(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / kind).write_text("no folder")
+    heard = Warned()
+    made = run(scenario(observers=[kind]), tmp_path / "run", observers=[heard])
+    assert made.summary["status"] == "finished"
+    assert len(heard.said) == 1
+    assert heard.said[0].endswith("the run goes on without it")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_costs_a_warning_and_little_time(tmp_path: Path) -> None:
+    heard, nobody = Warned(), {"kind": "mlflow", "uri": "http://127.0.0.1:9"}
+    began = time.monotonic()
+    made = run(scenario(observers=[nobody]), tmp_path / "run", observers=[heard])
+    assert made.summary["status"] == "finished"
+    (said,) = heard.said
+    assert said.startswith("MLflow failed (MlflowException: ")
+    assert time.monotonic() - began < 30
+
+
+def test_what_cannot_be_spared_still_ends_a_run() -> None:
+    class Broken(Observer):
+        def warn(self, message: str) -> None:
+            raise ValueError(message)
+
+    class Spared(Broken):
+        dispensable = True
+
+    heard = Warned()
+    both = Observers([Spared(), heard])
+    both.warn("first")
+    both.warn("second")
+    assert heard.said == [
+        "Spared failed (ValueError: first); the run goes on without it",
+        "first",
+        "second",
+    ]
+    with pytest.raises(ValueError, match="first"):
+        Observers([Broken()]).warn("first")
+
+
+def test_track_adds_each_observer_once(simsplit: Any, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(scenario(schedule={"rounds": 1}).yaml())
+    words = ("--track", "jsonl", "--track", "jsonl", "-q")
+    assert simsplit("run", "s.yaml", "--out", "run", *words) == (0, "", "")
+    assert Path("run/rounds.jsonl").read_text().count("\n") == 1
+    code, _, said = simsplit("run", "s.yaml", "--track", "tensorbord")
+    assert code == 2
+    assert said.startswith("error: --track: unknown 'tensorbord', did you mean 'tensorboard'?")
+
+
+@pytest.mark.slow
+def test_a_sweep_tracks_its_cells_in_one_database(simsplit: Any, tmp_path: Path) -> None:
+    text = scenario(schedule={"rounds": 1}).yaml() + "\nsweep: {seed: [0, 1]}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    words = ("--jobs", 1, "-q", "--track", "tensorboard", "--track", "mlflow")
+    assert simsplit("sweep", "s.yaml", "--out", "all", *words) == (0, "", "")
+    found = sorted(Path("all").glob("*/tensorboard"))
+    assert [folder.parent.name for folder in found] == ["seed=0", "seed=1"]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{Path('all/mlflow/runs.db').absolute()}")
+    experiment = client.get_experiment_by_name("all")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert sorted(str(each.info.run_name) for each in runs) == ["all/seed=0", "all/seed=1"]
+
+
+def test_trackers_are_observers_that_a_scenario_names() -> None:
+    given = scenario(observers=[{"kind": "mlflow", "experiment": "x"}, "wandb"])
+    assert [observer.word for observer in given.observers] == ["mlflow", "wandb"]
+    assert given.observers[1].mode == "offline"  # type: ignore[attr-defined]
+    assert {"tensorboard", "mlflow", "wandb"} <= OBSERVERS.keys()
+
+
+def test_a_writing_thread_that_dies_is_silent_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: heard.append(str(told.exc_value)))
+    _hush_writers()
+    _hush_writers()
+
+    class _AsyncWriterThread(threading.Thread):
+        def run(self) -> None:
+            raise OSError("full")
+
+    class Other(_AsyncWriterThread):
+        pass
+
+    for kind in (_AsyncWriterThread, Other):
+        thread = kind()
+        thread.start()
+        thread.join()
+    assert heard == ["full"]
