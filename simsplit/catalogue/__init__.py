@@ -123,7 +123,7 @@ def _tasks() -> Table:
 
 def _scenarios() -> Table:
     """Those that ship, with what their comments say."""
-    rows = [(each.name, each.shows, each.takes) for each in told()]
+    rows = [(each.name, each.shows, each.takes or "not measured") for each in told()]
     return Table("scenarios: simsplit run NAME", ("name", "what it shows", "takes"), rows, "lll")
 
 
