@@ -130,8 +130,8 @@ def run(
         from simsplit.terminal.printing import print_run
 
         print_run(result)
-        if (picture := result.path / "figures" / "recovered.png").exists():
-            typer.echo(f"what was recovered, in a picture: {picture}")
+        if drawn := sorted(file.stem for file in (result.path / "figures").glob("*.png")):
+            typer.echo(f"figures: {', '.join(drawn)}, in {result.path / 'figures'}")
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 

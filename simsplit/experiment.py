@@ -125,10 +125,9 @@ class Experiment:
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
-        drawn = scenario.attacks and scenario.data.source.modality != "tables"
-        pictures = [Pictures(path)] if drawn else []
         own = (Notes(live, path, writer), self.stopping, self.checkpoints)
-        self.observers = Observers([*own, *observers, *pictures])
+        pictures = [Pictures(path, self._warn)] if scenario.output.figures else []
+        self.observers = Observers([*own, *pictures, *observers])
         self.lost_hosts = LostHosts(live, self.checkpoints, self.observers)
 
     @property
@@ -157,6 +156,9 @@ class Experiment:
             self.observers.end("failed")
             raise
         self.observers.end("finished")
+
+    def _warn(self, message: str) -> None:
+        self.observers.warn(message)
 
     def round(self, number: int) -> None:
         """Train one round, enter it in the tables, and notify observers."""
