@@ -307,6 +307,24 @@ def compare(
 
 
 @app.command()
+def report(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; default report.html in the directory, of several here."),
+    ] = None,
+    plugin: Unneeded = None,
+) -> None:
+    """Write one HTML page on runs and sweeps; draw runs' figures anew."""
+    from simsplit.terminal.reporting import write_report
+
+    _plugins(plugin)
+    typer.echo(f"report: {write_report(run_dirs, out, _say)}")
+
+
+@app.command()
 def attack(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     *,

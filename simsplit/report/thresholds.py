@@ -6,11 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from pydantic import ValidationError
 
 from simsplit.detectors import DETECTORS, DetectorConfig
-from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side
+from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, suspicion
 from simsplit.results import SCENARIO, Run
 
 
@@ -55,10 +56,20 @@ def cut_of(run: Run, detector: str) -> Cut | None:
     return Cut(value, config.side, isinstance(config.threshold, FixedConfig))
 
 
-def side_of(run: Run, detector: str) -> Side:
-    """On which side of the others a client is suspicious; of a plugin's detector, on both."""
+def suspicion_of(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of the last round that a detector judged: who is malicious, and how suspicious each is.
+
+    As the detector itself ranks them; of a plugin's detector, by how far they are from the others.
+    """
     config = _configs(run.path).get(detector)
-    return "both" if config is None else config.side
+    scores = config is not None and isinstance(config.threshold, FixedConfig)
+    column = detector if scores else f"{detector}_z"
+    known = run.clients.dropna(subset=[column])
+    last = known[known["round"] == known["round"].max()]
+    trusted = () if config is None else config.trusted
+    last = last[~last["client"].isin(trusted)]
+    side = "both" if config is None else config.side
+    return last["malicious"].to_numpy(), suspicion(last[column].to_numpy(float), side)
 
 
 @cache
