@@ -286,6 +286,7 @@ def compare(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
     ],
+    *,
     format_: Format = "table",
     figure: Annotated[
         Literal["last", "best_on_validation", "best_on_test"],
@@ -297,13 +298,27 @@ def compare(
             metavar="FIELD=VALUE,...", help="Baseline cells, which the others are compared with."
         ),
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Print one: settings, recovered, detections; csv has one at a time."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="X,Y", help="Draw settings by two figures instead, with deviations."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The drawing's file; default Y-by-X.png.")
+    ] = None,
     plugin: Unneeded = None,
 ) -> None:
-    """Compare runs in tables; seeds become mean and spread."""
-    from simsplit.terminal.printing import print_comparison
+    """Compare runs in tables or a drawing; seeds become means."""
+    from simsplit.terminal.printing import plot_comparison, print_comparison
 
     _plugins(plugin)
-    print_comparison(run_dirs, format_, figure, baseline, _say)
+    if plot is not None:
+        typer.echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, _say)}")
+    else:
+        print_comparison(run_dirs, format_, figure, baseline, _say, only=table)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from simsplit.preflight import size
-from simsplit.report.comparison import Row
+from simsplit.report.grouping import Row
 from simsplit.report.headline import said
 from simsplit.report.page.chart import MOST, Series, Told, line_chart
 from simsplit.report.page.markup import Markup, figure, section, tag

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from simsplit.report.comparison import labels_of
+from simsplit.report.grouping import labels_of
 from simsplit.report.page.markup import Markup, details, joined, section, tag
 from simsplit.report.page.subject import Subject
 from simsplit.report.page.tables import pairs, plain

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from simsplit.report.comparison import Entry, Row, labels_of, rows_of
+from simsplit.report.grouping import Entry, Row, names_of, rows_of
 from simsplit.report.headline import headline
-from simsplit.report.rates import ended_at
+from simsplit.report.rates import quoted_at
 from simsplit.report.tables import decimals
 from simsplit.results import Run
-
-_BARE = ("method", "setting", "cell", "run")
-"""Labels that need no name before them."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +26,7 @@ class Subject:
     @cached_property
     def names(self) -> list[str]:
         """Each setting in the fewest words that tell it from the others."""
-        labels = labels_of(self.rows)
-        keys = dict.fromkeys(key for label in labels for key in label)
-        differ = [key for key in keys if len({label.get(key, "") for label in labels}) > 1]
-        without = [key for key in differ if key != "run"]
-        for chosen in (["cell"], without, differ):
-            told = [_told({key: label.get(key, "") for key in chosen}) for label in labels]
-            if all(told) and len(set(told)) == len(told):
-                return told
-        return [entry.run.path.name for entry in self.firsts]
+        return names_of(self.entries)
 
     @property
     def firsts(self) -> list[Entry]:
@@ -71,18 +60,9 @@ def told(figure: str, value: float) -> str:
 
 def at_end(run: Run, figure: str) -> float | None:
     """A figure of the test data at the round that `compare` quotes."""
-    if run.summary["status"] == "finished":
-        quoted = run.summary.get("best_on_validation") or run.summary["last"]
-        value = quoted.get(f"test_{figure}")
-        return None if value is None else float(value)
-    return ended_at(run, f"test_{figure}")
+    return quoted_at(run, f"test_{figure}", "best_on_validation")
 
 
 def _shared(entries: Sequence[Entry]) -> str | None:
     columns = [set(map(str, entry.run.rounds.columns)) for entry in entries]
     return "accuracy" if "test_accuracy" in set.intersection(*columns) else None
-
-
-def _told(label: dict[str, str]) -> str:
-    words = (value if key in _BARE else f"{key} {value}" for key, value in label.items() if value)
-    return ", ".join(words)

@@ -12,7 +12,11 @@ def table(made: Table | None) -> Markup:
     """A table under its title; nothing where it has no rows."""
     if made is None or not made.rows:
         return Markup()
-    return plain(made.columns, made.rows, made.align, made.title)
+    rows = [
+        [tag("b", cell) if (i, j) in made.bold else cell for j, cell in enumerate(row)]
+        for i, row in enumerate(made.rows)
+    ]
+    return plain(made.columns, rows, made.align, made.heading)
 
 
 def plain(

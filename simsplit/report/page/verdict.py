@@ -7,7 +7,7 @@ from simsplit.preflight import size
 from simsplit.report.detections import flagged_of, malicious_of
 from simsplit.report.headline import said
 from simsplit.report.page.subject import Subject, at_end, told
-from simsplit.report.rates import ended_at
+from simsplit.report.rates import quoted_at
 from simsplit.report.thresholds import detectors_of
 from simsplit.results import Run
 
@@ -136,7 +136,11 @@ def judged_last(run: Run) -> "pd.DataFrame | None":
 
 def _backdoor(subject: Subject) -> str:
     runs = [e.run for e in subject.entries if malicious_of(e.run)]
-    ends = [v for run in runs if (v := ended_at(run, "attack_success")) is not None]
+    ends = [
+        value
+        for run in runs
+        if (value := quoted_at(run, "attack_success", "best_on_validation")) is not None
+    ]
     if not ends:
         return ""
     low, high = f"{100 * min(ends):.0f}", f"{100 * max(ends):.0f}"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from builders import finished, scenario
 
-from simsplit.report.comparison import Entry
+from simsplit.report.grouping import Entry
 from simsplit.report.page import Subject, page_of
 from simsplit.results import Run
 from simsplit.results.images import save_images

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from simsplit.report.comparison import Entry
+from simsplit.report.grouping import Entry
 from simsplit.report.page import Subject, page_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no browser test without playwright")

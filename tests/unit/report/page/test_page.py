@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from simsplit.report.comparison import Entry
+from simsplit.report.grouping import Entry
 from simsplit.report.page import Subject, page_of
 from simsplit.report.page.chart import Series, line_chart, nice
 from simsplit.report.page.markup import Markup, joined, tag, void
