@@ -8,8 +8,15 @@ from simsplit.report.grouping import Row
 from simsplit.report.rates import SUCCESS, quoted_at
 from simsplit.report.tables import Better
 
-_COSTS = {"simulated": "simulated_s", "time": "seconds", "memory": "resident_bytes"}
-_LESS = ("bytes", "of Raw", "of baseline", *_COSTS, *SUCCESS.values())
+_COSTS = {
+    "simulated": ("", "simulated_s"),
+    "time": ("", "seconds"),
+    "memory": ("", "resident_bytes"),
+    "per sample": ("per_sample", "bytes"),
+    "time per sample": ("per_sample", "seconds"),
+}
+"""Column -> where the summary has it."""
+_LESS = ("bytes", "of Raw", "of baseline", "per client", *_COSTS, *SUCCESS.values())
 
 
 def values_of(row: Row, figure: str, ratio: str) -> dict[str, float]:
@@ -23,8 +30,10 @@ def values_of(row: Row, figure: str, ratio: str) -> dict[str, float]:
         found |= {title: statistics.fmean(ends)} if ends else {}
     found |= {"bytes": row.nbytes}
     found |= {ratio: row.nbytes / row.baseline.nbytes} if row.baseline is not None else {}
-    for title, name in _COSTS.items():
-        taken = [v for e in row.entries if (v := e.run.summary.get(name)) is not None]
+    found["per client"] = row.nbytes / row.entries[0].scenario["clients"]["count"]
+    for title, (part, name) in _COSTS.items():
+        told = [e.run.summary.get(part, {}) if part else e.run.summary for e in row.entries]
+        taken = [each[name] for each in told if each.get(name) is not None]
         found |= {title: statistics.fmean(taken)} if taken else {}
     return found
 

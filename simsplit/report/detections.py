@@ -69,10 +69,10 @@ def detections_of(entries: Sequence[Entry], figure: str = "best_on_validation") 
 
 _RATES = ("caught", "caught at 1% FPR", *_FIGURES.values(), "false alarms")
 _WAYS: dict[str, Better] = dict.fromkeys(_FIGURES.values(), "more")
-_CLEAN = "in the clean run"
+_CLEAN, _CLEAN_ALARMS = "clean run's success", "clean run's alarms"
 _COLUMNS = (
     *("seeds", *SUCCESS.values(), _CLEAN, "detector", *_OF_DETECTOR),
-    *("malicious", "flagged", *_RATES, "clean run's"),
+    *("malicious", "flagged", *_RATES, _CLEAN_ALARMS),
 )
 
 
@@ -113,7 +113,7 @@ def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[
     for name in map(str, first.run.detections["detector"].unique()):
         row = common | _judged(runs, name)
         if malicious_of(first.run):
-            row["clean run's"] = _alarms([twin.run for twin in twins], name).said
+            row[_CLEAN_ALARMS] = _alarms([twin.run for twin in twins], name).said
         rows.append(row)
     return rows
 

@@ -31,16 +31,17 @@ def verdict(subject: Subject) -> str:
         _caught(subject),
     ]
     words = "; ".join(clause for clause in clauses if clause)
-    return (
-        f"{_counted(subject)}{words[:1].upper() + words[1:]}." if words else "Nothing to tell yet."
-    )
+    return _counted(subject) + (f"{words[:1].upper()}{words[1:]}." if words else "")
 
 
 def _counted(subject: Subject) -> str:
     if (run := subject.one) is not None:
         done, rounds = len(run.rounds), run.summary["rounds"]
         state = run.summary["status"]
-        return "" if state == "finished" else f"Not finished ({state}), {done} of {rounds} rounds. "
+        if state == "finished":
+            return ""
+        why = f"Why: {run.summary['reason']}. " if "reason" in run.summary else ""
+        return f"Not finished ({state}), {done} of {rounds} rounds. {why}"
     count = len(subject.rows)
     return f"{count} setting{'s' * (count > 1)}, {len(subject.entries)} runs. "
 
@@ -71,6 +72,8 @@ def _scores(subject: Subject) -> str:
 def _sent(subject: Subject) -> str:
     """Bytes, of one run against those of a cut without methods."""
     totals = [_bytes(entry.run) for entry in subject.entries]
+    if not any(totals):
+        return ""
     if (run := subject.one) is None:
         ends = dict.fromkeys((size(min(totals)), size(max(totals))))
         return f"{' to '.join(ends)} sent in a run"

@@ -77,7 +77,7 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
     hits = sum(int(e.run.clients["cosine_payload_flagged"].sum()) for e in runs[:2])
     low, high = clopper_pearson(hits, 20)
     rate = f"{5 * hits:.1f}% [{100 * low:.1f}, {100 * high:.1f}], {hits} of 20"
-    assert rows[0]["clean run's"] == rate, "two seeds, two rounds, five clients"
+    assert rows[0]["clean run's alarms"] == rate, "two seeds, two rounds, five clients"
     assert rows[0]["caught"] == "100.0% [15.8, 100.0], 2 of 2"
     assert rows[0]["seeds"] == "2"
     assert {row["window"] for row in rows} == {"round"}
@@ -142,7 +142,7 @@ def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_
     assert table is not None
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["attack success"].startswith("75.0% [")
-    assert row["in the clean run"].startswith("25.0% [")
+    assert row["clean run's success"].startswith("25.0% [")
     assert "attack success at the round: best on validation" in table.title
     last = detections_of(entries, "last")
     assert last is not None
@@ -166,6 +166,6 @@ def test_a_sweep_without_clean_runs_or_without_attacks(runs: list[Entry]) -> Non
     attacked, clean = detections_of(runs[2:]), detections_of(runs[:2])
     assert attacked is not None
     assert clean is not None
-    assert "clean run's" not in attacked.columns
+    assert "clean run's alarms" not in attacked.columns
     assert len(clean.rows) == 2
     assert detections_of([]) is None

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from html.parser import HTMLParser
 
@@ -212,3 +213,33 @@ def test_a_chart_is_one_stop_of_the_tab_key(watched, page):
 def test_left_out_cells_are_named(finished_run):
     made = page_of(Subject([Entry(finished_run)], ["left out: <b>cell</b> failed: no memory"]))
     assert "left out: &lt;b&gt;cell&lt;/b&gt; failed: no memory" in made
+
+
+def test_a_run_stopped_before_its_first_round_has_what_was_asked(variant, page):
+    run = variant("failed")
+    for table in ("rounds", "clients", "wire", "timing"):
+        file = run.path / f"{table}.csv"
+        file.write_text(file.read_text().splitlines()[0] + "\n")
+    facts = {"name": "failed", "status": "failed", "rounds": 5, "reason": "<the disk> is full"}
+    (run.path / "summary.json").write_text(json.dumps(facts))
+    made = page(Run.load(run.path))
+    assert Seen(made).headings == ["The question", "Environment"]
+    assert "Not finished (failed), 0 of 5 rounds. Why: &lt;the disk&gt; is full." in made
+
+
+def test_runs_of_different_tasks_stand_side_by_side(with_images, with_texts, watched, page):
+    images, texts = with_images(), with_texts()
+    headings = Seen(page(images, texts, watched)).headings
+    assert headings == [*ALWAYS[:4], "Detection", "Recovered", "Comparison", ALWAYS[4]]
+
+
+def test_many_clients_and_rounds_are_cut_to_what_can_be_seen(variant, page):
+    run = variant("crowd", {"clients": {"count": 90}})
+    lines = ["round,client,steps,samples,train_loss,train_accuracy"]
+    lines += [f"{n},{client},1,8,{client / 100},0.5" for n in range(1, 101) for client in range(90)]
+    (run.path / "clients.csv").write_text("\n".join(lines) + "\n")
+    made = page(Run.load(run.path))
+    assert "40 of 90 clients, malicious and flagged ones first; 40 of 100 rounds" in made
+    cells = [told for told in Seen(made).values("aria-label") if ": train loss" in told]
+    assert len(cells) == 1600
+    assert cells[0] == "client 0, round 1: train loss 0"
