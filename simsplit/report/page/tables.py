@@ -6,6 +6,8 @@ from simsplit.report.page.markup import Markup, joined, tag
 from simsplit.report.tables import Table
 
 _SIDES = {"l": "text", "r": "number"}
+_SHORT = 20
+"""Characters."""
 
 
 def table(made: Table | None) -> Markup:
@@ -30,8 +32,8 @@ def plain(
     lines = []
     for row in rows:
         first, *rest = zip(row, sides, strict=True)
-        cells = [tag("th", first[0], scope="row", class_=first[1])]
-        cells += [tag("td", cell, class_=side) for cell, side in rest]
+        cells = [tag("th", first[0], scope="row", class_=_style(*first))]
+        cells += [tag("td", cell, class_=_style(cell, side)) for cell, side in rest]
         lines.append(tag("tr", *cells))
     caption = tag("caption", tag("span", _sentence(title))) if title else None
     inner = tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *lines))
@@ -45,6 +47,11 @@ def plain(
 def pairs(rows: Sequence[tuple[str, object]]) -> Markup:
     """Names and what they stand for."""
     return tag("dl", *(joined((tag("dt", name), tag("dd", value))) for name, value in rows))
+
+
+def _style(cell: object, side: str) -> str:
+    """A short text stays on one line, also where the table is wide."""
+    return f"{side} short" if side == "text" and len(str(cell)) <= _SHORT else side
 
 
 def _sentence(text: str) -> str:
