@@ -17,7 +17,7 @@ _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "detections": lambda entry: entry.run.detections,
 }
 TABLES = (SETTINGS, *_TABLES)
-_ASIDE = ("round", "image", "text", "label")
+_ASIDE = ("round", "image", "text", "row", "label")
 
 
 def csv_of(

@@ -93,14 +93,20 @@ def attacked(runs: Mapping[str, Run]) -> "Figure":
     """What attacks recovered of several runs: originals and reconstructions, or how much was read
     of texts.
     """
-    if any("text" in run.recovered for run in runs.values()):
-        return drawn(read(runs))
+    texts = {title: run for title, run in runs.items() if "text" in run.recovered}
+    if texts:
+        return drawn(read(texts))
     return recovered({title: run.path for title, run in runs.items()})
+
+
+def seen(run: Run) -> bool:
+    """Whether its attacks recovered something to look at; rows of numbers are not."""
+    return not run.recovered.empty and "row" not in run.recovered
 
 
 def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
     """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks."""
-    with_attacks = {name: run for name, run in runs.items() if len(run.recovered)}
+    with_attacks = {name: run for name, run in runs.items() if seen(run)}
     if not with_attacks:
         return None
     first = next(iter(with_attacks.values())).summary["seed"]

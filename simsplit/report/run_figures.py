@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.report.figures import attacked, saved, signal
 from simsplit.report.headline import headline, said
+from simsplit.report.recovered_figures import seen
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import Run
 
@@ -117,7 +118,7 @@ def _signal(run: Run, detector: str, ax: "Axes") -> None:
 
 def recovered(run: Run) -> "Figure | None":
     """What attacks made of private images, or how much they read of texts."""
-    return None if run.recovered.empty else attacked({"": run})
+    return attacked({"": run}) if seen(run) else None
 
 
 def _figure(

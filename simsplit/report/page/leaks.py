@@ -36,7 +36,7 @@ def leaks(subject: Subject) -> Markup:
     if subject.one is not None:
         tables = [table(recovered(subject.one)), table(converging(subject.one))]
     of_texts = {name: run for name, run in runs.items() if "text" in run.recovered}
-    of_images = {name: run for name, run in runs.items() if name not in of_texts}
+    of_images = {name: run for name, run in runs.items() if "image" in run.recovered}
     return section("Recovered", *tables, _pictures(of_images), _texts(of_texts))
 
 

@@ -1,7 +1,7 @@
 """Where a run was made and with what, and the command that repeats it."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,14 @@ def surroundings(subject: Subject) -> Markup:
         facts = {}
     started = [("Started with", tag("code", _command(facts)))] if facts.get("command") else []
     which = "Repeats it" if subject.one else "Repeats the first"
-    again = pairs([*started, (which, tag("code", _repeated(run, facts)))])
+    given = _given(subject.entries[0].scenario)
+    repeated = _called(run, given) if given else _repeated(run, facts)
+    again = pairs([*started, (which, tag("code", repeated))])
     words = "The saved scenario is complete: run again, it gives the same tables."
+    if given:
+        words = (
+            f"It was passed {' and '.join(given)} from Python, which the directory does not keep."
+        )
     note = tag("p", words, class_="note")
     return section("Environment", joined((pairs(_told(facts)), again, note)))
 
@@ -53,6 +59,18 @@ def _command(facts: Facts) -> str:
 
 def _program(word: str) -> str:
     return "simsplit" if Path(word).name in ("__main__.py", "simsplit") else word
+
+
+def _given(scenario: Facts) -> list[str]:
+    """What was passed from Python rather than named."""
+    kinds = {"data": scenario["data"]["source"]["kind"], "model": scenario["model"]["kind"]}
+    return [name for name, kind in kinds.items() if kind == "given"]
+
+
+def _called(run: Run, given: Sequence[str]) -> str:
+    """The call that repeats what no command can."""
+    passed = ", ".join(f"{name}=..." for name in given)
+    return f'simsplit.run("{run.path / SCENARIO}", {passed})'
 
 
 def _repeated(run: Run, facts: Facts) -> str:

@@ -14,7 +14,7 @@ from simsplit.results import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-FLOORS = ("black", "mean_image", "random_tokens", "frequent_token")
+FLOORS = ("black", "mean_image", "mean_row", "random_tokens", "frequent_token")
 """Guesses that need no attack."""
 _LEAKS = (("mse", min), ("rouge_l", max))
 """What recoveries are judged by, and which end of it is the worst for who is attacked."""

@@ -243,3 +243,11 @@ def test_many_clients_and_rounds_are_cut_to_what_can_be_seen(variant, page):
     cells = [told for told in Seen(made).values("aria-label") if ": train loss" in told]
     assert len(cells) == 1600
     assert cells[0] == "client 0, round 1: train loss 0"
+
+
+def test_what_was_passed_from_python_is_named_in_the_call_that_repeats_it(variant, page):
+    fields = {"data": {"source": {"kind": "given", "digest": "0"}}}
+    made = page(variant("own", fields))
+    assert "simsplit.run(&quot;" in made
+    assert "scenario.yaml&quot;, data=...)" in made
+    assert "It was passed data from Python, which the directory does not keep." in made
