@@ -59,14 +59,21 @@ def _scores(subject: Subject) -> str:
     if not found:
         return ""
     if len(found) == 1:
-        over = len(subject.entries)
-        return f"test {said(figure)} {told(figure, found[0][0])}" + (
-            f", mean of {over} seeds" if over > 1 else ""
-        )
+        return f"test {said(figure)} {told(figure, found[0][0])}{_when(subject)}"
     (least, low), (most, high) = min(found), max(found)
     return (
         f"test {said(figure)} from {told(figure, least)} ({low}) to {told(figure, most)} ({high})"
     )
+
+
+def _when(subject: Subject) -> str:
+    """Of which round, or over how many seeds."""
+    if (run := subject.one) is None:
+        return f", mean of {len(subject.entries)} seeds"
+    chosen, last = run.summary.get("best_on_validation"), run.summary.get("last")
+    if not chosen:
+        return f" (round {last['round']})" if last else ""
+    return f" (round {chosen['round']}, the best on validation)"
 
 
 def _sent(subject: Subject) -> str:

@@ -144,7 +144,9 @@ def test_the_verdict_is_what_the_tables_say(watched, with_images, variant):
 
     quoted = watched.summary["best_on_validation"]
     told = of(watched)
-    assert told.startswith(f"Test accuracy {100 * quoted['test_accuracy']:.1f} %; ")
+    accuracy, number = 100 * quoted["test_accuracy"], quoted["round"]
+    when = f"(round {number}, the best on validation)"
+    assert told.startswith(f"Test accuracy {accuracy:.1f} % {when}; ")
     sent = watched.wire[watched.wire["phase"] != "evaluate"]
     legs = sent[~sent["leg"].isin(["handover", "broadcast"])]["bytes"].sum()
     less = watched.rounds["bytes_plain"].sum() / legs
