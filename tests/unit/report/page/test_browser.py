@@ -197,8 +197,9 @@ def test_table_headers_stay_in_sight(opened):
 
 
 def test_a_page_is_whole_on_paper(opened):
-    page, _ = opened("dark")
+    page, _ = opened("dark", width=794)  # of A4
     page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 794
     assert sum(map(int, background(page)[4:-1].split(", "))) > 700
     assert not page.locator("nav").is_visible()
     cut = "[...document.querySelectorAll('.wide')].filter(b => b.scrollHeight > b.clientHeight + 2)"
