@@ -27,7 +27,8 @@ def plain(
     """Rows below a header; the first cell of a row is its heading."""
     sides = [_SIDES[side] for side in align]
     head = [
-        tag("th", name, scope="col", class_=side) for name, side in zip(columns, sides, strict=True)
+        tag("th", _breakable(name), scope="col", class_=side)
+        for name, side in zip(columns, sides, strict=True)
     ]
     lines = []
     for row in rows:
@@ -47,6 +48,12 @@ def plain(
 def pairs(rows: Sequence[tuple[str, object]]) -> Markup:
     """Names and what they stand for."""
     return tag("dl", *(joined((tag("dt", name), tag("dd", value))) for name, value in rows))
+
+
+def _breakable(name: str) -> Markup:
+    """A long heading may go on below behind an underscore."""
+    first, *rest = name.split("_")
+    return joined((first, *(joined(("_", Markup("<wbr/>"), part)) for part in rest)))
 
 
 def _style(cell: object, side: str) -> str:
