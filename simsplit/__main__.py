@@ -300,7 +300,7 @@ def compare(
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(help="Print one: settings, recovered, detections; csv has one at a time."),
+        typer.Option(help="Print one: settings, recovered, detections, overview; csv has one."),
     ] = None,
     plot: Annotated[
         str | None,
@@ -318,7 +318,7 @@ def compare(
     if plot is not None:
         typer.echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, _say)}")
     else:
-        print_comparison(run_dirs, format_, figure, baseline, _say, only=table)
+        print_comparison(run_dirs, format_, figure, baseline, _say, table=table)
 
 
 @app.command()

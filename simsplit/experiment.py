@@ -32,6 +32,7 @@ from simsplit.progress import Observer, Observers, Plan, RoundTold
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run
 from simsplit.results.environment import describe_environment
 from simsplit.results.ledger import Columns, Ledger, Round
+from simsplit.running.accounting import MISSING, unknown_to
 from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
@@ -147,6 +148,8 @@ class Experiment:
             with self.parts.exchange.explained():
                 self.parts.exchange.announce(self.clients, counted=not resumed)
             self.observers.begin(self._plan())
+            if unknown_to(self.scenario):
+                self.observers.warn(MISSING)
             while not self.stopping.enough:
                 self.lost_hosts.despite(self.live.progress.round + 1, self.round)
         except KeyboardInterrupt:

@@ -7,7 +7,7 @@ import torch
 from simsplit.results.checkpoints import digest_of, load
 from simsplit.scenario import Scenario, load_scenario
 
-TABLES = ("rounds", "clients", "wire", "detections", "recovered")
+TABLES = ("rounds", "clients", "wire", "detections", "recovered", "privacy")
 
 
 def assert_equal(first: Path, second: Path, given: Scenario | None = None) -> None:

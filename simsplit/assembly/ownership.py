@@ -13,7 +13,7 @@ from torch import nn
 from simsplit.data import DataInfo
 from simsplit.methods.base import Side
 from simsplit.methods.stack import Stack, build_stack
-from simsplit.models.fresh import Shape
+from simsplit.models.fresh import Owner, Shape
 from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId
 from simsplit.parties.client_end import ClientParts
@@ -94,7 +94,8 @@ class Ownership:
             return copy.deepcopy(self.model.head if segment == "head" else self.model.tail)
         shape, classes = self.info.shape, self.info.classes
         seed, scope = self.scenario.seed, ("client", number)
-        return self._placed(self.scenario.model.segment(segment, shape, classes, seed, scope))
+        made = self.scenario.model.segment(segment, shape, classes, seed, scope)
+        return self._placed(made, segment)
 
     def owned_modules(self) -> list[nn.Module]:
         """The client modules of which each client has its own."""
@@ -125,8 +126,9 @@ class Ownership:
 
     def _fresh_model(self) -> CutNetwork:
         model = self.scenario.model.build(self.info.shape, self.info.classes, self.scenario.seed)
-        for part in (model.head, model.trunk, model.tail):
-            self._placed(part)
+        self._placed(model.head, "head")
+        self._placed(model.trunk, "trunk")
+        self._placed(model.tail, "tail")
         return model
 
     def _stack(self, side: Side, seed: int) -> Stack:
@@ -134,8 +136,11 @@ class Ownership:
         stack.modules.to(self.device)
         return stack
 
-    def _placed(self, module: nn.Module) -> nn.Module:
+    def _placed(self, module: nn.Module, owner: Owner) -> nn.Module:
+        """On the device, and frozen if it is not to learn."""
         module = module.to(self.device)
+        if owner not in getattr(self.scenario.model, "learns", (owner,)):
+            module.requires_grad_(False)
         if self.scenario.train.channels_last:
             module = module.to(memory_format=torch.channels_last)
         return module

@@ -171,7 +171,7 @@ def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
     image = _column("image", config.image, images, where)
     integers = [f.name for f in schema if kinds.is_integer(f.type)]
     words = [f.name for f in schema if is_word(f.type)]
-    named = [config.label] if config.label in [*words, *_floats(schema)] else []
+    named = [name for name in (*words, *_floats(schema)) if name == config.label]
     label = _column("label", config.label, [*integers, *named] or words, where)
     names = _features(schema).get(label, {}).get("names")
     return Columns(image, label, tuple(names) if names else None)

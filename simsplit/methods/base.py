@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
+from simsplit.methods.clipping import Release
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import Aside, Phase
@@ -229,6 +230,9 @@ class MethodConfig(Config, ABC):
     """Whether it may be listed only once per leg."""
     superposes: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which a row mixes several samples."""
+    reencodes: ClassVar[bool] = False
+    """Whether all that it does at the client depends on what reaches its `encode` or `pack` alone,
+    and nothing of it learns: behind noise it then tells no more than the noise lets through."""
     begins: ClassVar[str | None] = None
     """The field that says after how many of a client's batches it begins, if one does."""
     reported: ClassVar[tuple[str, ...]] = ()
@@ -242,6 +246,13 @@ class MethodConfig(Config, ABC):
         field = "legs" if "legs" in type(self).model_fields else "kind"
         legs = [leg for leg in self.acts_on if leg is not Leg.SMASHED]
         return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs))
+
+    @property
+    def release(self) -> Release | str | None:
+        """The mechanism by which its noise has a guarantee, or why it has none; None of methods
+        that are not there for their noise.
+        """
+        return None
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:

@@ -11,7 +11,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step, Trait
+from simsplit.methods.base import (
+    IMAGES,
+    Method,
+    MethodConfig,
+    Modality,
+    Shape,
+    Site,
+    Step,
+    Trait,
+)
 from simsplit.models.layers import BatchNorm2d
 from simsplit.seeds import isolated
 
@@ -22,6 +31,7 @@ class BottlenetConfig(MethodConfig):
     kind: Literal["bottlenet"] = "bottlenet"
     ratio: float = Field(default=8, ge=1)
     """Channels are divided by this, rounded down, at least one kept."""
+    suits: ClassVar[frozenset[Modality]] = IMAGES
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
     once: ClassVar[bool] = True
 

@@ -29,6 +29,7 @@ class C3slConfig(MethodConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
     once: ClassVar[bool] = True
+    reencodes: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED, Leg.SMASHED_GRAD})
 
     @property

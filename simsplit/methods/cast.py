@@ -25,6 +25,7 @@ class CastConfig(CodecConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     once: ClassVar[bool] = True
+    reencodes: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
     """Format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
 

@@ -1,10 +1,15 @@
-"""DP-Forward (Du et al., CCS 2023): what is sent is clipped and noised, text by text.
+"""DP-Forward (Du et al., CCS 2023): what is sent is clipped and noised, sample by sample.
 
-The noise is that of the analytic Gaussian mechanism (Balle and Wang, 2018), exact for (epsilon,
-delta) at a sensitivity of twice the clipping norm (a text replaced by another). A norm of 1 over a
-whole text would erase it, so clipping is relative: to the norm that texts of the batch have on
-average. That average is the clients' own data's; take `relative: false` for the letter of the
-guarantee. `sigma` skips all that: noise of so many times the values' root mean square.
+A sample's activations are flattened and shortened to a norm of at most C; then noise is added to
+every value. With a budget its deviation is that of the analytic Gaussian mechanism (Balle and Wang,
+2018), exact for (epsilon, delta) at a sensitivity of 2 C: a sample may be replaced by any other.
+The paper's matrix mechanism draws noise that differs by row and column; with equal variances, its
+usual choice and its published code's, it is this one (the code takes C where this takes 2 C).
+
+A norm of 1 over a whole text would erase it, so clipping is relative unless told otherwise: to the
+norm that samples of the batch have on average. That average is the data's own, and so is the size
+of `sigma`; neither has a guarantee. With a budget and `relative: false` one sending has it, and
+`running.accounting` says what a run has.
 """
 
 import math
@@ -14,17 +19,20 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Step
+from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.clipping import Release, clipped
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg
 
 
 class DpForwardConfig(MethodConfig):
-    """Clips and noises the smashed data of texts."""
+    """Clips and noises the smashed data, sample by sample."""
 
     kind: Literal["dp_forward"] = "dp_forward"
-    epsilon: float | None = Field(default=None, gt=0)
-    """Privacy budget of one text in one step; null: the noise is set by `sigma`."""
+    epsilon: float | None = Field(default=None, gt=0, le=500)
+    """Privacy budget of one sample (or token) in one step; null: the noise is set by `sigma`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
-    """Probability that the budget is exceeded."""
+    """Probability that this budget is exceeded."""
     sigma: float | None = Field(default=None, ge=0)
     """Noise in units of the values' root mean square, instead of a budget; null: 1 without a
     budget."""
@@ -32,11 +40,15 @@ class DpForwardConfig(MethodConfig):
     """The clipping norm."""
     relative: bool = True
     """Whether `clip` is relative to the batch's mean norm, or absolute."""
-    per: Literal["text", "token"] = "text"
-    """What is clipped and protected: a whole text, or each token."""
+    per: Literal["sample", "token"] = "sample"
+    """What is clipped and protected: a whole sample, or each token of a text."""
     inference: bool = True
     """Whether noise is added in evaluation too."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
+    report_delta: float | None = Field(default=None, gt=0, lt=1)
+    """The delta at which a run reports its epsilon; null: 1 / the client's samples, 0.01 at
+    most."""
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
     @model_validator(mode="after")
@@ -44,6 +56,20 @@ class DpForwardConfig(MethodConfig):
         if self.epsilon is not None and self.sigma is not None:
             raise ValueError("epsilon and sigma: both say how much noise there is, give one")
         return self
+
+    @property
+    def needs(self) -> Needs:
+        """Texts, if tokens are clipped."""
+        return (*super().needs, *([Need(Given.TEXTS, "per")] if self.per == "token" else []))
+
+    @property
+    def release(self) -> Release | str:
+        """A budget's noise on what is clipped absolutely."""
+        if self.relative:
+            return "clipping is relative to the batch's mean norm, so the noise depends on the data"
+        if self.epsilon is None:
+            return "the noise is relative to the batch's values, so it depends on the data"
+        return Release(Leg.SMASHED, gaussian_sigma(self.epsilon, self.delta), self.per)
 
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""
@@ -64,17 +90,15 @@ class DpForward(Method):
         config = self.config
         if not (step.training or config.inference):
             return z
-        axes = tuple(range(1 if config.per == "text" else 2, z.dim()))
-        norms = z.detach().square().sum(axes, keepdim=True).sqrt()
-        limit = config.clip * (norms.mean() if config.relative else 1.0)
-        clipped = z * (limit / norms.clamp_min(1e-12)).clamp(max=1.0)
+        per_token = config.per == "token"
+        short, limit = clipped(z, config.clip, relative=config.relative, per_token=per_token)
         if config.epsilon is None:
             sigma = 1.0 if config.sigma is None else config.sigma
-            size = sigma * clipped.detach().square().mean().sqrt()
+            size = sigma * short.detach().square().mean().sqrt()
         else:
             size = self.scale * torch.as_tensor(limit)
         draws = torch.randn(z.shape, generator=step.rng("dp_forward"))
-        return clipped + size * draws.to(z)
+        return (short + size * draws.to(short)).to(z)
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:

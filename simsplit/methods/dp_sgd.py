@@ -1,10 +1,13 @@
-"""DP-SGD at the cut: the gradients that a text client sends are clipped text by text, and noised.
+"""DP-SGD at the cut: the gradients that a client sends are clipped sample by sample, and noised.
 
 What is private of a batch reaches the trunk, and the server, through the gradient of the features
-alone; noised there, all that the server does with it is private as well. (Abadi et al., CCS 2016,
-clip the gradients of all weights; those of the client's own head and tail never leave it.) Clipping
-is relative to the batch's average norm, as in `dp_forward`. `laplace` is the variant seen in
-practice: noise alone, of a part of the gradient's root mean square.
+too; noised there, the labels in it are hidden. (Abadi et al., CCS 2016, clip the gradients of all
+weights; those of the client's own head and tail never leave it.) A sample's row is a part of the
+gradient of the batch's mean loss, so it is 1 / batch size of the gradient of its own. Clipping is
+relative to the batch's average norm unless told otherwise, and then there is no guarantee; with
+`relative: false` one sending has one, and `running.accounting` says what a run has. Smashed data
+cross as they are: `dp_forward` is for those. `laplace` is the variant seen in practice: noise
+alone, of a part of the gradient's root mean square.
 """
 
 from collections.abc import Sequence
@@ -14,32 +17,48 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Share, Site, Step
+from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Share, Site, Step
+from simsplit.methods.clipping import Release, clipped
 from simsplit.needs import Needs, needs_leg
 from simsplit.packets import Leg
 
 
 class DpSgdConfig(MethodConfig):
-    """Clips and noises the feature gradients of texts."""
+    """Clips and noises the gradients of features, sample by sample."""
 
     kind: Literal["dp_sgd"] = "dp_sgd"
     noise: Literal["gaussian", "laplace"] = "gaussian"
     """gaussian: gradients are clipped, and noised relative to the clipping norm. laplace: not
     clipped, and noised relative to their own size."""
     multiplier: float = Field(default=0.01, ge=0)
-    """Noise per value: relative to a text's clipping norm (gaussian), or to the values' root mean
-    square (laplace). A text has thousands of values, so above 0.01 noise dominates the norm."""
+    """Noise per value: relative to a sample's clipping norm (gaussian), or to the values' root
+    mean square (laplace). A text has thousands of values, so above 0.01 noise dominates the norm;
+    features of an image have hundreds."""
     clip: float = Field(default=1.0, gt=0)
     """The clipping norm."""
     relative: bool = True
     """Whether `clip` is relative to the batch's mean norm, or absolute."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
+    report_delta: float | None = Field(default=None, gt=0, lt=1)
+    """The delta at which a run reports its epsilon; null: 1 / the client's samples, 0.01 at
+    most."""
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
     once: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
         """Feature gradients that cross the cut."""
         return (*super().needs, needs_leg(Leg.FEATURES_GRAD))
+
+    @property
+    def release(self) -> Release | str:
+        """Gaussian noise on what is clipped absolutely; rows move by twice the norm at most."""
+        if self.noise == "laplace":
+            return "the noise is relative to the gradient's size, so it depends on the data"
+        if self.relative:
+            return "clipping is relative to the batch's mean norm, so the noise depends on the data"
+        if not self.multiplier:
+            return "there is no noise"
+        return Release(Leg.FEATURES_GRAD, self.multiplier / 2)
 
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""
@@ -62,9 +81,6 @@ class DpSgd(Method):
             size = config.multiplier * grad.square().mean().sqrt()
             tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
             return (Share(grad - size * uniform.sign() * tail),)
-        axes = tuple(range(1, grad.dim()))
-        norms = grad.square().sum(axes, keepdim=True).sqrt()
-        limit = config.clip * (norms.mean() if config.relative else 1.0)
-        clipped = grad * (limit / norms.clamp_min(1e-12)).clamp(max=1.0)
-        draws = torch.randn(grad.shape, generator=rng).to(grad)
-        return (Share(clipped + config.multiplier * limit * draws),)
+        short, limit = clipped(grad, config.clip, relative=config.relative)
+        draws = torch.randn(grad.shape, generator=rng).to(short)
+        return (Share((short + config.multiplier * limit * draws).to(grad)),)

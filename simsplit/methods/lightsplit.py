@@ -46,6 +46,7 @@ class LightSplitConfig(CodecConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
     once: ClassVar[bool] = True
+    reencodes: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:

@@ -18,6 +18,7 @@ class NoiseConfig(MethodConfig):
     kind: Literal["noise"] = "noise"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    reencodes: ClassVar[bool] = True
     sigma: float = Field(default=0.1, ge=0)
     """Standard deviation of the noise."""
     distribution: Literal["gaussian", "laplace"] = "gaussian"
@@ -25,6 +26,11 @@ class NoiseConfig(MethodConfig):
     unit: Literal["value", "batch_std", "batch_rms"] = "value"
     """Unit of `sigma`: values, or the standard deviation or root mean square of what is sent for a
     batch; the latter is dp_forward's, without its clipping."""
+
+    @property
+    def release(self) -> str:
+        """No guarantee: nothing bounds what the noise is to hide."""
+        return "what is sent is not clipped, so no noise is sure to hide a sample"
 
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""

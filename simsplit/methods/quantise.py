@@ -25,6 +25,7 @@ class QuantiseConfig(CodecConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
     once: ClassVar[bool] = True
+    reencodes: ClassVar[bool] = True
     bits: int = Field(default=8, ge=1, le=16)
     """Bits per value."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"

@@ -29,6 +29,7 @@ class _SparseConfig(CodecConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
+    reencodes: ClassVar[bool] = True
 
     @property
     def unreadable(self) -> frozenset[Leg]:

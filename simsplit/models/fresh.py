@@ -99,6 +99,9 @@ class LaidOut(SplitConfig):
     weights: Path | None = None
     """Where weights start from: a .safetensors file (of torchvision's names, for one), a folder
     that `simsplit export` wrote, or a run directory. Null: fresh ones, by the seed."""
+    learns: tuple[Owner, ...] = ("head", "trunk", "tail")
+    """Segments that learn; the others keep the weights that they start with. (Whoever trains a
+    clone of a segment, as attacks do, trains it all the same.)"""
 
     @staticmethod
     def called(owner: Owner) -> tuple[Owner, str]:

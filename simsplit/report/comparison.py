@@ -20,6 +20,7 @@ from simsplit.report.grouping import (
     rows_of,
 )
 from simsplit.report.handovers import handed_over
+from simsplit.report.privacy import epsilon_of
 from simsplit.report.rates import SUCCESS, success_of
 from simsplit.report.tables import Better, Table, best, mean_of
 from simsplit.report.timing import duration
@@ -156,6 +157,7 @@ def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     cells |= {title: success_of(runs, name, figure) for name, title in SUCCESS.items()}
     cells |= {name: mean_of(name, row.values(figure, name)) for name in row.further(figure)}
     cells |= {"bytes": size(row.nbytes), ratio: ""}
+    cells |= {"epsilon": epsilon_of([entry.run for entry in row.entries])}
     cells |= _costs(row)
     if row.baseline is not None:
         of_same_seeds = row.baseline.of_the_seeds_of(row)

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.report.grouping import Entry
@@ -56,6 +56,7 @@ def detections_of(entries: Sequence[Entry], figure: str = "best_on_validation") 
     swept = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     columns = (*swept, *_COLUMNS)
     idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}
+    idle |= _said_by_names(rows, swept)
     kept = [name for name in columns if any(row.get(name) for row in rows) and name not in idle]
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     text = {*swept, "detector", *_OF_DETECTOR}
@@ -65,6 +66,15 @@ def detections_of(entries: Sequence[Entry], figure: str = "best_on_validation") 
         title += f"; attack success at the round: {figure.replace('_', ' ')}"
     values = [{n: float(row[n]) for n in _WAYS if row.get(n)} for row in rows]
     return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align, best(kept, values, _WAYS))
+
+
+def _said_by_names(rows: Sequence[dict[str, str]], swept: Collection[str]) -> set[str]:
+    """What is the same wherever a cell's name is, if names have several rows."""
+    names = {row.get("cell") for row in rows}
+    if None in names or len({tuple(row.get(n) for n in swept) for row in rows}) == len(names):
+        return set()
+    alike = {n: {(row["cell"], row.get(n)) for row in rows} for n in swept}
+    return {n for n, pairs in alike.items() if len(pairs) == len(names)} - {"cell", "method"}
 
 
 _RATES = ("caught", "caught at 1% FPR", *_FIGURES.values(), "false alarms")

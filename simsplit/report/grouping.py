@@ -112,7 +112,24 @@ def labels_of(rows: Sequence[Row]) -> list[dict[str, str]]:
         # the method's own column says it better
         cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
         labels.append(cells | {"setting": setting_of(first.scenario), "method": method})
-    return _told_further(rows, labels)
+    return _but_what_names_say(rows, _told_further(rows, labels))
+
+
+def _but_what_names_say(
+    rows: Sequence[Row], labels: Sequence[dict[str, str]]
+) -> list[dict[str, str]]:
+    """A name that several rows share stands for what is the same in all of them."""
+    names = [row.settings.get(LABEL) for row in rows]
+    if None in names or len(set(names)) == len(names):
+        return list(labels)
+    said = {
+        title
+        for name, title in rows[0].entries[0].titles.items()
+        if name not in (LABEL, "method")
+        if len({(n, label.get(title)) for n, label in zip(names, labels, strict=True)})
+        == len(set(names))
+    }
+    return [{n: cell for n, cell in label.items() if n not in said} for label in labels]
 
 
 def names_of(entries: Sequence[Entry]) -> list[str]:

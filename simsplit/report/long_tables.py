@@ -16,7 +16,7 @@ _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "recovered": lambda entry: entry.run.attacks,
     "detections": lambda entry: entry.run.detections,
 }
-TABLES = (SETTINGS, *_TABLES)
+TABLES = (SETTINGS, *_TABLES, "overview")
 _ASIDE = ("round", "image", "text", "row", "label")
 
 

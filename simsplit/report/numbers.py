@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from simsplit.metrics import falls
 from simsplit.report.comparison import find_baselines
-from simsplit.report.grouping import Entry, Row, labels_of, refuse_unfinished, rows_of
+from simsplit.report.grouping import (
+    Entry,
+    Row,
+    labels_of,
+    refuse_unfinished,
+    rows_of,
+)
 from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Better
 from simsplit.results import Run

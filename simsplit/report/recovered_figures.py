@@ -105,7 +105,10 @@ def seen(run: Run) -> bool:
 
 
 def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
-    """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks."""
+    """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks.
+
+    Where cells are on texts and on images, texts have a second file.
+    """
     with_attacks = {name: run for name, run in runs.items() if seen(run)}
     if not with_attacks:
         return None
@@ -115,6 +118,10 @@ def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
         for name, run in with_attacks.items()
         if run.summary["seed"] == first
     }
+    texts = {name: run for name, run in shown.items() if "text" in run.recovered}
+    if texts and len(texts) < len(shown):
+        saved(attacked(texts), sweep / "figures" / "read.png")
+        shown = {name: run for name, run in shown.items() if name not in texts}
     return saved(attacked(shown), sweep / "figures" / "recovered.png")
 
 

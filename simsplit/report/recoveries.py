@@ -18,7 +18,7 @@ from simsplit.results.texts import load_texts
 if TYPE_CHECKING:
     import pandas as pd
 
-_TITLES = {
+TITLES = {
     "mse": "MSE",
     "psnr": "PSNR",
     "ssim": "SSIM",
@@ -39,7 +39,7 @@ _COMPARED = ("mse", "ssim", "lpips", "fg_mse", "fg_ssim", *_OF_TEXTS)
 """Figures that runs are compared by."""
 _WIDTH = 100
 """Characters of a text that are shown."""
-_BLIND = {
+BLIND = {
     "black": "(a black image)",
     "mean_image": "(the mean image)",
     "mean_row": "(the mean row)",
@@ -51,16 +51,16 @@ _BLIND = {
 
 def recovered(run: Run) -> Table:
     """A row per attack, and per guess that needs none; means over targets, judged last."""
-    last = _last(run)
-    shown = [name for name in _TITLES if name in last and last[name].notna().any()]
+    last = last_judged(run)
+    shown = [name for name in TITLES if name in last and last[name].notna().any()]
     rows = [
-        (_BLIND.get(name, name), *(_figure(group[figure].mean()) for figure in shown))
+        (BLIND.get(name, name), *(_figure(group[figure].mean()) for figure in shown))
         for name, group in _blind_last(last)
     ]
     count = int(last.groupby("attack").size().max()) if len(last) else 0
     what = next(f"{name}s" for name in ("text", "row", "image") if name in last or name == "image")
     title = f"what attacks recovered of {count} {what}{_dropped([last])}"
-    return Table(title, ("attack", *(_TITLES[name] for name in shown)), rows)
+    return Table(title, ("attack", *(TITLES[name] for name in shown)), rows)
 
 
 def sentences(run: Run, most: int = 3) -> Table:
@@ -73,7 +73,7 @@ def sentences(run: Run, most: int = 3) -> Table:
         if len(rows) and int(str(number)) >= most:
             break
         rows.append((str(number), "(private)", _line(group["private"].iloc[0])))
-        attacks = group[~group["attack"].isin(_BLIND)]
+        attacks = group[~group["attack"].isin(BLIND)]
         made = zip(attacks["attack"], attacks["recovered"], strict=True)
         rows += [("", str(attack), _line(text)) for attack, text in made]
     return Table("recovered texts", ("text", "by", "content"), rows, "lll")
@@ -90,7 +90,7 @@ def converging(run: Run) -> Table:
         (str(name), *map(_figure, row)) for name, row in zip(wide.index, wide.values, strict=True)
     ]
     shares = tuple(f"{share:.0%}" for share in wide.columns)
-    return Table(f"{_TITLES[figure]} by part of an attack's iterations", ("attack", *shares), rows)
+    return Table(f"{TITLES[figure]} by part of an attack's iterations", ("attack", *shares), rows)
 
 
 def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
@@ -102,7 +102,7 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
     """
     entries = [entry for entry in entries if len(entry.run.recovered)]
     rows = [
-        (row, [dict(_blind_last(_last(entry.run))) for entry in row.entries])
+        (row, [dict(_blind_last(last_judged(entry.run))) for entry in row.entries])
         for row in rows_of(entries)
     ]
     tables: dict[str, list[dict[str, str]]] = {}
@@ -113,7 +113,7 @@ def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
         )
         if any(cells) and not best_of_one:
             tables[figure] = cells
-    dropped = _dropped([_last(entry.run) for entry in entries])
+    dropped = _dropped([last_judged(entry.run) for entry in entries])
     return [
         _compared(
             figure,
@@ -153,9 +153,9 @@ def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]], size: int
         known = [mean for mean in means if not math.isnan(mean)]
         if known and figure in _OF_TEXTS:
             runs = [group[figure].dropna().to_numpy(float) for group in found if figure in group]
-            told[_BLIND.get(attack, attack)] = _within(kind, known, interval(runs, size))
+            told[BLIND.get(attack, attack)] = _within(kind, known, interval(runs, size))
         elif known:
-            told[_BLIND.get(attack, attack)] = mean_of(kind, known)
+            told[BLIND.get(attack, attack)] = mean_of(kind, known)
     return told
 
 
@@ -201,8 +201,8 @@ def _compared(
     rows_alone = all("row" in entry.run.recovered for entry in entries)
     kind = "text" if figure in _OF_TEXTS else "row" if rows_alone else "image"
     what = kind + "s" * (count > 1)
-    title = f"{_TITLES[figure]} of {count} recovered {what}"
-    floors = {n: {row.get(n, "").partition(" ")[0] for row in cells} for n in _BLIND.values()}
+    title = f"{TITLES[figure]} of {count} recovered {what}"
+    floors = {n: {row.get(n, "").partition(" ")[0] for row in cells} for n in BLIND.values()}
     same = [name for name, means in floors.items() if len(means) == 1]
     guesses = [f"{name[1:-1]}: {mean}" for name in same for mean in floors[name] if mean]
     title += (f" ({'; '.join(guesses)})" if guesses else "") + dropped
@@ -211,7 +211,7 @@ def _compared(
     of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]
     both = [label | row for label, row in zip(labels_of(rows), of_attacks, strict=True)]
     way = better(f"attack_{figure}")
-    blind = set(_BLIND.values())
+    blind = set(BLIND.values())
     means = [
         {name: float(told.partition(" ")[0]) for name, told in row.items() if name not in blind}
         for row in of_attacks
@@ -220,7 +220,7 @@ def _compared(
     return tabled(title, both, entries, (means, ways))
 
 
-def _last(run: Run) -> "pd.DataFrame":
+def last_judged(run: Run) -> "pd.DataFrame":
     """Each attack's last judgement."""
     table = run.recovered
     if table.empty:
@@ -234,8 +234,8 @@ def _blind_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
     if last.empty:
         return []
     groups = {str(name): group for name, group in last.groupby("attack", sort=False)}
-    own = [name for name in groups if name not in _BLIND]
-    return [(name, groups[name]) for name in (*own, *_BLIND) if name in groups]
+    own = [name for name in groups if name not in BLIND]
+    return [(name, groups[name]) for name in (*own, *BLIND) if name in groups]
 
 
 def _line(text: object) -> str:

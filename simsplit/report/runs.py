@@ -5,6 +5,7 @@ from typing import Any
 from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
+from simsplit.report.privacy import guarantees
 from simsplit.report.rates import Count
 from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
@@ -28,8 +29,8 @@ def heading(run: Run) -> str:
 
 def show(run: Run) -> list[Table]:
     """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
-    tables = [figures_of(run), detected(run), recovered(run), converging(run), sentences(run)]
-    tables += costs_of(run)
+    tables = [figures_of(run), guarantees(run), detected(run), recovered(run), converging(run)]
+    tables += [sentences(run), *costs_of(run)]
     return [table for table in tables if table.rows]
 
 

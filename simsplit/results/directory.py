@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -98,6 +98,14 @@ class RunWriter:
     def write_json(self, name: str, values: Row) -> None:
         """Write a small file whole or not at all."""
         self.write_text(name, json.dumps(values, indent=2) + "\n")
+
+    def write_table(self, table: str, rows: Sequence[Row]) -> None:
+        """Write a table of a run's end, whole or not at all."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        self.write_text(f"{table}.csv", text.getvalue())
 
     def _file(self, table: str) -> Path:
         return self.path / f"{table}.csv"

@@ -7,10 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from simsplit.errors import RunError
+from simsplit.parties.calls import CountSteps
 from simsplit.progress import Observer, Plan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.summary import summarise
+from simsplit.running.accounting import guarantees_of, times_sent, told
 from simsplit.running.live import LiveRun
+
+PRIVACY = "privacy"
+"""The table of what the noise guarantees each client's samples."""
 
 
 class Notes(Observer):
@@ -34,6 +39,7 @@ class Notes(Observer):
             wanted = self.live.parts.evaluator.wanted
             if wanted is not None:
                 come_to["attack_samples"] = len(wanted)
+            come_to |= self._privacy()
             self._note(status, seed=scenario.seed, **come_to, resident_bytes=resident)
         elif status == "failed" and error is not None:
             why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
@@ -41,6 +47,20 @@ class Notes(Observer):
             self.writer.write_text(TRACEBACK, traceback.format_exc())
         else:
             self._note(status)
+
+    def _privacy(self) -> dict[str, object]:
+        """What the noise of the run guarantees; by client in a table of its own."""
+        live = self.live
+        guarantees = guarantees_of(live.scenario)
+        if not guarantees:
+            return {}
+        steps = {c: live.parts.pool.ask(c, CountSteps("private")) for c in live.parts.clients}
+        times = times_sent(Run.load(self.path).wire, steps)
+        samples = [len(part) for part in live.data.parts]
+        every = [told(each, times, samples) for each in guarantees]
+        if rows := [row for _, of_one in every for row in of_one]:
+            self.writer.write_table(PRIVACY, rows)
+        return {"privacy": [entry for entry, _ in every]}
 
     def _note(self, status: Status, **more: object) -> None:
         facts: dict[str, object] = {

@@ -234,7 +234,7 @@ def _refuse(scenario: "Scenario", setting: Setting, part: _Part, need: Need) -> 
         where, got = part.kind, part.config.word
         ways = _kinds(setting, part, need) if lack.kinds else []
     else:
-        where, got = f"{part.where}.{need.field}", _bare(getattr(part.config, need.field))
+        where, got = f"{part.where}.{need.field}", bare(getattr(part.config, need.field))
         ways = _values(setting, part, need)
     subject = got if where.endswith(".kind") else f"got {got}; it"
     raise ScenarioError(
@@ -274,27 +274,27 @@ _MODALITIES = (Given.IMAGES, Given.TEXTS, Given.TABLES, Given.NUMBERS)
 def _values(setting: Setting, part: _Part, need: Need) -> list[str]:
     """Other values of the field that would do."""
     ways = []
-    for value in _options(type(part.config).model_fields[need.field].annotation):
+    for value in options_of(type(part.config).model_fields[need.field].annotation):
         other = part.config.model_copy(update={need.field: value})
         if all(_met(setting, each) for each in other.needs if each.field == need.field):
-            ways.append(_bare(value))
+            ways.append(bare(value))
     return ways
 
 
-def _options(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type
+def options_of(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type
     """All values of a field that has few."""
     if annotation is bool:
         return [True, False]
     inner = get_args(annotation)
     if get_origin(annotation) is tuple:
-        return [(value,) for value in _options(inner[0])]
+        return [(value,) for value in options_of(inner[0])]
     return list(inner) if get_origin(annotation) is Literal else []
 
 
-def _bare(value: Any) -> str:  # noqa: ANN401 - a field's
+def bare(value: Any) -> str:  # noqa: ANN401 - a field's
     """As one would write it in the middle of a sentence."""
     if isinstance(value, tuple):
-        return ", ".join(map(_bare, value))
+        return ", ".join(map(bare, value))
     if isinstance(value, Config):
         return value.word
     return value if isinstance(value, str) else shown(value)

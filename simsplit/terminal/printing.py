@@ -10,6 +10,7 @@ from simsplit.errors import RunError
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
 from simsplit.report.long_tables import SETTINGS, csv_of, refuse_table
+from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.runs import heading, show
 from simsplit.report.sweeps import baseline_of, entries_of
@@ -32,30 +33,33 @@ def print_comparison(
     baseline: str | None = None,
     say: Callable[[str], None] = lambda line: None,
     *,
-    only: str | None = None,
+    table: str | None = None,
 ) -> None:
     """Runs and sweeps beside each other; `say` is told of the cells that are left out.
 
-    `only` names the one table that is wanted. CSV holds one in any case, of raw numbers.
+    `table` names the one table that is wanted. CSV holds one in any case, of raw numbers.
     """
-    if only is not None:
-        refuse_table(only)
+    if table is not None:
+        refuse_table(table)
     entries, left_out = entries_of(paths)
     for line in left_out:
         say(line)
-    if form == "csv":
-        typer.echo(csv_of(entries, figure, only or SETTINGS, baseline_of(baseline, entries)))
+    if form == "csv" and table != "overview":
+        typer.echo(csv_of(entries, figure, table or SETTINGS, baseline_of(baseline, entries)))
         return
     made: dict[str, Callable[[], list[Table | None]]] = {
+        "overview": lambda: (
+            [overview_of(entries, figure)] if table or several_kinds(entries) else []
+        ),
         SETTINGS: lambda: [compare(entries, figure, baseline_of(baseline, entries))],
         "detections": lambda: [detections_of(entries, figure)],
         "recovered": lambda: [*recoveries_of(entries)],
     }
-    tables = [each for name in ([only] if only else made) for each in made[name]() if each]
+    tables = [each for name in ([table] if table else made) for each in made[name]() if each]
     if not tables:
-        raise RunError(f"--table {only}: none of these runs has such figures")
-    for table in tables:
-        print_table(table, form)
+        raise RunError(f"--table {table}: none of these runs has such figures")
+    for each in tables:
+        print_table(each, form)
 
 
 def print_table(table: Table, form: Format) -> None:

@@ -157,6 +157,15 @@ CASES: dict[str, list[Case]] = {
         Case((of("noise", unit="batch_rms"),), noisy=True),
         Case((of("noise", sigma=0),)),
     ],
+    # not clipped, so that gradients are the joint graph's
+    "dp_forward": [
+        Case((of("dp_forward", sigma=0.1, clip=100),), noisy=True),
+        Case((of("dp_forward", sigma=0, clip=1000, relative=False),)),
+    ],
+    "dp_sgd": [
+        Case((of("dp_sgd", multiplier=1e-9, clip=1000, relative=False),), noisy=True),
+        Case((of("dp_sgd", multiplier=0, clip=100),)),
+    ],
     "nopeek": [Case((of("nopeek"),)), Case((of("nopeek", alpha=0),))],
     "splitguard": [
         Case((of("splitguard", after=0, probability=1.0),)),

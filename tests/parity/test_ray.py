@@ -54,6 +54,14 @@ CASES: dict[str, dict[str, Any]] = {
         "network": {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"},
         "cohort": {"deadline_s": 0.5, "dropout": 0.3},
     },
+    "noise with a guarantee, some drop out": {
+        "model": {"learns": ["trunk"]},
+        "method": [
+            {"kind": "dp_forward", "epsilon": 4.0, "relative": False},
+            {"kind": "dp_sgd", "relative": False},
+        ],
+        "cohort": {"dropout": 0.5},
+    },
     "splitfed_v2, some drop out": {
         "aggregation": "splitfed_v2",
         "cohort": {"dropout": 0.5, "fraction": 0.8},

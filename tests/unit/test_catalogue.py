@@ -6,8 +6,10 @@ from pace import together
 from rich.console import Console
 
 from simsplit.catalogue import _type, catalogue, groups
+from simsplit.catalogue.compatibility import _WORDS
 from simsplit.errors import SimsplitError
 from simsplit.methods.base import MethodConfig
+from simsplit.needs import Given
 from simsplit.network import DEVICES, LINKS
 
 
@@ -34,7 +36,8 @@ def rows(what, title, plugins=()):
 def test_without_a_name_every_group_is_listed():
     (table,) = catalogue(None)
     listed = dict(table.rows)
-    assert list(listed) == [*groups(), "profiles", "metrics", "topologies", "tasks", "scenarios"]
+    others = ["profiles", "metrics", "topologies", "tasks", "compatibility", "scenarios"]
+    assert list(listed) == [*groups(), *others]
     assert listed["methods"].startswith("raw, lightsplit, wcc, learned1x1, cast, bottlenet, topk")
     assert listed["scenario"].split(", ") == [
         "scenario", "data", "clients", "cohort", "targets", "network", "train", "evaluate", "stop",
@@ -84,6 +87,30 @@ def test_kinds_that_share_their_fields_share_a_table():
     ]  # fmt: skip
 
 
+def compatible(plugins=()):
+    (table,) = catalogue("compatibility", plugins)
+    return {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def test_compatibility_is_told_of_every_part_in_plain_words():
+    told = compatible()
+    several = ("methods", "attacks", "detectors", "poisons")
+    kinds = [kind for name in several for kind in groups()[name] if kind != "malicious"]
+    assert list(told) == kinds
+    mixguard = told["mixguard"]
+    assert (mixguard["images"], mixguard["texts"]) == ("", "yes")
+    assert (mixguard["u_shaped"], mixguard["vanilla"]) == ("yes", "")
+    assert "public texts to mix with" in mixguard["what else it needs"]
+    assert told["foolsgold"]["vanilla"] == "with signal: payload, smashed_grad"
+    assert told["snd"]["vanilla"] == "with denoise: false"
+    assert "4 clients a round" in told["root_cosine"]["what else it needs"]
+    assert compatible(HALVE)["halve"]["images"] == "yes"
+
+
+def test_every_need_has_words():
+    assert set(Given) == set(_WORDS)
+
+
 def test_profiles_are_listed_with_their_figures():
     devices, links = catalogue("profiles")
     assert devices.columns == ("name", "gflops", "meaning")
@@ -113,7 +140,7 @@ def test_an_unknown_group_says_what_is_near():
         SimsplitError, match=r"under 'method', did you mean 'methods'.*allowed: "
     ) as e:
         catalogue("method")
-    assert str(e.value).endswith("metrics, topologies, tasks, scenarios")
+    assert str(e.value).endswith("metrics, topologies, tasks, compatibility, scenarios")
 
 
 @pytest.mark.slow

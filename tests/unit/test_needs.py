@@ -23,8 +23,8 @@ OWN = {"heads": "per_client"}
 AT_ONCE = {"schedule": "parallel", "aggregation": "fused"}
 IMAGES: list[tuple[dict[str, Any], str]] = [
     (
-        {"method": [{"kind": "dp_sgd"}]},
-        "method.0.kind: dp_sgd is for texts, got images; allowed: raw, lightsplit, wcc, ",
+        {"method": [{"kind": "snd"}]},
+        "method.0.kind: snd is for texts, got images; allowed: raw, lightsplit, wcc, ",
     ),
     ({"attacks": [{"kind": "sip"}]}, "attacks.0.kind: sip is for texts, got images; allowed: sdar"),
     (
@@ -92,7 +92,8 @@ IMAGES: list[tuple[dict[str, Any], str]] = [
 OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     (
         {"method": [{"kind": "lightsplit"}]},
-        "method.0.kind: lightsplit is for images, got texts; allowed: raw, cast, quantise, noise",
+        "method.0.kind: lightsplit is for images and tables, got texts; allowed: raw, cast, quantise, "
+        "noise",
     ),
     (
         {"method": [{"kind": "mixguard"}]},
@@ -114,7 +115,10 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
         "attacks.0.kind: adaptive_online learns from public texts that cross both plain and "
         "disguised, and here none do; use mixguard or snd, with a warm-up",
     ),
-    (AT_ONCE, "aggregation: got fused; it is for images, got texts; allowed: splitfed_v1, "),
+    (
+        AT_ONCE,
+        "aggregation: got fused; it is for images and tables, got texts; allowed: splitfed_v1, ",
+    ),
     (
         {"clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets"}]}}},
         "clients.malicious.poison.0.kind: badnets is for images, got texts; allowed: tamper, ",

@@ -59,3 +59,13 @@ def test_every_dict_that_a_plugin_may_export_is_named() -> None:
     from simsplit.plugins.parts import EXPORTS
 
     assert not [name for name in EXPORTS if f"| `{name}` |" not in README]
+
+
+def test_the_table_of_parts_is_what_the_command_prints() -> None:
+    from simsplit.catalogue import catalogue
+
+    (table,) = catalogue("compatibility")
+    command = "simsplit list compatibility"
+    between = f"<!-- {command} --format markdown -->\n(.*?)\n<!-- end of {command} -->"
+    (told,) = re.findall(between, README, flags=re.DOTALL)
+    assert told == table.markdown(), f"paste anew what '{command} --format markdown' prints"

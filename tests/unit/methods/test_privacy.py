@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from simsplit.data.batches import Batch
+from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import Method, Site, Step
 from simsplit.methods.dp_forward import gaussian_sigma
 from simsplit.packets import Leg
+from simsplit.scenario import parse
 from simsplit.seeds import rng_for
 
 
@@ -42,16 +44,37 @@ def test_a_known_value_of_the_analytic_mechanism():
     assert gaussian_sigma(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-3)
 
 
-@pytest.mark.parametrize("per", ["text", "token"])
-def test_what_is_sent_is_clipped_to_the_norm(per):
+@pytest.mark.parametrize(
+    ("per", "shape", "axes"),
+    [
+        ("sample", (4, 6, 8), (1, 2)),
+        ("token", (4, 6, 8), 2),
+        ("sample", (4, 3, 5, 5), (1, 2, 3)),
+        ("sample", (4, 9), 1),
+    ],
+    ids=["texts", "tokens", "images", "vectors"],
+)
+def test_what_is_sent_is_clipped_to_the_norm(per, shape, axes):
     method = built("dp_forward", sigma=0.0, clip=0.5, relative=False, per=per)
-    z = values(4, 6, 8)
+    z = values(*shape)
     z[0] *= 1e-3
     sent = method.encode(z, step())
-    axes = (1, 2) if per == "text" else 2
     norms = sent.square().sum(axes).sqrt()
     assert norms.max() <= 0.5 + 1e-6
     assert torch.equal(sent[0], z[0]), "what is short enough stays as it is"
+    again = method.encode(torch.cat([z[:1], 100 * z[1:]]), step())
+    assert torch.equal(again[0], sent[0]), "absolute clipping knows no other rows"
+
+
+@pytest.mark.parametrize("kind", ["dp_forward", "dp_sgd"])
+def test_half_precision_lets_no_row_be_longer(kind):
+    """A norm that is rounded to bf16 is up to 0.4 % off, and so would the sensitivity be."""
+    x = values(64, 20_000).bfloat16()
+    method = built(kind, clip=0.5, relative=False, **{"dp_sgd": {"multiplier": 0.0}}.get(kind, {}))
+    method.config = method.config.model_copy(update={"sigma": 0.0})
+    sent = method.encode(x, step()) if kind == "dp_forward" else method.outgoing(x, step())[0].grad
+    assert sent.dtype == x.dtype
+    assert sent.float().norm(dim=1).max() <= 0.5 * 1.001
 
 
 def test_noise_is_of_the_size_that_was_asked_for_and_new_in_each_step():
@@ -74,8 +97,9 @@ def test_evaluation_may_be_left_alone():
     assert not torch.equal(built("dp_forward").encode(z, step(training=False)), z)
 
 
-def test_gradients_are_clipped_text_by_text_then_noised():
-    grad = values(300, 6, 8)
+@pytest.mark.parametrize("shape", [(300, 6, 8), (300, 64)], ids=["texts", "vectors"])
+def test_gradients_are_clipped_sample_by_sample_then_noised(shape):
+    grad = values(*shape)
     grad[0] *= 100
     (share,) = built("dp_sgd", multiplier=0.0, clip=1.0, relative=False).outgoing(grad, step())
     assert share.grad.flatten(1).norm(dim=1).max() <= 1 + 1e-5
@@ -83,6 +107,30 @@ def test_gradients_are_clipped_text_by_text_then_noised():
     (plain,) = built("dp_sgd", multiplier=0.0, clip=2.0, relative=False).outgoing(grad, step())
     added = (noised.grad - plain.grad).square().mean().sqrt().item()
     assert added == pytest.approx(0.5 * 2.0, rel=0.02)
+
+
+def test_only_noise_that_knows_no_data_has_a_guarantee():
+    """And its size is told in units of how far a replaced row can move: twice the norm."""
+    budget = METHODS["dp_forward"](epsilon=1.0, clip=3.0, relative=False).release
+    assert (budget.leg, budget.of) == (Leg.SMASHED, "sample")
+    assert budget.multiplier == pytest.approx(3.7306, abs=1e-3)
+    grads = METHODS["dp_sgd"](multiplier=0.5, clip=7.0, relative=False).release
+    assert (grads.leg, grads.multiplier) == (Leg.FEATURES_GRAD, 0.25)
+    without = {
+        "dp_forward": [{"epsilon": 1.0}, {"sigma": 1.0, "relative": False}, {}],
+        "dp_sgd": [{}, {"noise": "laplace", "relative": False}, {"multiplier": 0.0}],
+        "noise": [{"sigma": 5.0}],
+    }
+    for kind, several in without.items():
+        for fields in several:
+            assert isinstance(METHODS[kind](**fields).release, str), (kind, fields)
+    assert METHODS["cast"]().release is None
+
+
+def test_tokens_are_of_texts():
+    fields = {"kind": "dp_forward", "per": "token"}
+    with pytest.raises(ScenarioError, match=r"method.0.per: got token; it is for texts.*sample"):
+        parse({"data": {"source": "digits"}, "method": [fields]})
 
 
 def test_laplace_noise_has_its_scale():

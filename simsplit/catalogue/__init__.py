@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from simsplit.catalogue.compatibility import compatibility
 from simsplit.data.tasks import LAYOUTS, AnyTask
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.config import ENGINES
@@ -90,6 +91,7 @@ def _others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[], list[Ta
     """What is listed and has no config: its words, and its tables."""
     metrics = {**METRICS, **plugins.of("METRICS")}
     topologies: dict[str, Topology] = {**TOPOLOGIES, **plugins.of("TOPOLOGIES")}
+    parts = {n: _all(n.upper(), plugins) for n in ("methods", "attacks", "detectors", "poisons")}
     return {
         "profiles": (
             [name for named in PROFILES.values() for name in named],
@@ -98,6 +100,7 @@ def _others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[], list[Ta
         "metrics": (list(metrics), lambda: _metrics(metrics)),
         "topologies": (list(topologies), lambda: [_topologies(topologies)]),
         "tasks": (list(LAYOUTS), lambda: [_tasks()]),
+        "compatibility": (list(parts), lambda: [compatibility(parts, topologies)]),
         "scenarios": ([name for name in names() if "/" not in name], lambda: [_scenarios()]),
     }
 
@@ -185,7 +188,7 @@ def _yaml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "[" + ", ".join(_yaml(item) for item in value) + "]"
-    return str(value)
+    return str(value) or '""'
 
 
 def _type(annotation: Any) -> str:  # noqa: ANN401 - any annotation

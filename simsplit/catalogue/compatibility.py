@@ -1,0 +1,128 @@
+"""Which part works with which data and under which topology, and what else it needs.
+
+Read off the parts' own `needs`, as they are by default; scenarios are held against the
+same.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from simsplit.methods.base import IMAGES, NUMBERS, TABLES, TEXTS, Modality
+from simsplit.needs import Given, Need
+from simsplit.packets import Leg
+from simsplit.report.tables import Table
+from simsplit.scenario.needs import bare, options_of
+from simsplit.topologies import Topology
+
+MODALITIES: tuple[Modality, ...] = get_args(Modality)
+_WORDS: dict[Given, str] = {
+    Given.CROSSES: "",
+    Given.SCORING: "",
+    Given.IMAGES: "",
+    Given.TEXTS: "",
+    Given.TABLES: "",
+    Given.NUMBERS: "",
+    Given.SAMPLES: "{leg} of single samples",
+    Given.READABLE: "{leg} that can be read alone",
+    Given.CLASSES: "gradients of single samples, or labels",
+    Given.UNMASKED: "texts without a mask",
+    Given.CAUSAL: "a model that predicts tokens",
+    Given.PUBLIC: "public data",
+    Given.SUPPORT: "public texts to mix with",
+    Given.PAIRS: "mixguard or snd, with a warm-up",
+    Given.WATCHED: "a trunk that all clients train (not splitfed_v1)",
+    Given.TURNS: "whole turns of clients (per_client)",
+    Given.LAPS: "steps of all clients at once (parallel)",
+    Given.BARRIER: "a schedule that waits (not asynchronous)",
+    Given.SHARED: "something that clients share",
+    Given.HANDED_ROUND: "turns, where clients share something",
+    Given.CLIENTS: "{least} clients",
+    Given.ASKED: "{least} clients a round",
+    Given.BATCH: "batches of {least}",
+}
+"""A need in a few words; empty where a column of its own says it."""
+_OF: dict[Given, frozenset[Modality]] = {
+    Given.IMAGES: IMAGES,
+    Given.TABLES: TABLES,
+    Given.TEXTS: TEXTS,
+    Given.NUMBERS: NUMBERS,
+}
+_LEGS = {
+    Leg.SMASHED: "smashed data",
+    Leg.FEATURES_GRAD: "gradients of features",
+    Leg.SMASHED_GRAD: "gradients of smashed data",
+}
+
+
+def compatibility(
+    parts: Mapping[str, Mapping[str, type[BaseModel]]], topologies: Mapping[str, Topology]
+) -> Table:
+    """A row per part of these registries: data, topologies, and what else it needs by default."""
+    rows = [
+        (group, ", ".join(kinds), *_cells(config, topologies))
+        for group, registry in parts.items()
+        for config, kinds in _alike(registry)
+    ]
+    columns = ("", "kind", *MODALITIES, *topologies, "what else it needs")
+    title = "which part works with which data and topology, with default options"
+    return Table(title, columns, _once(rows), "l" * len(columns))
+
+
+def _alike(registry: Mapping[str, type[BaseModel]]) -> Iterator[tuple[type[BaseModel], list[str]]]:
+    """Each config, with the kinds that it stands for."""
+    for config in dict.fromkeys(registry.values()):
+        yield config, [kind for kind, other in registry.items() if other is config]
+
+
+def _once(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """With the first cell only where it is another than above."""
+    before = ("", *(row[0] for row in rows))
+    return [
+        ("" if row[0] == last else row[0], *row[1:])
+        for last, row in zip(before, rows, strict=False)
+    ]
+
+
+def _cells(config: type[BaseModel], topologies: Mapping[str, Topology]) -> tuple[str, ...]:
+    part: Any = config()
+    data = [_data(part, each) for each in MODALITIES]
+    cuts = [_under(part, each) for each in topologies.values()]
+    return (*data, *cuts, "; ".join(dict.fromkeys(filter(None, map(_words, part.needs)))))
+
+
+def _data(part: Any, modality: str) -> str:  # noqa: ANN401 - any part's config
+    """Whether no need excludes a kind of data."""
+    asked = [_OF[need.what] for need in part.needs if need.what in _OF]
+    return "yes" if all(modality in each for each in asked) else ""
+
+
+def _under(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's config
+    """Whether all that it needs crosses; or with which other values of the field that asks."""
+    lacking = [need for need in part.needs if not _crosses(need, topology)]
+    if not lacking:
+        return "yes"
+    field = lacking[0].field
+    if field == "kind":
+        return ""
+    others = [
+        value
+        for value in options_of(type(part).model_fields[field].annotation)
+        for needs in [part.model_copy(update={field: value}).needs]
+        if all(_crosses(need, topology) for need in needs)
+    ]
+    return f"with {field}: {', '.join(map(bare, others))}" if others else ""
+
+
+def _crosses(need: Need, topology: Topology) -> bool:
+    if need.what is Given.SCORING:
+        return topology.tail_with_client
+    return need.what is not Given.CROSSES or need.leg in topology.training.legs
+
+
+def _words(need: Need) -> str:
+    if need.least == 1 and need.what in (Given.CLIENTS, Given.ASKED, Given.BATCH):
+        return ""
+    leg = _LEGS.get(need.leg, str(need.leg)) if need.leg else ""
+    return _WORDS[need.what].format(leg=leg, least=need.least)

@@ -1,0 +1,173 @@
+"""Methods, attacks, detectors and poisons together, of either modality: refused by path, or run.
+
+And the table of what works with what says the same as scenarios do.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from contracts.walk import (
+    EVERY_PART,
+    TOPOLOGIES,
+    Axes,
+    Part,
+    Walker,
+    assert_no,
+    refusal,
+    small_judges,
+)
+
+from simsplit.attacks import ATTACKS
+from simsplit.catalogue import catalogue
+from simsplit.detectors import DETECTORS
+from simsplit.methods import METHODS
+from simsplit.needs import Given
+from simsplit.poisons import POISONS
+from simsplit.scenario.files import merge
+
+Row = tuple[Part, ...]
+"""A method, an attack, a detector and a poison."""
+PLACES = {
+    "method.0": METHODS,
+    "attacks.0": ATTACKS,
+    "detectors.0": DETECTORS,
+    "clients.malicious.poison.0": POISONS,
+}
+
+SHARED: Axes = ("u_shaped", "shared", "round_robin", "none")
+TURNS: Axes = ("u_shaped", "shared", "per_client", "none")
+
+
+def plain(part: Part) -> Axes:
+    needs = {need.what for need in part.config().needs}  # type: ignore[attr-defined]
+    return TURNS if Given.TURNS in needs else SHARED
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_the_table_says_what_scenarios_are_refused_for(topology: str) -> None:
+    (table,) = catalogue("compatibility")
+    told = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    parts = {part.kind: part for part in EVERY_PART}
+    assert told.keys() == parts.keys()
+    wrong = []
+    for (kind, row), texts in itertools.product(told.items(), (False, True)):
+        part = Part(parts[kind].where, kind, parts[kind].config)
+        promised = row["texts" if texts else "images"] == row[topology] == "yes"
+        said = refusal((topology, *plain(part)[1:]), part.changes, texts=texts)
+        if promised is not (said is None) and not (kind == "adaptive_online" and said):
+            wrong.append(f"{kind}, texts: {texts}: the table says {promised}, the scenario {said}")
+    assert_no(wrong)
+
+
+def kinds_for(where: str, *, texts: bool) -> list[Part]:
+    """The kinds at one place that are for this kind of data; of others it is told above."""
+    parts = [Part(where, kind, config, texts=texts) for kind, config in PLACES[where].items()]
+    return [part for part in parts if not other_data(part)]
+
+
+def other_data(part: Part) -> bool:
+    wanted = {need.what for need in part.config().needs}  # type: ignore[attr-defined]
+    other = {Given.IMAGES, Given.NUMBERS, Given.TABLES} if part.texts else {Given.TEXTS}
+    return bool(wanted & other)
+
+
+def every_row(*, texts: bool) -> Iterator[Row]:
+    return itertools.product(*(kinds_for(where, texts=texts) for where in PLACES))
+
+
+def some_rows(*, texts: bool) -> Iterator[Row]:
+    """Each method with each attack, and detectors and poisons in turn."""
+    methods, attacks, detectors, poisons = (kinds_for(where, texts=texts) for where in PLACES)
+    for (i, method), (j, attack) in itertools.product(enumerate(methods), enumerate(attacks)):
+        detector = detectors[(i + j) % len(detectors)]
+        yield method, attack, detector, poisons[(i + j // 2) % len(poisons)]
+
+
+def given(row: Row) -> tuple[Axes, dict[str, Any]]:
+    """A scenario of these four; what an attack would have beside it is for the method to be."""
+    changes: dict[str, Any] = functools.reduce(merge, (part.changes for part in row))
+    by_turns = any(plain(part) is TURNS for part in row)
+    return (TURNS if by_turns else SHARED), {**changes, "method": row[0].changes["method"]}
+
+
+def refused(row: Row) -> str | None:
+    """Why they are refused, if they are: an empty word where it is by a path of theirs."""
+    axes, changes = given(row)
+    said = refusal(axes, changes, texts=row[0].texts)
+    if said is None:
+        return None
+    theirs = (*PLACES, "clients.malicious")
+    return "" if said.field.startswith(theirs) else f"{named(row)}: {said}"
+
+
+def named(row: Row) -> str:
+    return f"{'texts' if row[0].texts else 'images'}: {', '.join(part.kind for part in row)}"
+
+
+def failing(row: Row, walker: Walker) -> str | None:
+    """What goes wrong in a round with these four, its detection and its attack."""
+    axes, changes = given(row)
+    try:
+        seen = walker.seen(axes, changes, texts=row[0].texts)
+        found, _ = seen.made.live.detection.look(1)
+        judged = seen.made.live.attacking.judge(1, lambda done, total: None)
+    except Exception as error:  # noqa: BLE001 - whatever a combination that was let through throws
+        return f"{named(row)}: {type(error).__name__}: {error}"
+    losses = [report["train_loss"] for report in seen.reports.values() if "train_loss" in report]
+    if not torch.tensor(losses).isfinite().all():
+        return f"{named(row)}: loses {losses}"
+    scored = any(row[1].kind == each["attack"] for each in judged.rows)
+    return None if scored and found.clients else f"{named(row)}: nobody detects or recovers"
+
+
+@pytest.fixture(scope="module")
+def walker(tmp_path_factory: pytest.TempPathFactory) -> Walker:
+    return Walker(tmp_path_factory.mktemp("combinations"))
+
+
+def wrong_refusals(rows: Sequence[Row]) -> list[str]:
+    return [why for row in rows if (why := refused(row))]
+
+
+@pytest.mark.parametrize("texts", [False, True], ids=["images", "texts"])
+def test_each_method_with_each_attack_is_refused_by_a_path_or_not_and_one_of_them_runs(
+    texts: bool, walker: Walker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_judges(monkeypatch)
+    rows = list(some_rows(texts=texts))
+    assert_no(wrong_refusals(rows))
+    sound = [row for row in rows if refused(row) is None]
+    assert len(sound) > len(rows) / 2
+    assert failing(sound[len(sound) // 2], walker) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("texts", [False, True], ids=["images", "texts"])
+def test_all_four_are_refused_by_a_path_or_run(
+    texts: bool, walker: Walker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are read; of those that are let through, so many run that each pair is in one."""
+    small_judges(monkeypatch)
+    rows = list(every_row(texts=texts))
+    assert_no(wrong_refusals(rows))
+    sound = [row for row in rows if refused(row) is None]
+    assert_no([why for row in covering(sound) if (why := failing(row, walker))])
+
+
+def covering(rows: Sequence[Row]) -> Iterator[Row]:
+    """Few of these rows in which each pair of parts is that is in one of them."""
+    left = {pair for row in rows for pair in itertools.combinations(row_key(row), 2)}
+    for wanted in range(6, 0, -1):  # those first that have many a pair that is not yet covered
+        for row in rows:
+            new = left & set(itertools.combinations(row_key(row), 2))
+            if len(new) >= wanted:
+                left -= new
+                yield row
+
+
+def row_key(row: Row) -> tuple[tuple[str, str], ...]:
+    return tuple((part.where, part.kind) for part in row)

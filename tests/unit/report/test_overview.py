@@ -1,0 +1,108 @@
+"""One table over images and texts, by hand, from tables written by hand."""
+
+import json
+
+import pytest
+
+from simsplit.report.grouping import Entry
+from simsplit.report.overview import overview_of, several_kinds, worst_leak
+from simsplit.results import Run
+from simsplit.terminal.printing import print_comparison
+
+LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
+CAUSAL = {"model": {"kind": "causal_lm"}}
+
+
+@pytest.fixture
+def made(variant):
+    """A run in which attacks came to these means, of two targets each."""
+
+    def make(name, figure, means, *, seed=0, fields=None, flagged=None, **summary):
+        run = variant(name, {"seed": seed, **(fields or {})}, **summary)
+        target = "text" if figure == "rouge_l" else "image"
+        lines = [f"round,attack,{target},{figure}"]
+        for attack, mean in means.items():
+            lines += [f"1,{attack},{index},{mean + off}" for index, off in ((0, 0.01), (1, -0.01))]
+        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        if flagged is not None:
+            detected(run, flagged)
+        return Entry(Run.load(run.path))
+
+    return make
+
+
+def detected(run, flagged):
+    """Client 1 of two is malicious; a detector flags these."""
+    table = run.clients.assign(malicious=lambda t: (t["client"] == 1).astype(int))
+    table["krum_flagged"] = table["client"].isin(flagged).astype(int)
+    table.to_csv(run.path / "clients.csv", index=False)
+    (run.path / "detections.csv").write_text("round,detector\n1,krum\n")
+
+
+def cells(table):
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def test_the_worst_attack_is_the_one_that_is_furthest_from_the_best_guess(made):
+    found = {"ridge": 0.05, "unsplit": 0.15, "black": 0.4, "mean_image": 0.2}
+    leak = worst_leak([made("images", "mse", found).run])
+    assert leak.attack == "ridge"
+    assert leak.shares == [pytest.approx(0.75)]  # of the 0.2 that the mean image is off
+    assert (leak.reached, leak.floor) == (pytest.approx(0.05), pytest.approx(0.2))
+    found = {"sip": 0.28, "tag": 0.1, "random_tokens": 0.02, "frequent_token": 0.1}
+    leak = worst_leak([made("texts", "rouge_l", found).run])
+    assert (leak.attack, leak.shares) == ("sip", [pytest.approx(0.2)])
+    nothing = {"pcat": 0.3, "black": 0.4, "mean_image": 0.2}
+    assert worst_leak([made("none", "mse", nothing).run]).shares == [pytest.approx(-0.5)]
+
+
+def test_images_and_texts_stand_in_one_table_with_figures_of_their_own(made):
+    entries = [
+        made("raw", "mse", {"ridge": 0.05, "black": 0.2}, last={"test_accuracy": 0.9}, total=4096),
+        made("light", "mse", {"ridge": 0.1, "black": 0.2}, fields={"method": LIGHT}),
+        made("words", "rouge_l", {"sip": 0.55, "random_tokens": 0.1}, fields=CAUSAL),
+    ]
+    raw, light, words = cells(overview_of(entries))
+    assert raw["utility"] == "90.00 % accuracy"
+    assert raw["bytes"] == "4.0 KiB"
+    assert [row["leak"] for row in (raw, light, words)] == ["75 %", "50 %", "50 %"]
+    told = "worst attack: its figure / the guess's"
+    assert raw[told] == "ridge: MSE 0.0500 / 0.2000"
+    assert words[told] == "sip: ROUGE-L 0.550 / 0.100"
+    assert words["utility"].endswith("% token accuracy")
+    assert several_kinds(entries)
+    assert not several_kinds(entries[:2])
+
+
+def test_seeds_are_a_row_with_a_spread(made):
+    means = ({"ridge": 0.05, "black": 0.2}, {"ridge": 0.09, "black": 0.2})
+    entries = [made(f"s{seed}", "mse", each, seed=seed) for seed, each in enumerate(means)]
+    (row,) = cells(overview_of(entries))
+    assert (row["seeds"], row["leak"]) == ("2", "65 ± 14 %")
+
+
+def test_who_was_caught_is_told_by_detector_and_epsilon_where_there_is_one(made):
+    entry = made("caught", "mse", {}, flagged=[0, 1])
+    (row,) = cells(overview_of([entry]))
+    assert row["krum: caught, honest flagged"] == "1 of 1, 1 of 1"
+    assert "leak" not in row
+    assert "epsilon" not in row
+    guarded = made("guarded", "mse", {})
+    path = guarded.run.path / "summary.json"
+    privacy = [{"method": "dp_forward", "protects": "a sample's input", "epsilon": 1939.4}]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "privacy": privacy}))
+    (row,) = cells(overview_of([Entry(Run.load(guarded.run.path))]))
+    assert row["epsilon"] == "1,939 (a sample's input)"
+
+
+def test_it_comes_first_where_runs_are_of_several_kinds_and_alone_if_asked(made, capsys):
+    one = made("raw", "mse", {"ridge": 0.05, "black": 0.2}).run.path
+    other = made("words", "rouge_l", {"sip": 0.5, "random_tokens": 0.1}, fields=CAUSAL).run.path
+    print_comparison([one, other], "markdown")
+    assert capsys.readouterr().out.startswith("overview; leak")
+    print_comparison([one], "markdown")
+    assert "overview" not in capsys.readouterr().out
+    print_comparison([one], "csv", table="overview")
+    (header, row) = capsys.readouterr().out.strip().splitlines()
+    assert "utility,bytes,leak" in header
+    assert "75 %" in row

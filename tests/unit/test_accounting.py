@@ -1,0 +1,288 @@
+"""Epsilon by hand: what is counted, what is composed, and what has no guarantee."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+import pytest
+import torch
+from builders import finished, scenario
+from scipy.stats import norm
+from texts import text_scenario
+
+from simsplit.experiment import Experiment, run
+from simsplit.methods.dp_forward import gaussian_sigma
+from simsplit.packets import Leg, Packet
+from simsplit.parties.calls import Call
+from simsplit.parties.client import Client
+from simsplit.report.comparison import compare
+from simsplit.report.runs import show
+from simsplit.results import Run
+from simsplit.running import accounting
+from simsplit.running.accounting import Guarantee, epsilon_of, guarantees_of, spent, times_sent
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+
+@dataclass(frozen=True)
+class Whole(Call[Client]):
+    """The client itself, which only a test may ask for."""
+
+    def on(self, client: Client) -> Client:
+        return client
+
+
+FROZEN = {"model": {"kind": "simplecnn", "learns": ["trunk", "tail"]}}
+TRUNK_ALONE = {"model": {"kind": "simplecnn", "learns": ["trunk"]}}
+FORWARD = {"kind": "dp_forward", "epsilon": 2.0, "relative": False}
+BACK = {"kind": "dp_sgd", "multiplier": 3.0, "relative": False}
+
+
+def lacks(*methods: dict[str, Any], **changes: Any) -> list[str]:
+    given = scenario(**{**FROZEN, **changes}, method=list(methods))
+    return [each.lacks for each in guarantees_of(given)]
+
+
+def delta_of(multiplier: float, epsilon: float) -> float:
+    """Balle and Wang's equation, as it is printed."""
+    half, shift = 1 / (2 * multiplier), epsilon * multiplier
+    return float(norm.cdf(half - shift) - math.exp(epsilon) * norm.cdf(-half - shift))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-5), (9.0, 1e-2)])
+def test_one_sending_has_the_budget_that_its_noise_was_made_for(epsilon, delta):
+    multiplier = gaussian_sigma(epsilon, delta)
+    assert epsilon_of(multiplier, 1, delta) == pytest.approx(epsilon, rel=1e-4)
+    assert delta_of(multiplier, epsilon) == pytest.approx(delta, rel=1e-3)
+
+
+def test_k_sendings_are_one_at_a_root_of_k_and_renyi_accounting_is_near_above():
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    assert epsilon_of(6.0, 9, 1e-5) == pytest.approx(epsilon_of(2.0, 1, 1e-5), rel=1e-9)
+    for multiplier, times in ((5.0, 1), (5.0, 30), (2.0, 100)):
+        exact = epsilon_of(multiplier, times, 1e-5)
+        accountant = RdpAccountant()
+        accountant.compose(SelfComposedDpEvent(GaussianDpEvent(multiplier), times))
+        bound = accountant.get_epsilon(1e-5)
+        assert exact < bound < 1.15 * exact
+        assert delta_of(multiplier / math.sqrt(times), exact) == pytest.approx(1e-5, rel=1e-6)
+    assert epsilon_of(1.0, 0, 1e-5) == 0
+
+
+def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
+    wire = pd.DataFrame(
+        [
+            (1, 0, "train", "smashed", 5),  # two epochs of two batches, and a fifth batch
+            (2, 0, "train", "smashed", 0),
+            (1, 1, "train", "smashed", 4),  # of four batches
+            (1, 1, "train", "features_grad", 9),
+            (1, 1, "evaluate", "smashed", 7),  # held-out samples, and what attacks look at
+        ],
+        columns=["round", "client", "phase", "leg", "packets"],
+    )
+    assert times_sent(wire, {0: 2, 1: 4, 2: 3, 3: 0}) == {0: 3, 1: 1, 2: 0}
+
+
+def test_delta_is_one_in_the_clients_samples_unless_told_otherwise():
+    given = Guarantee("dp_forward", "a sample's input", multiplier=4.0)
+    told = {each.client: each for each in spent(given, {0: 2, 1: 2}, [1000, 5])}
+    assert told[0].delta == 1e-3
+    assert told[1].delta == 1e-2, "one in five says nothing"
+    assert told[0].epsilon == epsilon_of(4.0, 2, 1e-3)
+    (fixed,) = spent(replace(given, delta=1e-7), {0: 2}, [1000])
+    assert fixed.delta == 1e-7
+    assert fixed.epsilon > told[0].epsilon
+
+
+def test_what_lies_before_the_noise_must_not_learn():
+    assert lacks(FORWARD) == [""]
+    (why,) = lacks(FORWARD, model={"kind": "simplecnn"})
+    assert "the head learns from samples as they are" in why
+    (why,) = lacks(BACK)
+    assert "the tail learns from labels as they are" in why
+    assert lacks(BACK, model={"kind": "simplecnn", "learns": ["head", "trunk"]}) == [""]
+
+
+def test_noise_that_depends_on_the_data_has_none():
+    for method in ({**FORWARD, "relative": True}, {"kind": "dp_forward", "relative": False}):
+        assert "depends on the data" in lacks(method)[0]
+    assert "depends on the data" in lacks({**BACK, "noise": "laplace"}, **TRUNK_ALONE)[0]
+    assert "not clipped" in lacks({"kind": "noise"})[0]
+    assert lacks({"kind": "cast"}) == []
+
+
+def test_other_methods_may_encode_what_is_noised_and_nothing_else():
+    assert lacks(FORWARD, {"kind": "lightsplit"}, {"kind": "cast", "to": "int8"}) == [""]
+    assert lacks({"kind": "lightsplit"}, FORWARD) == [
+        "lightsplit stands before the noise; list it after"
+    ]
+    for kind in ("wcc", "nopeek", "shredder"):
+        assert lacks(FORWARD, {"kind": kind}) == [f"what {kind} does besides is not accounted for"]
+
+
+def test_noise_on_both_legs_protects_the_whole_sample():
+    given = scenario(**TRUNK_ALONE, method=[FORWARD, BACK])
+    first, second, both = guarantees_of(given)
+    assert [first.lacks, second.lacks, both.lacks] == ["", "", ""]
+    assert both.multiplier**-2 == pytest.approx(first.multiplier**-2 + second.multiplier**-2)
+    assert both.multiplier < min(first.multiplier, second.multiplier)
+    assert both.protects == "a sample, input and label"
+
+
+def texts(path: Path, *methods: dict[str, Any], **model: Any) -> Scenario:
+    own = {"sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1, **model}
+    return text_scenario(path, model=own, method=list(methods))
+
+
+def test_the_labels_of_a_causal_model_are_its_texts(tmp_path):
+    causal = {"kind": "causal_lm", "learns": ["trunk"]}
+    for method, other in ((FORWARD, "dp_sgd"), (BACK, "dp_forward")):
+        (alone,) = guarantees_of(texts(tmp_path, method, **causal))
+        assert alone.lacks.startswith("labels are the texts' tokens")
+        assert f"{other} must hide those as well" in alone.lacks
+    (both,) = guarantees_of(texts(tmp_path, FORWARD, BACK, **causal))
+    assert both.lacks == ""
+    (alone,) = guarantees_of(texts(tmp_path, FORWARD, kind="sequence_classifier", learns=["trunk"]))
+    assert alone.lacks == ""
+
+
+def test_a_token_goes_on_into_others_unless_the_head_only_embeds(tmp_path):
+    token = {**FORWARD, "per": "token"}
+    model = {"kind": "sequence_classifier", "learns": ["trunk", "tail"]}
+    (through,) = guarantees_of(texts(tmp_path, token, **model))
+    assert "carry a token on into others" in through.lacks
+    (embedded,) = guarantees_of(texts(tmp_path, token, **model, head=0))
+    assert (embedded.lacks, embedded.protects) == ("", "a token of a text")
+
+
+def few(**changes: Any) -> Scenario:
+    """Clients of unequal size: 45 to 15 samples, in batches of 8."""
+    return scenario(
+        **FROZEN,
+        method=[FORWARD],
+        data={"partition": {"kind": "linear"}},
+        train={"batch_size": 8},
+        **changes,
+    )
+
+
+def sent_most(made: Experiment) -> list[int]:
+    """How often each client has sent one of its samples, at most; counted sample by sample."""
+    most = []
+    for client in made.clients:
+        training = made.parts.pool.ask(client, Whole()).training
+        feed, counts = training.feeds["private"], Counter[int]()
+        for number in range(training.taken["private"]):
+            counts.update(feed.indices(number).tolist())
+        most.append(max(counts.values()))
+    return most
+
+
+def test_a_run_tells_what_it_spent_by_client_in_its_summary_and_in_its_tables(tmp_path):
+    given = few()
+    made = finished(given, tmp_path / "run")
+    done = Run.load(made.path)
+    (entry,) = done.summary["privacy"]
+    parts = made.data.parts
+    rows = pd.read_csv(made.path / "privacy.csv")
+    assert rows["samples"].tolist() == [len(part) for part in parts]
+    assert rows["times_sent"].tolist() == sent_most(made)
+    multiplier = gaussian_sigma(2.0, 1e-5)
+    for row in rows.itertuples():
+        assert row.epsilon == epsilon_of(multiplier, row.times_sent, row.delta)
+    assert entry["epsilon"] == rows["epsilon"].max()
+    assert entry["client"] == int(rows["epsilon"].idxmax())
+    (shown,) = [table for table in show(done) if table.title.startswith("differential")]
+    assert shown.rows[0][:2] == ("dp_forward", "a sample's input")
+    assert shown.rows[0][-1] == f"{entry['epsilon']:.3g}"
+    compared = compare([done])
+    assert compared.rows[0][compared.columns.index("epsilon")].endswith("(a sample's input)")
+
+
+def test_without_a_guarantee_the_tables_say_why(tmp_path):
+    done = Run.load(finished(scenario(method=["dp_sgd"], schedule={"rounds": 1}), tmp_path).path)
+    (shown,) = [table for table in show(done) if table.title.startswith("differential")]
+    assert shown.rows[0][0] == "dp_sgd"
+    assert shown.rows[0][-1].startswith("none: clipping is relative to the batch's mean norm")
+    assert not (done.path / "privacy.csv").exists()
+    compared = compare([done])
+    assert compared.rows[0][compared.columns.index("epsilon")] == "none"
+
+
+def test_a_resumed_run_has_spent_what_one_that_was_never_stopped_has(tmp_path):
+    whole = run(few(schedule={"rounds": 3}), tmp_path / "whole")
+    run(few(schedule={"rounds": 1}), tmp_path / "parts")
+    parts = run(few(schedule={"rounds": 3}), tmp_path / "parts", resume=True)
+    assert parts.summary["privacy"] == whole.summary["privacy"]
+    assert whole.summary["privacy"][0]["times_sent"] >= 3
+
+
+def test_clients_that_drop_out_have_sent_their_samples(tmp_path):
+    made = finished(few(cohort={"dropout": 1.0}, schedule={"rounds": 3}), tmp_path / "run")
+    done = Run.load(made.path)
+    assert done.rounds["dropped"].sum() > 0
+    packets = done.wire.query("leg == 'smashed' and phase == 'train'")["packets"].sum()
+    assert packets > done.rounds["steps"].sum(), "what was sent and not learned from"
+    rows = pd.read_csv(made.path / "privacy.csv")
+    assert rows["times_sent"].tolist() == sent_most(made)
+
+
+def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
+    tmp_path, monkeypatch
+):
+    from simsplit.progress import Observer
+
+    class Warned(Observer):
+        said: ClassVar[list[str]] = []
+
+        def warn(self, message):
+            self.said.append(message)
+
+    monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
+    monkeypatch.setattr(accounting, "find_spec", lambda name: None)
+    accounting.epsilon_of.cache_clear()
+    done = run(few(schedule={"rounds": 1}), tmp_path / "run", observers=[Warned()])
+    assert Warned.said == [accounting.MISSING]
+    assert done.summary["privacy"][0]["none"] == accounting.MISSING
+    assert "pip install 'simsplit[dp]'" in accounting.MISSING
+
+
+def smashed(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:
+    """All rows that cross in training; of a neighbour, with one image of the first client black."""
+    data = given.prepared()
+    if other:
+        inputs = data.train.inputs.clone()
+        inputs[int(data.parts[0][0])] = 0
+        data = replace(data, train=replace(data.train, inputs=inputs))
+    made, rows = Experiment(given, path, data=data), []
+
+    class Tap:
+        def observe(self, packet: Packet) -> None:
+            if packet.leg is Leg.SMASHED and made.parts.wire.moment.training:
+                rows.extend(packet.tensors[0].clone())
+
+    made.parts.wire.taps.append(Tap())
+    made.run(resume=False)
+    return rows
+
+
+@pytest.mark.parametrize("learns", [["trunk", "tail"], ["head", "trunk", "tail"]])
+def test_a_neighbours_packets_differ_in_that_samples_rows_alone_by_twice_the_norm(learns, tmp_path):
+    """Which is what epsilon was computed for; and is not so where the head learns."""
+    given = few(schedule={"rounds": 2})
+    given = parse(merge(given.model_dump(mode="json"), {"model": {"learns": learns}}))
+    ours, theirs = (smashed(given, tmp_path / str(n), other=bool(n)) for n in (0, 1))
+    moved = [
+        (one.float() - two.float()).norm().item() for one, two in zip(ours, theirs, strict=True)
+    ]
+    some = [distance for distance in moved if distance > 0]
+    if "head" in learns:
+        assert len(some) > 2
+    else:
+        assert len(some) == 2, "once in each of two epochs"
+        assert max(some) <= 2.0 * (1 + 1e-3)
