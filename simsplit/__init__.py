@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from simsplit.experiment import run
     from simsplit.methods.base import CodecConfig, Method, MethodConfig
     from simsplit.models import SplitModel
+    from simsplit.report.numbers import compare
     from simsplit.results import Run
     from simsplit.scenario import Scenario, load_scenario, load_sweep, own
     from simsplit.sweep import run_sweep
@@ -30,6 +31,7 @@ _HOMES = {
     "Scenario": "simsplit.scenario",
     "ScenarioError": "simsplit.errors",
     "SimsplitError": "simsplit.errors",
+    "compare": "simsplit.report.numbers",
     "load_scenario": "simsplit.scenario",
     "SplitModel": "simsplit.models",
     "load_sweep": "simsplit.scenario",
@@ -51,6 +53,7 @@ __all__ = [
     "ScenarioError",
     "SimsplitError",
     "SplitModel",
+    "compare",
     "load_scenario",
     "load_sweep",
     "own",

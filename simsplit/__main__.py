@@ -141,8 +141,8 @@ def run(
         from simsplit.terminal.printing import print_run
 
         print_run(result)
-        if (picture := result.path / "figures" / "recovered.png").exists():
-            typer.echo(f"what was recovered, in a picture: {picture}")
+        if drawn := sorted(file.stem for file in (result.path / "figures").glob("*.png")):
+            typer.echo(f"figures: {', '.join(drawn)}, in {result.path / 'figures'}")
         typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
@@ -349,21 +349,48 @@ def compare(
         ),
     ] = None,
     table: Annotated[
-        Literal["overview"] | None,
-        typer.Option(help="Print this table alone; overview: costs, leaks and who was caught."),
+        str | None,
+        typer.Option(help="Print one: settings, recovered, detections, overview; csv has one."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="X,Y", help="Draw settings by two figures instead, with deviations."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The drawing's file; default Y-by-X.png.")
     ] = None,
     plugin: Unneeded = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs in tables; seeds become mean and spread."""
+    """Compare runs in tables or a drawing; seeds become means."""
     from simsplit.terminal.documents import of_comparison
-    from simsplit.terminal.printing import print_comparison
+    from simsplit.terminal.printing import plot_comparison, print_comparison
 
     _plugins(plugin)
     if as_json:
         _print_json(of_comparison(run_dirs))
-        return
-    print_comparison(run_dirs, format_, figure, baseline, _say, table=table)
+    elif plot is not None:
+        typer.echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, _say)}")
+    else:
+        print_comparison(run_dirs, format_, figure, baseline, _say, table=table)
+
+
+@app.command()
+def report(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; default report.html in the directory, of several here."),
+    ] = None,
+    plugin: Unneeded = None,
+) -> None:
+    """Write one HTML page on runs and sweeps; draw runs' figures anew."""
+    from simsplit.terminal.reporting import write_report
+
+    _plugins(plugin)
+    typer.echo(f"report: {write_report(run_dirs, out, _say)}")
 
 
 @app.command()

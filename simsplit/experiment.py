@@ -130,9 +130,8 @@ class Experiment:
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
-        drawn = scenario.attacks and scenario.data.source.modality != "tables"
-        pictures = [Pictures(path)] if drawn else []
         own = (Notes(live, path, writer), self.stopping, self.checkpoints)
+        pictures = [Pictures(path, self._warn)] if scenario.output.figures else []
         # a tracker keeps the pictures too, and is told last: it may wait for a server
         last = [observer for observer in observers if observer.dispensable]
         first = [observer for observer in observers if not observer.dispensable]
@@ -169,6 +168,9 @@ class Experiment:
             self.observers.end("failed")
             raise
         self.observers.end("finished")
+
+    def _warn(self, message: str) -> None:
+        self.observers.warn(message)
 
     def round(self, number: int) -> None:
         """Train one round, enter it in the tables, and notify observers."""

@@ -21,6 +21,7 @@ TINY: dict[str, Any] = {
     "schedule": {"kind": "round_robin", "rounds": 2},
     "train": {"batch_size": 16},
     "threads": 1,
+    "output": {"figures": False},  # a second each, and few tests look at them
 }
 
 

@@ -5,109 +5,33 @@ A row's baseline is the raw run that shares everything with it but the method, a
 against the cells that the user names.
 """
 
-import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 from simsplit.errors import RunError
 from simsplit.preflight import size
+from simsplit.report.bests import values_of, ways_of
+from simsplit.report.grouping import (
+    Entry,
+    Row,
+    labels_of,
+    methods_in,
+    refuse_unfinished,
+    rows_of,
+)
 from simsplit.report.handovers import handed_over
 from simsplit.report.privacy import epsilon_of
-from simsplit.report.short_names import (
-    methods_of,
-    setting_of,
-    short_names,
-    told_apart,
-    value_of,
-)
-from simsplit.report.tables import Table, mean_of
+from simsplit.report.rates import SUCCESS, success_of
+from simsplit.report.tables import Better, Table, best, mean_of
 from simsplit.report.timing import duration
-from simsplit.results import SCENARIO, Run
+from simsplit.results import Run
 
-LABEL = "name"
-"""The setting that holds what a sweep's list calls a cell."""
-_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")
+Numbers = tuple[Sequence[Mapping[str, float]], Mapping[str, Better]]
+"""What stands behind a table's cells, row by row, and which way its columns are better."""
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these is a question of cost: its table says what a run took."""
 _COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "memory")
-_USUAL = ("accuracy", "balanced_accuracy", "loss")
-"""Figures that every run has; those named first have their own columns."""
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A run to compare; as the cell of a sweep, with what the sweep gave it."""
-
-    run: Run
-    sweep: Path | None = None
-    sweep_name: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Swept field -> value in words."""
-    short: Mapping[str, str] = field(default_factory=dict)
-    """Swept field -> its short name."""
-
-    @cached_property
-    def scenario(self) -> dict[str, Any]:
-        """The saved scenario's plain values."""
-        text = (self.run.path / SCENARIO).read_text(encoding="utf-8")
-        values: dict[str, Any] = yaml.safe_load(text)
-        return values
-
-    @property
-    def titles(self) -> dict[str, str]:
-        """The columns of its settings."""
-        return {name: "cell" if name == LABEL else self.short[name] for name in self.settings}
-
-
-@dataclass(eq=False)
-class Row:
-    """Runs alike but for their seed."""
-
-    entries: list[Entry]
-    baseline: "Row | None" = None
-    repeated: list[Entry] = field(default_factory=list)
-    """Further runs of a seed that is there; they say nothing of the spread, and are left out."""
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What the sweep gave all of them."""
-        return {name: v for name, v in self.entries[0].settings.items() if name != "seed"}
-
-    def key(self, *, method: bool) -> str:
-        """What rows must share to be one row, or to be another's raw baseline."""
-        return _key(self.entries[0], method=method)
-
-    def values(self, figure: str, metric: str) -> list[float]:
-        """One of the figures, run by run."""
-        return [row[f"test_{metric}"] for row in self._at(figure) if f"test_{metric}" in row]
-
-    def further(self, figure: str) -> list[str]:
-        """What else was evaluated, such as perplexity."""
-        names = dict.fromkeys(name for row in self._at(figure) for name in row)
-        tested = [name.removeprefix("test_") for name in names if name.startswith("test_")]
-        controls = tuple(f"{name}_" for name in _USUAL[1:])
-        return [n for n in tested if n not in _USUAL and not n.startswith(controls)]
-
-    def _at(self, figure: str) -> list[dict[str, float]]:
-        return [e.run.summary.get(figure) or e.run.summary["last"] for e in self.entries]
-
-    @property
-    def nbytes(self) -> float:
-        """Bytes of a run, on average."""
-        return statistics.fmean(entry.run.summary["bytes"]["total"] for entry in self.entries)
-
-    def of_the_seeds_of(self, other: "Row") -> "Row":
-        """Its runs that pair with the other's, if each of the other's has a partner."""
-        seeds = {entry.scenario["seed"] for entry in other.entries}
-        paired = [entry for entry in self.entries if entry.scenario["seed"] in seeds]
-        return Row(paired) if len(paired) == len(seeds) else self
 
 
 def compare(
@@ -123,18 +47,24 @@ def compare(
     """
     entries = [Entry(run) if isinstance(run, Run) else run for run in runs]
     for entry in entries:
-        _refuse_unfinished(entry.run)
+        refuse_unfinished(entry.run)
     rows = rows_of(entries)
     labels = labels_of(rows)
-    against = _find_baselines(rows, labels, baseline)
+    against = find_baselines(rows, labels, baseline)
     ratio = "of baseline" if against else "of Raw"
     cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
+    values = [values_of(row, figure, ratio) for row in rows]
     title = f"accuracies in % on the test data, at the round: {_said(figure, rows)}"
     held = handed_over(entry.run for entry in entries)
     hands = f"; hand-overs are of {held}" if held else ""
     again = [str(entry.run.path) for row in rows for entry in row.repeated]
     left_out = f"; left out, for their seed is there already: {', '.join(again)}" if again else ""
-    return tabled(f"{title}{_inference(rows)}{hands}{against}{left_out}", cells, entries)
+    return tabled(
+        f"{title}{_inference(rows)}{hands}{against}{left_out}",
+        cells,
+        entries,
+        (values, ways_of(values)),
+    )
 
 
 def _said(figure: str, rows: Sequence[Row]) -> str:
@@ -157,17 +87,7 @@ def _inference(rows: Sequence[Row]) -> str:
     return f"; {found.pop()} inference" if len(found) == 1 else ""
 
 
-def rows_of(entries: Iterable[Entry]) -> list[Row]:
-    """Runs that differ in nothing but their seed together."""
-    rows: dict[str, Row] = {}
-    for entry in entries:
-        row = rows.setdefault(_key(entry, method=True), Row([]))
-        known = {each.scenario["seed"] for each in row.entries}
-        (row.repeated if entry.scenario["seed"] in known else row.entries).append(entry)
-    return list(rows.values())
-
-
-def _find_baselines(
+def find_baselines(
     rows: Sequence[Row], labels: Sequence[Mapping[str, str]], wanted: Mapping[str, str] | None
 ) -> str:
     """Give rows their baselines; says which they are, if not the raw ones."""
@@ -178,7 +98,7 @@ def _find_baselines(
                 row.baseline = max(chosen, key=lambda one: _agreement(one, row))
         rest = ", all else equal" if len(chosen) > 1 else ""
         return f"; change is against {_told(wanted, chosen[0])}{rest}"
-    raw = {row.key(method=False): row for row in rows if _methods(row) == "raw"}
+    raw = {row.key(method=False): row for row in rows if methods_in(row) == "raw"}
     for row in rows:
         row.baseline = raw.get(row.key(method=False))
     said = []
@@ -233,6 +153,8 @@ def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     accuracy, balanced = (row.values(figure, name) for name in ("accuracy", "balanced_accuracy"))
     cells = {"seeds": str(len(row.entries)), "accuracy": mean_of("accuracy", accuracy)}
     cells |= {"balanced": mean_of("accuracy", balanced), "change": ""}
+    runs = [entry.run for entry in row.entries]
+    cells |= {title: success_of(runs, name, figure) for name, title in SUCCESS.items()}
     cells |= {name: mean_of(name, row.values(figure, name)) for name in row.further(figure)}
     cells |= {"bytes": size(row.nbytes), ratio: ""}
     cells |= {"epsilon": epsilon_of([entry.run for entry in row.entries])}
@@ -247,67 +169,6 @@ def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
             cells["change"] = f"{100 * change:+.2f}"
         cells[ratio] = f"{row.nbytes / of_same_seeds.nbytes:.3f}"
     return cells
-
-
-def labels_of(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """What tells rows apart: their runs, what was swept, their settings and their methods."""
-    methods = told_apart([row.entries[0].scenario for row in rows])
-    labels = []
-    for row, method in zip(rows, methods, strict=True):
-        first = row.entries[0]
-        cells = {"run": first.sweep_name or first.run.summary["name"]}
-        # the method's own column says it better
-        cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
-        labels.append(cells | {"setting": setting_of(first.scenario), "method": method})
-    return _but_what_names_say(rows, _told_further(rows, labels))
-
-
-def _but_what_names_say(
-    rows: Sequence[Row], labels: Sequence[dict[str, str]]
-) -> list[dict[str, str]]:
-    """A name that several rows share stands for what is the same in all of them."""
-    names = [row.settings.get(LABEL) for row in rows]
-    if None in names or len(set(names)) == len(names):
-        return list(labels)
-    said = {
-        title
-        for name, title in rows[0].entries[0].titles.items()
-        if name not in (LABEL, "method")
-        if len({(n, label.get(title)) for n, label in zip(names, labels, strict=True)})
-        == len(set(names))
-    }
-    return [{n: cell for n, cell in label.items() if n not in said} for label in labels]
-
-
-def _told_further(rows: Sequence[Row], labels: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """With a column for each field in which rows differ that would be called alike."""
-    fields = [_flat(row.entries[0].scenario) for row in rows]
-    alike: dict[str, list[dict[str, str]]] = {}
-    for label, values in zip(labels, fields, strict=True):
-        told = {name: cell for name, cell in label.items() if name != "run"}
-        alike.setdefault(json.dumps(told), []).append(values)
-    differing = [
-        field
-        for group in alike.values()
-        for field in dict.fromkeys(name for values in group for name in values)
-        if len({values.get(field) for values in group}) > 1
-    ]
-    names = short_names(list(dict.fromkeys(differing)))
-    return [
-        label | {short: values.get(field, "") for field, short in names.items()}
-        for label, values in zip(labels, fields, strict=True)
-    ]
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Fields by their dotted names, but for those that results do not depend on, and methods."""
-    flat: dict[str, str] = {}
-    for name, value in values.items():
-        if not above and name in (*_INCIDENTAL, "method"):
-            continue
-        below = isinstance(value, Mapping)
-        flat |= _flat(value, f"{above}{name}.") if below else {f"{above}{name}": value_of(value)}
-    return flat
 
 
 def _costs(row: Row) -> dict[str, str]:
@@ -330,7 +191,12 @@ def _costs(row: Row) -> dict[str, str]:
     }
 
 
-def tabled(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> Table:
+def tabled(
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    entries: Sequence[Entry],
+    numbers: Numbers = ((), {}),
+) -> Table:
     """Without the columns that are empty, and without those that tell no row from another."""
     swept = {title for entry in entries for title in entry.titles.values()} - {"method"}
     columns = dict.fromkeys(["run", *(name for row in rows for name in row if name in swept)])
@@ -349,25 +215,5 @@ def tabled(title: str, rows: Sequence[Mapping[str, str]], entries: Sequence[Entr
         if any(row.get(name) for row in rows) and (name in differ or name not in idle)
     ]
     align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
-    return Table(title, tuple(kept), [tuple(row.get(n, "") for n in kept) for row in rows], align)
-
-
-def _refuse_unfinished(run: Run) -> None:
-    status = run.summary.get("status")
-    if status != "finished":
-        raise RunError(f"{run.path} has not finished (it is {status}); go on with it with --resume")
-
-
-def _methods(row: Row) -> str:
-    return methods_of(row.entries[0].scenario)
-
-
-def _key(entry: Entry, *, method: bool) -> str:
-    values = {name: value for name, value in entry.scenario.items() if name not in _INCIDENTAL}
-    swept = {name: value for name, value in entry.settings.items() if name != "seed"}
-    if method and "method" in values:  # `[{kind: raw}]` is the same as an empty list
-        values["method"] = [one for one in values["method"] if one["kind"] != "raw"]
-    if not method:
-        values.pop("method", None)
-        swept = {n: v for n, v in swept.items() if n.split(".")[0] not in ("method", LABEL)}
-    return json.dumps([values, swept], sort_keys=True)
+    cells = [tuple(row.get(name, "") for name in kept) for row in rows]
+    return Table(title, tuple(kept), cells, align, best(kept, *numbers))

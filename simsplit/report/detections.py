@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.report.comparison import Entry
-from simsplit.report.rates import Count, success_of
-from simsplit.report.tables import Table
+from simsplit.report.grouping import Entry
+from simsplit.report.rates import SUCCESS, Count, success_of
+from simsplit.report.tables import Better, Table, best
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _OF_DETECTOR = ("window", "threshold")
 _FIGURES = {"auroc": "AUROC", "f1": "F1"}
-_SUCCESS = {"attack_success": "attack success", "attack_success_all": "all heads"}
 _BRACKETS = "in brackets 95 % intervals, of clients and rounds as if independent"
 
 
@@ -34,8 +33,11 @@ def detected(run: Run) -> Table:
     return Table(title, (*kept, "false alarms, all rounds"), cells)
 
 
-def detections_of(entries: Sequence[Entry]) -> Table | None:
+def detections_of(entries: Sequence[Entry], figure: str = "best_on_validation") -> Table | None:
     """A row per cell and detector, over seeds; false alarms beside those of the clean twin.
+
+    The backdoor's success stands beside that in the clean twin, which is the share that the model
+    gets wrong in just this way by itself; both at the round that `figure` names.
 
     None where nobody looked and no attack was scored. A run's clean twin differs from it in nothing
     but that nobody is malicious.
@@ -50,7 +52,7 @@ def detections_of(entries: Sequence[Entry]) -> Table | None:
         return None
     if not groups:
         groups = {"": list(clean.values())}
-    rows = [row for group in groups.values() for row in _rows(group, clean)]
+    rows = [row for group in groups.values() for row in _rows(group, clean, figure)]
     swept = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     columns = (*swept, *_COLUMNS)
     idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}
@@ -60,7 +62,10 @@ def detections_of(entries: Sequence[Entry]) -> Table | None:
     text = {*swept, "detector", *_OF_DETECTOR}
     align = "".join("l" if name in text else "r" for name in kept)
     title = "malicious clients, and those flagged at the end (false alarms: in all rounds)"
-    return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align)
+    if SUCCESS["attack_success"] in kept:
+        title += f"; attack success at the round: {figure.replace('_', ' ')}"
+    values = [{n: float(row[n]) for n in _WAYS if row.get(n)} for row in rows]
+    return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align, best(kept, values, _WAYS))
 
 
 def _said_by_names(rows: Sequence[dict[str, str]], swept: Collection[str]) -> set[str]:
@@ -73,9 +78,11 @@ def _said_by_names(rows: Sequence[dict[str, str]], swept: Collection[str]) -> se
 
 
 _RATES = ("caught", "caught at 1% FPR", *_FIGURES.values(), "false alarms")
+_WAYS: dict[str, Better] = dict.fromkeys(_FIGURES.values(), "more")
+_CLEAN, _CLEAN_ALARMS = "clean run's success", "clean run's alarms"
 _COLUMNS = (
-    *("seeds", *_SUCCESS.values(), "detector", *_OF_DETECTOR),
-    *("malicious", "flagged", *_RATES, "clean run's"),
+    *("seeds", *SUCCESS.values(), _CLEAN, "detector", *_OF_DETECTOR),
+    *("malicious", "flagged", *_RATES, _CLEAN_ALARMS),
 )
 
 
@@ -100,21 +107,23 @@ def listed(clients: Sequence[int]) -> str:
     return f"{few}, ... ({len(clients)})" if len(clients) > 6 else few or "none"
 
 
-def _rows(group: Sequence[Entry], clean: dict[str, Entry]) -> list[dict[str, str]]:
+def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[dict[str, str]]:
     """One setting's runs, a row per detector; one row where there is none."""
     first, runs = group[0], [entry.run for entry in group]
     common = {first.titles[n]: v for n, v in first.settings.items() if n != "seed"}
     common |= {"seeds": str(len(runs))}
-    common |= {title: success_of(runs, name) for name, title in _SUCCESS.items()}
+    common |= {title: success_of(runs, name, figure) for name, title in SUCCESS.items()}
+    twins = [twin for entry in group if (twin := clean.get(_key(entry, seed=True))) is not None]
+    if malicious_of(first.run):
+        common[_CLEAN] = success_of([twin.run for twin in twins], "attack_success", figure)
     common["malicious"] = " | ".join(listed(malicious_of(run)) for run in runs)
     if not len(first.run.detections):
         return [{**common, "detector": "none"}]
-    twins = [twin for entry in group if (twin := clean.get(_key(entry, seed=True))) is not None]
     rows = []
     for name in map(str, first.run.detections["detector"].unique()):
         row = common | _judged(runs, name)
         if malicious_of(first.run):
-            row["clean run's"] = _alarms([twin.run for twin in twins], name).said
+            row[_CLEAN_ALARMS] = _alarms([twin.run for twin in twins], name).said
         rows.append(row)
     return rows
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simsplit.preflight import size
-from simsplit.report.comparison import LABEL, Entry, Row, labels_of, rows_of, tabled
+from simsplit.report.comparison import tabled
 from simsplit.report.detections import flagged_of, malicious_of
+from simsplit.report.grouping import LABEL, Entry, Row, labels_of, rows_of
 from simsplit.report.privacy import epsilon_of
 from simsplit.report.recoveries import BLIND, TITLES, last_judged
 from simsplit.report.tables import Table, mean_of

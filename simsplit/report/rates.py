@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from simsplit.metrics.intervals import clopper_pearson, half_width
 from simsplit.results import Run
 
+SUCCESS = {"attack_success": "attack success", "attack_success_all": "all heads"}
+"""Columns of `rounds`, and what they are called."""
+
 
 @dataclass(frozen=True)
 class Count:
@@ -38,14 +41,24 @@ def ended_at(run: Run, column: str) -> float | None:
     return float(known.iloc[-1]) if len(known) else None
 
 
-def success_of(runs: Sequence[Run], column: str) -> str:
-    """An attack's success at the end, over seeds.
+def quoted_at(run: Run, column: str, figure: str) -> float | None:
+    """A figure at the round that `figure` names: that of the accuracy beside it.
+
+    At the last one of a run that has not finished, or has no such round.
+    """
+    chosen = run.summary.get(figure) or run.summary.get("last") or {}
+    value = chosen.get(column)
+    return ended_at(run, column) if value is None else float(value)
+
+
+def success_of(runs: Sequence[Run], column: str, figure: str) -> str:
+    """A backdoor's success over seeds, at the round that `figure` names.
 
     Its interval is that of the triggered samples, and Student's over seeds where there are several:
     from the lower of the lower ends to the higher of the higher ones. Heads that are scored on the
     same samples add no samples.
     """
-    ends = [(value, run) for run in runs if (value := ended_at(run, column)) is not None]
+    ends = [(value, run) for run in runs if (value := quoted_at(run, column, figure)) is not None]
     if not ends:
         return ""
     samples = [int(run.summary.get("attack_samples", 0)) for _, run in ends]

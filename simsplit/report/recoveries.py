@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.metrics.images import SMALLEST
-from simsplit.report.comparison import Entry, Row, labels_of, rows_of, tabled
+from simsplit.report.comparison import tabled
+from simsplit.report.grouping import Entry, Row, labels_of, rows_of
 from simsplit.report.intervals import interval
+from simsplit.report.numbers import better
 from simsplit.report.tables import Table, mean_of
 from simsplit.results import Run
 from simsplit.results.curves import load_curves
@@ -209,7 +211,14 @@ def _compared(
         title += ", with 95 % intervals over texts and seeds"
     of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]
     both = [label | row for label, row in zip(labels_of(rows), of_attacks, strict=True)]
-    return tabled(title, both, entries)
+    way = better(f"attack_{figure}")
+    blind = set(BLIND.values())
+    means = [
+        {name: float(told.partition(" ")[0]) for name, told in row.items() if name not in blind}
+        for row in of_attacks
+    ]
+    ways = {name: way for row in means for name in row if way is not None}
+    return tabled(title, both, entries, (means, ways))
 
 
 def last_judged(run: Run) -> "pd.DataFrame":

@@ -31,21 +31,23 @@ def heading(run: Run) -> str:
 
 def show(run: Run) -> list[Table]:
     """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
+    tables = [figures_of(run), guarantees(run), detected(run), recovered(run), converging(run)]
+    tables += [sentences(run), *costs_of(run)]
+    return [table for table in tables if table.rows]
+
+
+def figures_of(run: Run) -> Table:
+    """Its evaluated figures; of a run that has not finished, the latest."""
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _latest(run)}
-    tables = [
-        _figures(summary),
-        guarantees(run),
-        detected(run),
-        recovered(run),
-        converging(run),
-        sentences(run),
-    ]
-    tables += [_bytes(run), round_by_round(run)]
-    if "flops" in summary:
-        tables.append(time_to_accuracy(run))
-    return [table for table in tables if table.rows]
+    return _figures(summary)
+
+
+def costs_of(run: Run) -> list[Table]:
+    """Its bytes by leg, what its rounds were like, and simulated time to accuracy."""
+    timed = [time_to_accuracy(run)] if "flops" in run.summary else []
+    return [_bytes(run), round_by_round(run), *timed]
 
 
 def _latest(run: Run) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from simsplit.errors import RunError
-from simsplit.report.comparison import LABEL, Entry
+from simsplit.report.grouping import LABEL, Entry
 from simsplit.report.short_names import value_of
 from simsplit.results import SWEEP, CellEntry, Run, SweepDirectory, summary_of
 

@@ -2,9 +2,10 @@
 
 import csv
 import io
+import math
 import statistics
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import rich.table
 
 Format = Literal["table", "markdown", "csv", "latex"]
+Better = Literal["more", "less"]
+BOLD = "in bold the best of its column: less of costs, errors and of what leaks, more of the rest"
 
 _GAP = 3
 """Characters between two columns on a terminal."""
@@ -50,13 +53,20 @@ class Table:
     """A title, column names, and rows of cells.
 
     `align` has a letter a column, as LaTeX has it: `l` for text, `r` for numbers. Without it the
-    first column is text and the others are numbers.
+    first column is text and the others are numbers. `bold` are the (row, column) of the best values
+    where two differ; a terminal does not show it.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     align: str = ""
+    bold: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def heading(self) -> str:
+        """Its title, and what bold means where there is any."""
+        return f"{self.title}; {BOLD}" if self.bold else self.title
 
     def __post_init__(self) -> None:
         if not self.align:
@@ -128,8 +138,11 @@ class Table:
     def markdown(self) -> str:
         """The table in Markdown, with pipes."""
         rule = ["---" if side == "l" else "---:" for side in self.align]
-        cells = [[cell.replace("|", r"\|") for cell in row] for row in (self.columns, *self.rows)]
-        lines = [cells[0], rule, *cells[1:]]
+        lines = [
+            [name.replace("|", r"\|") for name in self.columns],
+            rule,
+            *self._written(lambda cell: cell.replace("|", r"\|"), "**{}**"),
+        ]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def csv(self) -> str:
@@ -140,12 +153,17 @@ class Table:
 
     def latex(self) -> str:
         """The table in LaTeX, for booktabs."""
-        header, *rows = [
-            " & ".join(_escaped(cell) for cell in cells) + r" \\"
-            for cells in (self.columns, *self.rows)
-        ]
+        cells = [list(map(_escaped, self.columns)), *self._written(_escaped, r"\textbf{{{}}}")]
+        header, *rows = [" & ".join(line) + r" \\" for line in cells]
         lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+    def _written(self, told: Callable[[str], str], strong: str) -> list[list[str]]:
+        """Its cells in a markup; `strong` is how that marks the best."""
+        return [
+            [strong.format(told(cell)) if (i, j) in self.bold else told(cell) for j, cell in row]
+            for i, row in ((i, enumerate(cells)) for i, cells in enumerate(self.rows))
+        ]
 
     def text(self, form: Format) -> str:
         """In a form other than a terminal's."""
@@ -155,6 +173,26 @@ class Table:
             "latex": self.latex,
         }
         return forms[form]()
+
+
+def best(
+    columns: Sequence[str],
+    values: Sequence[Mapping[str, float]],
+    ways: Mapping[str, Better],
+) -> frozenset[tuple[int, int]]:
+    """Where a table's best values stand, of the columns of which it is known which way is better.
+
+    `values` are its rows' numbers by column. A column whose values are all the same has no best.
+    """
+    found = set()
+    for place, name in enumerate(columns):
+        known = {row: each[name] for row, each in enumerate(values) if name in each}
+        known = {row: value for row, value in known.items() if not math.isnan(value)}
+        if name not in ways or len(set(known.values())) < 2:
+            continue
+        most = (max if ways[name] == "more" else min)(known.values())
+        found |= {(row, place) for row, value in known.items() if math.isclose(value, most)}
+    return frozenset(found)
 
 
 _LATEX = str.maketrans(

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from simsplit.errors import RunError
 from simsplit.parties.calls import CountSteps
 from simsplit.progress import Observer, Plan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
-from simsplit.results.images import PICTURE
 from simsplit.results.summary import summarise
 from simsplit.running.accounting import guarantees_of, times_sent, told
 from simsplit.running.live import LiveRun
@@ -73,14 +73,15 @@ class Notes(Observer):
 
 
 class Pictures(Observer):
-    """Draws what attacks recovered when the run has finished."""
+    """Draws the run's figures when it has finished; what cannot be drawn is a warning."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self.path, self._warn = path, warn
 
     def end(self, status: Status) -> None:
-        """Draw what attacks recovered, if the run finished."""
+        """Draw the figures, if the run finished."""
         if status == "finished":
-            from simsplit.report.figures import attacked, saved
+            from simsplit.report.run_figures import draw_figures
 
-            saved(attacked({"": Run.load(self.path)}), self.path / PICTURE)
+            for failure in draw_figures(Run.load(self.path)):
+                self._warn(failure)

@@ -113,10 +113,12 @@ class CheckpointConfig(Config):
 
 
 class OutputConfig(Config):
-    """Where run directories are made."""
+    """Where run directories are made, and what is drawn in them."""
 
     root: Path = Path("runs")
     """Folder in which the run's own folder is made, unless `--out` names it."""
+    figures: bool = True
+    """Whether to draw the run's figures when it has finished, which takes about a second."""
 
 
 class Scenario(Config):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import typer
 
+from simsplit.errors import RunError
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
+from simsplit.report.long_tables import SETTINGS, csv_of, refuse_table
 from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.runs import heading, show
@@ -35,28 +37,36 @@ def print_comparison(
 ) -> None:
     """Runs and sweeps beside each other; `say` is told of the cells that are left out.
 
-    With `table: overview` that one alone; it comes first anyway where runs are on texts and others.
+    `table` names the one table that is wanted. CSV holds one in any case, of raw numbers.
     """
+    if table is not None:
+        refuse_table(table)
     entries, left_out = entries_of(paths)
     for line in left_out:
         say(line)
-    if table == "overview" or several_kinds(entries):
-        print_table(overview_of(entries, figure), form)
-    if table == "overview":
+    if form == "csv" and table != "overview":
+        typer.echo(csv_of(entries, figure, table or SETTINGS, baseline_of(baseline, entries)))
         return
-    print_table(compare(entries, figure, baseline_of(baseline, entries)), form)
-    if (found := detections_of(entries)) is not None:
-        print_table(found, form)
-    for each in recoveries_of(entries):
-        if form == "csv":
-            typer.echo(f"# {each.title}")  # they are alike but for their figure
+    made: dict[str, Callable[[], list[Table | None]]] = {
+        "overview": lambda: (
+            [overview_of(entries, figure)] if table or several_kinds(entries) else []
+        ),
+        SETTINGS: lambda: [compare(entries, figure, baseline_of(baseline, entries))],
+        "detections": lambda: [detections_of(entries, figure)],
+        "recovered": lambda: [*recoveries_of(entries)],
+    }
+    tables = [each for name in ([table] if table else made) for each in made[name]() if each]
+    if not tables:
+        raise RunError(f"--table {table}: none of these runs has such figures")
+    for each in tables:
         print_table(each, form)
 
 
 def print_table(table: Table, form: Format) -> None:
     """Print a table in the given format."""
     if form != "table":
-        title = {"markdown": f"{table.title}\n\n", "latex": f"% {table.title}\n"}.get(form, "")
+        named = {"markdown": f"{table.heading}\n\n", "latex": f"% {table.heading}\n"}
+        title = named.get(form, "")
         typer.echo((title if table.title else "") + table.text(form) + "\n")
         return
     from rich.console import Console
@@ -67,3 +77,23 @@ def print_table(table: Table, form: Format) -> None:
         console.width = 140
     for part in table.fitting(console.width):
         console.print(part.rich(), highlight=False)
+
+
+def plot_comparison(
+    paths: Sequence[Path], pair: str, out: Path | None, figure: str, say: Callable[[str], None]
+) -> Path:
+    """Draw settings by two of their figures; where the drawing lies."""
+    from simsplit.report.canvas import saved
+    from simsplit.report.grouping import names_of
+    from simsplit.report.scatter import scatter
+
+    entries, left_out = entries_of(paths)
+    for line in left_out:
+        say(line)
+    drawn = scatter(entries, pair, figure, names_of(entries))
+    x, _, y = pair.partition(",")
+    target = out or Path(f"{y.strip()}-by-{x.strip()}.png")
+    try:
+        return saved(drawn, target)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot write {target}: {error}") from None

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from simsplit import Run, run
 from simsplit.attacks import fora, fsha
 from simsplit.experiment import Experiment
-from simsplit.running.notes import Pictures
 
 BASE = {
     "data": {"auxiliary": 0.4, "normalise": "unit"},
@@ -35,12 +34,6 @@ def attacked(**changes):
 def whole(tmp_path_factory):
     """A run under all of them, which nothing stops."""
     return finished(attacked(), tmp_path_factory.mktemp("runs") / "whole")
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    """They are drawn in a second, and nobody here looks at them."""
-    monkeypatch.setattr(Pictures, "end", lambda self, status: None)
 
 
 @pytest.fixture(autouse=True)

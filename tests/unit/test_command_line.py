@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -277,9 +278,20 @@ def test_runs_are_compared_in_every_form(simsplit, small):
     code, out, err = simsplit("compare", "raw", "light")
     assert (code, err) == (0, "")
     assert "lightsplit 8 fixed" in out
-    assert simsplit("compare", "raw", "light", "--format", "csv")[1].splitlines()[0] == (
-        "run,method,seeds,accuracy,balanced,change,bytes,of Raw"
+    out = simsplit("compare", "raw", "light", "--format", "csv")[1]
+    assert out.startswith("run,setting,method,seeds,accuracy_change,bytes_ratio,round_mean,")
+    assert len(out.splitlines()) == 3, "one table"
+    code, out, err = simsplit("compare", "raw", "light", "--table", "recoverd")
+    assert (code, err) == (
+        2,
+        "error: --table: unknown 'recoverd', did you mean 'recovered'? allowed: settings, "
+        "recovered, detections, overview\n",
     )
+    code, _, err = simsplit("compare", "raw", "light", "--table", "recovered")
+    assert (code, err) == (2, "error: --table recovered: none of these runs has such figures\n")
+    code, out, err = simsplit("compare", "raw", "light", "--plot", "bytes_total,test_accuracy")
+    assert (code, out, err) == (0, "figure: test_accuracy-by-bytes_total.png\n", "")
+    assert Path("test_accuracy-by-bytes_total.png").stat().st_size > 5000
     assert r"light\_8" in simsplit("compare", "raw", "light", "--format", "latex")[1]
     assert "| light_8 |" in simsplit("compare", "raw", "light", "--format", "markdown")[1]
     for figure in ("last", "best_on_test"):

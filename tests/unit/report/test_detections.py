@@ -1,5 +1,7 @@
 """What tables say of who was malicious and who was caught."""
 
+import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,8 +11,9 @@ from builders import finished, scenario
 from scipy.stats import binom
 
 from simsplit.metrics.intervals import clopper_pearson
-from simsplit.report.comparison import Entry
+from simsplit.report.comparison import compare
 from simsplit.report.detections import detected, detections_of
+from simsplit.report.grouping import Entry
 from simsplit.report.rates import Count, success_of
 from simsplit.results import Run
 
@@ -74,7 +77,7 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
     hits = sum(int(e.run.clients["cosine_payload_flagged"].sum()) for e in runs[:2])
     low, high = clopper_pearson(hits, 20)
     rate = f"{5 * hits:.1f}% [{100 * low:.1f}, {100 * high:.1f}], {hits} of 20"
-    assert rows[0]["clean run's"] == rate, "two seeds, two rounds, five clients"
+    assert rows[0]["clean run's alarms"] == rate, "two seeds, two rounds, five clients"
     assert rows[0]["caught"] == "100.0% [15.8, 100.0], 2 of 2"
     assert rows[0]["seeds"] == "2"
     assert {row["window"] for row in rows} == {"round"}
@@ -113,12 +116,40 @@ def test_seeds_widen_an_attack_s_interval_and_heads_do_not_narrow_it() -> None:
             )
             for value in values
         ]
-        return success_of(runs, "attack_success")
+        return success_of(runs, "attack_success", "last")
 
     assert told(0.9) == "90.0% [82.4, 95.1]"  # binom.test(90, 100)
     assert told(0.9, 0.9, 0.9) == "90.0% [86.0, 93.2]"  # binom.test(270, 300)
     assert told(0.8, 0.9, 1.0) == "90.0% [65.2, 100.0]"  # t.test: a half-width of 24.8
     assert told(0.9, size=0) == "90.0%", "a run that does not say of how many"
+
+
+def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_own(
+    runs: list[Entry], tmp_path: Path
+) -> None:
+    """The best round on validation is the first here, and the backdoor's success another there."""
+    entries = []
+    for index, entry in enumerate(runs):
+        path = tmp_path / str(index)
+        shutil.copytree(entry.run.path, path)
+        facts = json.loads((path / "summary.json").read_text())
+        early = 0.25 if index < 2 else 0.75
+        facts["best_on_validation"] = facts["last"] | {"round": 1, "attack_success": early}
+        facts["last"]["attack_success"] = 0.5
+        (path / "summary.json").write_text(json.dumps(facts))
+        entries.append(Entry(Run.load(path)))
+    table = detections_of(entries)
+    assert table is not None
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["attack success"].startswith("75.0% [")
+    assert row["clean run's success"].startswith("25.0% [")
+    assert "attack success at the round: best on validation" in table.title
+    last = detections_of(entries, "last")
+    assert last is not None
+    assert "50.0% [" in last.rows[0][last.columns.index("attack success")]
+    compared = compare(entries)
+    shown = [row[compared.columns.index("attack success")] for row in compared.rows]
+    assert [each[:7] for each in shown] == ["25.0% [", "75.0% ["]
 
 
 def test_an_attack_that_nobody_watched_has_its_row(tmp_path: Path) -> None:
@@ -135,6 +166,6 @@ def test_a_sweep_without_clean_runs_or_without_attacks(runs: list[Entry]) -> Non
     attacked, clean = detections_of(runs[2:]), detections_of(runs[:2])
     assert attacked is not None
     assert clean is not None
-    assert "clean run's" not in attacked.columns
+    assert "clean run's alarms" not in attacked.columns
     assert len(clean.rows) == 2
     assert detections_of([]) is None

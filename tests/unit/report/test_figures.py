@@ -1,5 +1,6 @@
 """Figures show what the tables say."""
 
+import re
 from pathlib import Path
 
 import matplotlib as mpl
@@ -55,6 +56,21 @@ def test_a_detector_that_the_run_has_not_is_refused_with_those_that_it_has(runs:
     for draw in (figures.signal, lambda run, name: figures.roc([run], [name])):
         with pytest.raises(RunError, match=r"no detector 'cosine', did you mean 'cosine_payload'"):
             draw(runs["clean"], "cosine")
+
+
+def test_what_a_run_has_not_is_refused_in_words(runs: dict[str, Run]):
+    clean = {"clean": runs["clean"]}
+    for draw, said in [
+        (lambda: figures.signal(runs["clean"], "nonsense"), "it has cosine_payload and krum_payl"),
+        (lambda: figures.signal(runs["clean"], "nonsense", z=False), "it has cosine_payload and"),
+        (lambda: figures.caught(clean, ["nonsense"]), "it has cosine_payload and krum_payload"),
+        (lambda: figures.against({1.0: runs["clean"]}, ["nonsense"]), "it has cosine_payload"),
+        (lambda: figures.accuracy(clean, figure="test_acuracy"), "did you mean 'test_accuracy'?"),
+        (lambda: figures.accuracy(clean, x="nonsense"), "in rounds.csv; it has round, phase"),
+        (lambda: figures.read(clean, "rouge"), "has no recovered texts scored by 'rouge'; nor"),
+    ]:
+        with pytest.raises(RunError, match=re.escape(said)):
+            draw()
 
 
 def test_roc_says_how_well_each_ranks(runs: dict[str, Run]):

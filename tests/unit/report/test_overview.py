@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simsplit.report.comparison import Entry
+from simsplit.report.grouping import Entry
 from simsplit.report.overview import overview_of, several_kinds, worst_leak
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison

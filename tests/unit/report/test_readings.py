@@ -27,6 +27,7 @@ def run(tmp_path_factory) -> Run:
         method=[{"kind": "mixguard", "tokens": 2, "warm_up": 0}],
         attacks=[SIP, {"kind": "gradient_ratio", "iterations": 5, "hidden": 8}],
         targets={"count": 4},
+        output={"figures": True},
     )
     finished(given, path / "run")
     attack(path / "run", "tag", {"iterations": "3"})

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from simsplit.report.comparison import Entry, compare
+from simsplit.report.comparison import compare
+from simsplit.report.grouping import Entry
 from simsplit.report.intervals import interval
 from simsplit.report.recoveries import recovered, recoveries_of
 from simsplit.report.short_names import told_apart
@@ -175,7 +176,7 @@ def test_the_inference_is_told_in_the_title_or_where_it_differs_in_the_rows(vari
     assert "inference" not in compare([variant("raw", {"method": []})]).title
 
 
-@pytest.mark.parametrize(("form", "sign"), [("markdown", ""), ("latex", "% "), ("csv", "# ")])
+@pytest.mark.parametrize(("form", "sign"), [("markdown", ""), ("latex", "% ")])
 def test_tables_that_are_alike_are_named_in_every_form(attacked, capsys, form, sign):
     found = {"unsplit": [(0.1, 0.8)]}
     paths = [attacked(name, found).run.path for name in ("one", "other")]

@@ -1,10 +1,11 @@
 import csv
 import io
+import math
 
 import pytest
 from rich.console import Console
 
-from simsplit.report.tables import Table
+from simsplit.report.tables import Table, best
 
 TABLE = Table(
     "A [title]", ("name", "words", "number"), [("a|b", "x, y", "1"), ("c", "[z]", "23")], "llr"
@@ -104,6 +105,23 @@ def test_latex_escapes_every_special_character_once(cell, escaped):
     lines = table.latex().splitlines()
     assert lines[2] == rf"a & {escaped} \\"
     assert lines[4] == rf"x & {escaped} \\"
+
+
+def test_the_best_of_a_column_is_bold_where_values_differ():
+    columns = ("name", "accuracy", "bytes", "same", "unknown")
+    numbers = [
+        {"accuracy": 0.9, "bytes": 20.0, "same": 1.0, "unknown": 1.0},
+        {"accuracy": 0.9, "bytes": 10.0, "same": 1.0, "unknown": 2.0},
+        {"accuracy": 0.8, "bytes": math.nan, "same": 1.0},
+    ]
+    bold = best(columns, numbers, {"accuracy": "more", "bytes": "less", "same": "more"})
+    assert bold == {(0, 1), (1, 1), (1, 2)}
+    table = Table("t", ("a", "b"), [("x_1", "5%"), ("y", "3%")], bold=frozenset({(0, 1)}))
+    assert table.markdown().splitlines()[2:] == ["| x_1 | **5%** |", "| y | 3% |"]
+    assert table.latex().splitlines()[4:6] == [r"x\_1 & \textbf{5\%} \\", r"y & 3\% \\"]
+    assert table.csv().splitlines()[1] == "x_1,5%"
+    assert table.heading.startswith("t; in bold the best of its column")
+    assert TABLE.heading == TABLE.title
 
 
 def test_an_empty_table_has_its_header():

@@ -1,5 +1,7 @@
 """`simsplit sweep`, and what the other commands make of a file or a folder with cells in it."""
 
+import csv
+import io
 import json
 import os
 import shlex
@@ -59,23 +61,29 @@ def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     ]  # fmt: skip
 
 
+def told(simsplit, *words):
+    code, out, err = simsplit("compare", *words, "--format", "csv")
+    assert (code, err) == (0, "")
+    return list(csv.DictReader(io.StringIO(out)))
+
+
 @pytest.mark.slow
 def test_a_finished_sweep_is_compared_in_every_form(simsplit, swept):
-    csv = simsplit("compare", "runs/small", "--format", "csv")[1].splitlines()
-    assert csv[0] == "ratio,method,seeds,accuracy,balanced,change,bytes,of baseline"
-    assert csv[1].startswith("8,lightsplit 8 fixed,2,")
-    assert csv[1].split(",")[5] == "baseline"
+    rows = told(simsplit, "runs/small")
+    assert [(row["ratio"], row["method"], row["seeds"]) for row in rows] == [
+        ("8", "lightsplit 8 fixed", "2"), ("16", "lightsplit 16 fixed", "2")
+    ]  # fmt: skip
+    assert float(rows[0]["bytes_ratio"]) == 1.0
+    assert 0 < float(rows[0]["test_accuracy_mean"]) < 1
     assert "| 16 | lightsplit 16 fixed | 2 |" in simsplit(
         "compare", "runs/small", "--format", "markdown"
     )[1]  # fmt: skip
     assert "lightsplit 16 fixed" in simsplit("compare", "runs/small", "--format", "latex")[1]
-    chosen = simsplit("compare", "runs/small", "--baseline", "ratio=16", "--format", "csv")[1]
-    assert chosen.splitlines()[2].split(",")[5] == "baseline"
+    assert float(told(simsplit, "runs/small", "--baseline", "ratio=16")[1]["bytes_ratio"]) == 1.0
     code, _, err = simsplit("compare", "runs/small", "--baseline", "ratio=3")
     assert (code, err.startswith("error: --baseline: no finished cell has ")) == (2, True)
-    code, out, _ = simsplit("compare", "runs/small", "runs/small/ratio=8,seed=0", "--format", "csv")
-    assert code == 0
-    assert out.splitlines()[3].startswith("small_ratio-8_seed-0,,lightsplit 8 fixed,1,")
+    last = told(simsplit, "runs/small", "runs/small/ratio=8,seed=0")[2]
+    assert (last["run"], last["ratio"], last["seeds"]) == ("small_ratio-8_seed-0", "", "1")
 
 
 def test_resuming_a_finished_sweep_keeps_all_of_it(simsplit, swept, file):

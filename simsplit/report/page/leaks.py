@@ -1,0 +1,154 @@
+"""What attacks recovered: images and texts beside the private ones, and their figures."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from simsplit.report.page.markup import Markup, details, figure, joined, section, tag, void
+from simsplit.report.page.subject import Subject
+from simsplit.report.page.tables import table
+from simsplit.report.page.verdict import FLOORS
+from simsplit.report.recoveries import converging, recovered
+from simsplit.results import Run
+from simsplit.results.images import FOLDER, load_images
+from simsplit.results.texts import load_texts
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+_MOST, _TEXTS, _SETTINGS = 10, 6, 12
+_ORIGINALS = "originals"
+
+
+def leaks(subject: Subject) -> Markup:
+    """Pictures or texts of each setting's first seed, and of one run its tables."""
+    runs = {
+        name: entry.run
+        for name, entry in zip(subject.names, subject.firsts, strict=True)
+        if not entry.run.recovered.empty
+    }
+    if not runs:
+        return Markup()
+    tables = []
+    if subject.one is not None:
+        tables = [table(recovered(subject.one)), table(converging(subject.one))]
+    of_texts = {name: run for name, run in runs.items() if "text" in run.recovered}
+    of_images = {name: run for name, run in runs.items() if "image" in run.recovered}
+    return section("Recovered", *tables, _pictures(of_images), _texts(of_texts))
+
+
+def _pictures(runs: Mapping[str, Run]) -> Markup:
+    """Originals above what attacks made of them, a row an attack and setting."""
+    held = {name: _images(run) for name, run in list(runs.items())[:_SETTINGS]}
+    held = {name: images for name, images in held.items() if images}
+    if not held:
+        return Markup()
+    first = next(iter(held.values()))
+    attacks = dict.fromkeys(a for images in held.values() for a in images if a != _ORIGINALS)
+    rows = [_row("private", first[_ORIGINALS])]
+    for attack in sorted(attacks, key=lambda name: name in FLOORS):  # the guesses last
+        for name, images in held.items():
+            if attack in images and not (attack in FLOORS and name != next(iter(held))):
+                alone = attack in FLOORS or len(held) == 1
+                told = attack.replace("_", " ")
+                rows.append(_row(told if alone else f"{told}, {name}", images[attack]))
+    caption = (
+        "Private images in the first row, below them what each attack made of them; the last rows "
+        "are guesses that need no attack."
+    )
+    grid = tag("table", tag("tbody", *rows), class_="images")
+    label = "Recovered images"
+    drawn = tag("div", grid, class_="wide whole", tabindex="0", role="region", aria_label=label)
+    return figure(drawn, caption)
+
+
+def _images(run: Run) -> "dict[str, np.ndarray]":
+    """By attack, those made on the finished run among them."""
+    found: dict[str, np.ndarray] = {}
+    for folder in (run.path, *sorted(path.parent for path in run.path.glob(f"attacks/*/{FOLDER}"))):
+        if any((folder / FOLDER).glob("round-*.safetensors")):
+            found = {**load_images(folder), **found}
+    return found if _ORIGINALS in found else {}
+
+
+def _row(name: str, images: "np.ndarray") -> Markup:
+    cells = [
+        tag(
+            "td",
+            void("img", src=_inlined(image), alt=f"{name}, image {number}", width=64, height=64),
+        )
+        for number, image in enumerate(images[:_MOST])
+    ]
+    return tag("tr", tag("th", name, scope="row", class_="text"), *cells)
+
+
+def _inlined(image: "np.ndarray") -> str:
+    """A C x H x W image as a data URI."""
+    from PIL import Image
+
+    pixels = image.transpose(1, 2, 0).squeeze()
+    if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):  # channels that are no colours
+        pixels = pixels[..., 0]
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _texts(runs: Mapping[str, Run]) -> Markup:
+    """Each private text above what was read of it; words that are in it are marked."""
+    parts = []
+    for name, run in list(runs.items())[:_SETTINGS]:
+        try:
+            made = _of_run(load_texts(run.path))
+        except Exception:  # noqa: BLE001 - a run of which only the figures were kept
+            continue
+        parts.append(made if len(runs) == 1 else details(name, made))
+    if not parts:
+        return Markup()
+    caption = (
+        "Private texts, and what each attack read of them; marked words stand in the private text "
+        "in that order."
+    )
+    return figure(joined(parts), caption)
+
+
+def _of_run(texts: "pd.DataFrame") -> Markup:
+    blocks = []
+    for number, group in list(texts.groupby("text", sort=True))[:_TEXTS]:
+        private = str(group["private"].iloc[0])
+        lines = [_line("private", tag("span", " ".join(private.split())))]
+        known = group[~group["attack"].isin(FLOORS)]
+        for attack, text in zip(known["attack"], known["recovered"], strict=True):
+            lines.append(_line(str(attack).replace("_", " "), _marked(private, str(text))))
+        blocks.append(tag("dl", *lines, class_="texts", aria_label=f"text {number}"))
+    return joined(blocks)
+
+
+def _line(who: str, text: Markup) -> Markup:
+    return joined((tag("dt", who), tag("dd", text)))
+
+
+def _marked(private: str, text: str) -> Markup:
+    """A recovered text, with the words that the private one has in the same order marked."""
+    here, there = text.split()[:_WORDS], private.split()
+    blocks = SequenceMatcher(None, here, there, autojunk=False).get_matching_blocks()
+    parts: list[object] = []
+    at = 0
+    for block in blocks:
+        parts += [*_plain(here[at : block.a]), *_plain_marks(here[block.a : block.a + block.size])]
+        at = block.a + block.size
+    return tag("span", joined(parts, " "))
+
+
+_WORDS = 80
+
+
+def _plain(words: Sequence[str]) -> list[object]:
+    return [" ".join(words)] if words else []
+
+
+def _plain_marks(words: Sequence[str]) -> list[object]:
+    return [tag("mark", " ".join(words))] if words else []

@@ -1,0 +1,121 @@
+"""Bytes by leg as bars, and simulated time."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from simsplit.preflight import size
+from simsplit.report.page.chart import COLOURS
+from simsplit.report.page.markup import Markup, figure, joined, section, tag, void
+from simsplit.report.page.subject import Subject
+from simsplit.report.page.tables import table
+from simsplit.report.runs import costs_of
+from simsplit.results import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
+Bar = tuple[str, list[tuple[str, float]]]
+"""A name, and what it is made of: (leg, bytes)."""
+
+
+def sent(subject: Subject) -> Markup:
+    """What was sent in training: of one run a bar a leg, of several a bar a setting."""
+    run = subject.one
+    if run is not None:
+        legs = _legs(run)
+        bars: list[Bar] = [(_words(leg), [(leg, nbytes)]) for leg, nbytes in legs.items()]
+        plain = int(run.rounds["bytes_plain"].sum()) if "bytes_plain" in run.rounds else 0
+        bars += [("a plain cut's four legs", [("plain", plain)])] if plain else []
+        caption = "Bytes sent in training, by leg. Evaluation is not counted."
+    else:
+        bars = [(name, _mean(row_runs)) for name, row_runs in _runs(subject)]
+        caption = "Bytes sent in training, a bar a setting and a colour a leg; means over seeds."
+    if not any(parts for _, parts in bars):
+        return Markup()
+    tables = [table(each) for each in costs_of(run)] if run is not None else []
+    drawn = joined((_legend(bars) if run is None else None, _bars(bars)))
+    return section("Bytes and time", figure(drawn, caption), *tables)
+
+
+def _legs(run: Run) -> dict[str, float]:
+    """Leg -> bytes, in the order of a step."""
+    wire: pd.DataFrame = run.wire[run.wire["phase"] != "evaluate"]
+    found = {str(leg): float(total) for leg, total in wire.groupby("leg")["bytes"].sum().items()}
+    return {leg: found[leg] for leg in dict.fromkeys((*_LEGS, *found)) if leg in found}
+
+
+def _runs(subject: Subject) -> list[tuple[str, list[Run]]]:
+    named = zip(subject.names, subject.rows, strict=True)
+    return [(name, [entry.run for entry in row.entries]) for name, row in named]
+
+
+def _mean(runs: Sequence[Run]) -> list[tuple[str, float]]:
+    legs = [_legs(run) for run in runs]
+    names = dict.fromkeys((*_LEGS, *(name for each in legs for name in each)))
+    means = {name: sum(each.get(name, 0.0) for each in legs) / len(legs) for name in names}
+    return [(name, mean) for name, mean in means.items() if mean]
+
+
+def _bars(bars: Sequence[Bar]) -> Markup:
+    most = max(sum(nbytes for _, nbytes in parts) for _, parts in bars) or 1
+    lines = []
+    for place, (name, parts) in enumerate(bars):
+        total, at, pieces = sum(nbytes for _, nbytes in parts), 0.0, []
+        for index, (leg, nbytes) in enumerate(parts):
+            words = (
+                f"{name}, {_words(leg)}: {size(nbytes)}"
+                if len(parts) > 1
+                else f"{name}: {size(nbytes)}"
+            )
+            pieces.append(_piece(leg, at, 100 * nbytes / most, words, first=place == index == 0))
+            at += 100 * nbytes / most
+        bar = tag("svg", *pieces, viewBox="0 0 100 10", preserveAspectRatio="none", data_group="")
+        value = tag("span", size(total), class_="value")
+        lines.append(tag("li", tag("span", name, class_="name"), bar, value))
+    label = "Bytes sent. Arrow keys move between bars."
+    return tag("ul", *lines, class_="bars", data_chart="", aria_label=label)
+
+
+def _piece(leg: str, x: float, width: float, words: str, *, first: bool) -> Markup:
+    return void(
+        "rect",
+        x=f"{x:.3f}",
+        y=0,
+        width=f"{max(width, 0.15):.3f}",
+        height=10,
+        class_=f"piece {_colour(leg)}",
+        role="img",
+        aria_label=words,
+        data_p="",
+        tabindex="0" if first else "-1",
+    )
+
+
+def _legend(bars: Sequence[Bar]) -> Markup:
+    legs = dict.fromkeys(leg for _, parts in bars for leg, _ in parts)
+    items = [
+        tag(
+            "li",
+            tag(
+                "svg",
+                void("rect", width=12, height=12, class_=_colour(leg)),
+                viewBox="0 0 12 12",
+                class_="swatch square",
+                aria_hidden="true",
+            ),
+            _words(leg),
+        )
+        for leg in legs
+    ]
+    return tag("ul", *items, class_="legend")
+
+
+def _colour(leg: str) -> str:
+    if leg == "plain":
+        return "muted"
+    return f"c{_LEGS.index(leg) % COLOURS}" if leg in _LEGS else f"c{COLOURS - 1}"
+
+
+def _words(leg: str) -> str:
+    return leg.replace("_", " ")

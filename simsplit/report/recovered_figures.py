@@ -1,0 +1,140 @@
+"""Figures of what attacks recovered: images beside the originals, or how much was read of texts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simsplit.errors import RunError, near
+from simsplit.report.canvas import HONEST, drawn, saved
+from simsplit.results import Run
+from simsplit.results.images import load_images
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_NO_ATTACK = ("originals", "black", "mean_image", "random_tokens", "frequent_token")
+_READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "token_accuracy": "token accuracy"}
+
+
+def recovered(
+    runs: "Path | Mapping[str, Path]",
+    attacks: Sequence[str] | None = None,
+    *,
+    count: int = 10,
+    number: int | None = None,
+) -> "Figure":
+    """Originals above reconstructions, a row per attack; of several run directories (or folders of
+    attacks), a row each. `number` is the round; the last judged one if none is given.
+    """
+    from matplotlib import pyplot as plt
+
+    several = runs if isinstance(runs, Mapping) else {"": runs}
+    held = {title: load_images(path, number) for title, path in several.items()}
+    own = [name for images in held.values() for name in images if name not in _NO_ATTACK]
+    named = list(attacks or [*dict.fromkeys(own), "mean_image"])
+    rows = [("originals", next(iter(held.values()))["originals"])]
+    for name in named:  # attack by attack, so that what a method changes stands side by side
+        for title, images in held.items():
+            alone = name in _NO_ATTACK
+            if name in images and not (alone and len(rows) > 1 and rows[-1][0] == _words(name)):
+                rows.append((_words(name if alone else f"{title} {name}"), images[name]))
+    columns = min(count, *(len(row) for _, row in rows))
+    shape = (len(rows), columns)
+    figure, grid = plt.subplots(*shape, figsize=(columns, len(rows) * 1.02), squeeze=False)
+    for axes, (label, row) in zip(grid, rows, strict=True):
+        for ax, image in zip(axes, row, strict=False):
+            ax.imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=255)
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+        axes[0].set_ylabel(label, rotation=0, ha="right", va="center")
+    figure.subplots_adjust(wspace=0.04, hspace=0.04)
+    return figure
+
+
+def read(
+    runs: "Run | Mapping[str, Run]", figure: str = "rouge_l", ax: "Axes | None" = None
+) -> "Axes":
+    """How much of private texts each attack read: a bar the guesses that it is surest of, the line
+    above it the best of all; dashed, the best guess that needs no attack.
+    """
+    several = runs if isinstance(runs, Mapping) else {"": runs}
+    for run in several.values():
+        _refuse_figure(run, figure)
+    lasts = {
+        title: run.attacks.groupby("attack", sort=False).last() for title, run in several.items()
+    }
+    named = list(dict.fromkeys(n for last in lasts.values() for n in last.index))
+    named = [name for name in named if name not in _NO_ATTACK]
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        ax = plt.subplots(figsize=(1.5 + 0.28 * len(named) * (len(lasts) + 1), 3.4))[1]
+    width = 0.8 / len(lasts)
+    for index, (title, last) in enumerate(lasts.items()):
+        own = last.reindex(named)
+        at = np.arange(len(named)) + (index - (len(lasts) - 1) / 2) * width
+        bars = ax.bar(at, own[figure], width * 0.92, label=title or None)
+        ax.vlines(at, own[figure], own[f"best_{figure}"], colors=bars[0].get_facecolor(), lw=2)
+    guessed = [last.loc[last.index.isin(_NO_ATTACK), figure].max() for last in lasts.values()]
+    ax.axhline(max(guessed), color=HONEST, ls="--", lw=1)
+    names = [_words(name).replace(" ", "\n") for name in named]
+    ax.set(xticks=np.arange(len(named)), xticklabels=names, ylabel=_READ.get(figure, figure))
+    ax.set_ylim(0, 1)
+    if len(lasts) > 1:
+        ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return ax
+
+
+def attacked(runs: Mapping[str, Run]) -> "Figure":
+    """What attacks recovered of several runs: originals and reconstructions, or how much was read
+    of texts.
+    """
+    texts = {title: run for title, run in runs.items() if "text" in run.recovered}
+    if texts:
+        return drawn(read(texts))
+    return recovered({title: run.path for title, run in runs.items()})
+
+
+def seen(run: Run) -> bool:
+    """Whether its attacks recovered something to look at; rows of numbers are not."""
+    return not run.recovered.empty and "row" not in run.recovered
+
+
+def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
+    """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks.
+
+    Where cells are on texts and on images, texts have a second file.
+    """
+    with_attacks = {name: run for name, run in runs.items() if seen(run)}
+    if not with_attacks:
+        return None
+    first = next(iter(with_attacks.values())).summary["seed"]
+    shown = {
+        re.sub(r",?seed=[^,]*", "", name).strip(","): run
+        for name, run in with_attacks.items()
+        if run.summary["seed"] == first
+    }
+    texts = {name: run for name, run in shown.items() if "text" in run.recovered}
+    if texts and len(texts) < len(shown):
+        saved(attacked(texts), sweep / "figures" / "read.png")
+        shown = {name: run for name, run in shown.items() if name not in texts}
+    return saved(attacked(shown), sweep / "figures" / "recovered.png")
+
+
+def _words(name: str) -> str:
+    return name.strip().replace("_", " ")
+
+
+def _refuse_figure(run: Run, figure: str) -> None:
+    """RunError where no attack on texts was scored by it."""
+    best = "best_"
+    scored = [n.removeprefix(best) for n in map(str, run.attacks.columns) if n.startswith(best)]
+    if figure not in scored:
+        raise RunError(
+            f"{run.path} has no recovered texts scored by '{figure}'{near(figure, scored) or ';'} "
+            f"{'it has ' + ', '.join(scored) if scored else 'nor by anything else'}"
+        )

@@ -1,0 +1,33 @@
+"""`simsplit report`: the page in its file, and the figures of the runs that were named."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from simsplit.errors import RunError
+from simsplit.report.page import Subject, page_of
+from simsplit.report.run_figures import draw_figures
+from simsplit.report.sweeps import entries_of
+from simsplit.results import SWEEP, Run
+
+NAME = "report.html"
+
+
+def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], None]) -> Path:
+    """Write the page and say where; `say` is told of cells that are left out, and of warnings."""
+    target = out or (paths[0] / NAME if len(paths) == 1 else Path(NAME))
+    if target.suffix not in (".html", ".htm"):
+        raise RunError(f"--out takes a file that ends with .html, got '{target}'")
+    entries, left_out = entries_of(paths)
+    for line in left_out:
+        say(line)
+    page = page_of(Subject(entries, left_out))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror or error}") from None
+    for path in paths:
+        if not (path / SWEEP).exists():
+            for failure in draw_figures(Run.load(path)):
+                say(f"warning: {path}: {failure}")
+    return target

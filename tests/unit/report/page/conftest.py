@@ -1,0 +1,83 @@
+"""Runs that between them have everything that a page can show."""
+
+import json
+
+import pytest
+import torch
+from builders import finished, scenario
+
+from simsplit.report.grouping import Entry
+from simsplit.report.page import Subject, page_of
+from simsplit.results import Run
+from simsplit.results.images import save_images
+from simsplit.results.texts import save_texts
+
+
+@pytest.fixture(scope="session")
+def watched(tmp_path_factory):
+    """A run in which a detector looked at five clients, of whom one is malicious."""
+    path = tmp_path_factory.mktemp("page") / "watched"
+    poison = [{"kind": "tamper", "how": "sign"}, {"kind": "badnets"}]
+    given = scenario(
+        name="watched",
+        data={"validation": 0.2},
+        clients={"count": 5, "malicious": {"fraction": 0.2, "poison": poison}},
+        method=[{"kind": "lightsplit", "ratio": 8}],
+        detectors=[{"kind": "cosine_mad"}, {"kind": "krum"}],
+        schedule={"rounds": 3},
+    )
+    finished(given, path)
+    return Run.load(path)
+
+
+@pytest.fixture
+def with_images(variant):
+    """A run whose images an attack recovered, by tables written by hand."""
+
+    def make(name="images", seed=0, **fields):
+        run = variant(name, {"seed": seed, **fields})
+        lines = ["round,attack,image,mse,ssim"]
+        for attack, mse in (("unsplit", 0.1), ("black", 0.4), ("mean_image", 0.3)):
+            lines += [f"1,{attack},{image},{mse},0.5" for image in range(3)]
+        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        images = {name: torch.rand(3, 1, 8, 8) for name in ("originals", "unsplit", "mean_image")}
+        save_images(run.path, 1, images)
+        return Run.load(run.path)
+
+    return make
+
+
+@pytest.fixture
+def with_texts(variant):
+    """A run whose texts an attack read; the private one may be anything."""
+
+    def make(private="the cat sat on the mat", read="a cat sat on mat", name="texts", **fields):
+        run = variant(name, fields)
+        lines = ["round,attack,text,rouge_l", "1,sip,0,0.8", "1,random_tokens,0,0.1"]
+        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        row = {"text": 0, "message": 0, "rouge_l": 0.8, "private": private}
+        rows = [{"attack": "sip", **row, "recovered": read}]
+        save_texts(run.path, 1, rows)
+        return Run.load(run.path)
+
+    return make
+
+
+@pytest.fixture
+def retold():
+    """A run whose summary or environment says something else."""
+
+    def make(run, file, **values):
+        told = json.loads((run.path / file).read_text())
+        (run.path / file).write_text(json.dumps(told | values))
+        return Run.load(run.path)
+
+    return make
+
+
+@pytest.fixture
+def page():
+    def make(*runs):
+        return page_of(Subject([Entry(run) for run in runs]))
+
+    return make

@@ -1,0 +1,255 @@
+"""The page has a section for all that its runs have, and nothing in it is anybody's markup."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from simsplit.report.grouping import Entry
+from simsplit.report.page import Subject, page_of
+from simsplit.report.page.chart import Series, line_chart, nice
+from simsplit.report.page.markup import Markup, joined, tag, void
+from simsplit.report.page.subject import Subject as Settings
+from simsplit.report.page.verdict import verdict
+from simsplit.results import Run
+
+EVIL = '<script>alert("x")</script>&\'</title><img src=x onerror=alert(1)>'
+ALWAYS = ["The question", "Learning curves", "Bytes and time", "Clients", "Environment"]
+
+
+class Seen(HTMLParser):
+    """What a browser would make of a page: its elements, their attributes, and its texts."""
+
+    VOID = ("meta", "img", "link", "input")
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.headings, self.words = [], [], [], []
+        self.feed(text)
+        assert not self.open, "all that is opened is closed"
+
+    def handle_starttag(self, name, attrs):
+        self.elements.append((name, dict(attrs)))
+        if name not in self.VOID:
+            self.open.append(name)
+
+    def handle_startendtag(self, name, attrs):
+        self.elements.append((name, dict(attrs)))
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+    def handle_data(self, data):
+        self.words.append(data)
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+    def values(self, attribute):
+        return [attrs[attribute] for _, attrs in self.elements if attribute in attrs]
+
+
+def test_text_is_escaped_wherever_it_stands():
+    assert tag("p", EVIL, title=EVIL).count("<") == 2
+    assert joined(["<b>", Markup("<b>")]) == "&lt;b&gt;<b>"
+    assert tag("a", class_="x", data_p="", id=None) == '<a class="x" data-p=""></a>'
+    assert void("rect", x=1) == '<rect x="1"/>'
+
+
+def test_a_plain_run_has_its_sections_and_no_others(finished_run, page):
+    assert Seen(page(finished_run)).headings == ALWAYS
+
+
+def test_a_watched_run_has_detection(watched, page):
+    seen = Seen(page(watched))
+    assert seen.headings == [*ALWAYS[:4], "Detection", ALWAYS[4]]
+    views = seen.values("data-view")
+    assert views[:2] == ["train loss", "train accuracy"]
+    assert set(views) >= {"cosine_payload", "krum_payload"}
+    (bad,) = watched.clients.loc[watched.clients["malicious"] == 1, "client"].unique()
+    said = [told for told in seen.values("aria-label") if told.startswith(f"client {bad}, mal")]
+    row = watched.clients.query(f"client == {bad} and round == 3").iloc[0]
+    flagged = ", flagged" if row["cosine_payload_flagged"] else ""
+    value = f"cosine_payload {row['cosine_payload_z']:.3g}{flagged}"
+    assert f"client {bad}, malicious, round 3: {value}" in said
+
+
+def test_a_run_under_attack_has_what_was_recovered(with_images, with_texts, page):
+    images = Seen(page(with_images()))
+    assert images.headings == [*ALWAYS[:4], "Recovered", ALWAYS[4]]
+    pictures = [attrs for name, attrs in images.elements if name == "img"]
+    assert len(pictures) == 9
+    assert pictures[0]["alt"] == "private, image 0"
+    assert all(each["src"].startswith("data:image/png;base64,") for each in pictures)
+    text = page(with_texts())
+    assert Seen(text).headings == images.headings
+    assert "<mark>cat sat on</mark> <mark>mat</mark>" in text
+
+
+def test_several_runs_have_a_comparison_and_what_differs(variant, page):
+    light = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
+    runs = [
+        variant(f"{name}{seed}", {"method": method, "seed": seed, "name": "same"})
+        for name, method in (("raw", []), ("light", light))
+        for seed in (0, 1)
+    ]
+    seen = Seen(page(*runs))
+    assert seen.headings == [*ALWAYS[:4], "Comparison", ALWAYS[4]]
+    assert seen.words.count("lightsplit 8 fixed") >= 3
+    points = [told for told in seen.values("aria-label") if "round 1: " in told and "raw" in told]
+    assert any(told.endswith(", 2 seeds)") for told in points), "a mean, and the seeds beside it"
+
+
+def test_nothing_that_a_run_says_becomes_markup(with_texts, retold, page):
+    """Names, texts and commands come from whoever made the run."""
+    run = with_texts(private=EVIL, read=EVIL, name="evil")
+    retold(run, "summary.json", name=EVIL)
+    retold(run, "environment.json", command=["simsplit", EVIL], gpu=EVIL, platform=EVIL)
+    scenario = run.path / "scenario.yaml"
+    scenario.write_text(scenario.read_text().replace("name: evil", "name: '<script>x'"))
+    made = page(Run.load(run.path))
+    seen = Seen(made)
+    assert [name for name, _ in seen.elements].count("script") == 1
+    assert not [attrs for _, attrs in seen.elements if "onerror" in attrs]
+    assert not [attrs for name, attrs in seen.elements if name == "img" and attrs["src"] == "x"]
+    assert any(EVIL in words for words in seen.words)
+    assert "<script>x" in "".join(seen.words)
+
+
+def test_nothing_is_loaded_and_only_its_own_script_runs(watched, with_images, page):
+    for made in (page(watched), page(with_images())):
+        seen = Seen(made)
+        assert not [v for v in seen.values("src") if not v.startswith("data:")]
+        assert not [v for v in seen.values("href") if not v.startswith("#")]
+        assert "link" not in [name for name, _ in seen.elements]
+        assert not re.search(r"url\(|@import|https?:", made)
+        (policy,) = [v for v in seen.values("content") if "default-src 'none'" in v]
+        script = made.split("<script>")[1].split("</script>")[0]
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_contents_lead_to_sections(watched, page):
+    seen = Seen(page(watched))
+    links = [value[1:] for value in seen.values("href")]
+    assert len(links) == 6
+    assert set(links) <= set(seen.values("id"))
+
+
+def test_the_verdict_is_what_the_tables_say(watched, with_images, variant):
+    def of(*runs):
+        return verdict(Settings([Entry(run) for run in runs]))
+
+    quoted = watched.summary["best_on_validation"]
+    told = of(watched)
+    accuracy, number = 100 * quoted["test_accuracy"], quoted["round"]
+    when = f"(round {number}, the best on validation)"
+    assert told.startswith(f"Test accuracy {accuracy:.1f} % {when}; ")
+    sent = watched.wire[watched.wire["phase"] != "evaluate"]
+    legs = sent[~sent["leg"].isin(["handover", "broadcast"])]["bytes"].sum()
+    less = watched.rounds["bytes_plain"].sum() / legs
+    assert f"sent, at the cut {less:.2f} times less than a plain cut; " in told
+    assert re.search(r"the backdoor succeeds on \d+ % of samples", told)
+    assert re.search(r"of 2 detectors caught every|no detector caught every", told)
+    assert "worst attack: unsplit, MSE 0.1, a guess without attack 0.3" in of(with_images())
+    two = of(
+        variant("a", {"seed": 0}, {"test_accuracy": 0.5}),
+        variant("b", {"seed": 0, "train": {"batch_size": 8}}, {"test_accuracy": 0.75}),
+    )
+    said = (
+        "Test accuracy from 50.0 % (batch_size 16) to 75.0 % (batch_size 8); 1.5 MiB sent in a run."
+    )
+    assert two == f"2 settings, 2 runs. {said}"
+
+
+def test_a_run_that_goes_on_is_told_as_far_as_it_came(finished_run, retold, variant, page):
+    run = retold(variant("running"), "summary.json", status="running", rounds=9)
+    made = page(run)
+    assert "Not finished (running), 1 of 9 rounds." in made
+    assert Seen(made).headings == ALWAYS
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "ticks"),
+    [
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.0, 9.0, [0, 2, 4, 6, 8]),
+        (0.91, 0.98, [0.92, 0.94, 0.96, 0.98]),
+        (-3.0, 3.0, [-2, 0, 2]),
+    ],
+)
+def test_ticks_are_round_values(least, most, ticks):
+    assert [value for value in nice(least, most) if least <= value <= most] == ticks
+
+
+def test_a_curve_is_where_its_values_are_and_a_long_one_is_thinned():
+    def points(chart):
+        return re.findall(r'transform="translate\(([\d.]+) ([\d.]+)\)" class="point', chart)
+
+    three = Series("s", [0, 1, 2], [0.0, 0.5, 1.0], ["a", "b", "c"])
+    places = points(line_chart("x", [three], ("round", str), ("y", str)))
+    (left, low), (middle, half), (right, high) = [tuple(map(float, place)) for place in places]
+    assert left < middle < right
+    assert low > half > high
+    assert middle - left == pytest.approx(right - middle, abs=0.2)
+    count = 5000
+    many = Series("s", list(range(count)), [0.5] * count, [str(n) for n in range(count)])
+    drawn = line_chart("x", [many], ("round", str), ("y", str))
+    assert len(points(drawn)) <= 150
+    assert 'aria-label="0"' in drawn
+    assert 'aria-label="4999"' in drawn
+    assert line_chart("x", [], ("round", str), ("y", str)) == ""
+
+
+def test_a_chart_is_one_stop_of_the_tab_key(watched, page):
+    made = page(watched)
+    charts = made.split("data-chart=")[1:]
+    assert charts
+    for chart in charts:
+        inner = chart.split("</svg>")[0] if "<ul" not in chart[:5] else chart
+        assert inner.split("data-chart=")[0].count('tabindex="0" ') <= 2
+
+
+def test_left_out_cells_are_named(finished_run):
+    made = page_of(Subject([Entry(finished_run)], ["left out: <b>cell</b> failed: no memory"]))
+    assert "left out: &lt;b&gt;cell&lt;/b&gt; failed: no memory" in made
+
+
+def test_a_run_stopped_before_its_first_round_has_what_was_asked(variant, page):
+    run = variant("failed")
+    for table in ("rounds", "clients", "wire", "timing"):
+        file = run.path / f"{table}.csv"
+        file.write_text(file.read_text().splitlines()[0] + "\n")
+    facts = {"name": "failed", "status": "failed", "rounds": 5, "reason": "<the disk> is full"}
+    (run.path / "summary.json").write_text(json.dumps(facts))
+    made = page(Run.load(run.path))
+    assert Seen(made).headings == ["The question", "Environment"]
+    assert "Not finished (failed), 0 of 5 rounds. Why: &lt;the disk&gt; is full." in made
+
+
+def test_runs_of_different_tasks_stand_side_by_side(with_images, with_texts, watched, page):
+    images, texts = with_images(), with_texts()
+    headings = Seen(page(images, texts, watched)).headings
+    assert headings == [*ALWAYS[:4], "Detection", "Recovered", "Comparison", ALWAYS[4]]
+
+
+def test_many_clients_and_rounds_are_cut_to_what_can_be_seen(variant, page):
+    run = variant("crowd", {"clients": {"count": 90}})
+    lines = ["round,client,steps,samples,train_loss,train_accuracy"]
+    lines += [f"{n},{client},1,8,{client / 100},0.5" for n in range(1, 101) for client in range(90)]
+    (run.path / "clients.csv").write_text("\n".join(lines) + "\n")
+    made = page(Run.load(run.path))
+    assert "40 of 90 clients, malicious and flagged ones first; 40 of 100 rounds" in made
+    cells = [told for told in Seen(made).values("aria-label") if ": train loss" in told]
+    assert len(cells) == 1600
+    assert cells[0] == "client 0, round 1: train loss 0"
+
+
+def test_what_was_passed_from_python_is_named_in_the_call_that_repeats_it(variant, page):
+    fields = {"data": {"source": {"kind": "given", "digest": "0"}}}
+    made = page(variant("own", fields))
+    assert "simsplit.run(&quot;" in made
+    assert "scenario.yaml&quot;, data=...)" in made
+    assert "It was passed data from Python, which the directory does not keep." in made

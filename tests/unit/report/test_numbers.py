@@ -1,0 +1,97 @@
+"""Runs as numbers: by hand, over seeds, and which way is better."""
+
+import csv
+import io
+import statistics
+
+import pytest
+
+from simsplit import compare
+from simsplit.errors import RunError
+from simsplit.report.long_tables import csv_of
+from simsplit.report.numbers import better
+from simsplit.report.sweeps import entries_of
+from simsplit.results import Run
+
+LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
+
+
+@pytest.fixture
+def runs(variant):
+    """Two seeds raw, one light; the attack leaks less of light."""
+    made = []
+    for name, method, seed, accuracy, mse in (
+        ("raw0", [], 0, 0.9, 0.1), ("raw1", [], 1, 0.8, 0.3), ("light", LIGHT, 0, 0.7, 0.5)
+    ):  # fmt: skip
+        run = variant(
+            name, {"method": method, "seed": seed}, {"test_accuracy": accuracy}, total=1000
+        )
+        lines = ["round,attack,image,mse,ssim", f"1,ridge,0,{mse},0.5", f"1,ridge,1,{mse},0.7"]
+        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        made.append(Run.load(run.path))
+    return made
+
+
+def test_a_row_per_setting_with_mean_and_deviation_as_numbers(runs):
+    table = compare(*runs)
+    assert table["method"].tolist() == ["raw", "lightsplit 8 fixed"]
+    assert table["seeds"].tolist() == [2, 1]
+    raw, light = table.to_dict("records")
+    assert raw["test_accuracy_mean"] == pytest.approx(0.85)
+    assert raw["test_accuracy_std"] == pytest.approx(statistics.stdev([0.9, 0.8]))
+    assert light["test_accuracy_std"] != light["test_accuracy_std"], "one seed has no deviation"
+    assert raw["bytes_total_mean"] == 1000
+    assert raw["ridge_mse_mean"] == pytest.approx(0.2)
+    assert light["ridge_ssim_mean"] == pytest.approx(0.6)
+    assert {"seconds_mean", "seconds_per_sample_mean", "bytes_smashed_mean"} <= set(table)
+
+
+def test_paths_do_as_well_as_runs(runs):
+    paths = compare(*(str(run.path) for run in runs))
+    assert paths.equals(compare(*runs))
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("test_accuracy", "more"),
+        ("test_loss_without_trunk", "less"),
+        ("test_rouge_l", "more"),
+        ("bytes_total", "less"),
+        ("seconds_per_sample", "less"),
+        ("attack_success", "less"),
+        ("ridge_mse", "more"),
+        ("whitebox_ssim", "less"),
+        ("sip_rouge_l", "less"),
+        ("cosine_payload_auroc", "more"),
+        ("cosine_payload_fpr", "less"),
+        ("cosine_payload_tpr_at_1pct_fpr", "more"),
+        ("round", None),
+    ],
+)
+def test_which_way_is_better(name, way):
+    assert better(name) == way
+
+
+def test_csv_has_raw_numbers_and_one_table(runs):
+    entries, _ = entries_of(run.path for run in runs)
+    rows = list(csv.DictReader(io.StringIO(csv_of(entries, "last", "settings"))))
+    assert float(rows[0]["test_accuracy_mean"]) == pytest.approx(0.85)
+    assert float(rows[0]["bytes_total_mean"]) == 1000
+    assert rows[1]["test_accuracy_std"] == ""
+    attacks = list(csv.DictReader(io.StringIO(csv_of(entries, "last", "recovered"))))
+    assert [(row["method"], row["attack"], row["seeds"]) for row in attacks] == [
+        ("raw", "ridge", "2"),
+        ("lightsplit 8 fixed", "ridge", "1"),
+    ]
+    assert float(attacks[0]["mse_mean"]) == pytest.approx(0.2)
+    assert float(attacks[0]["mse_std"]) == pytest.approx(statistics.stdev([0.1, 0.3]))
+    with pytest.raises(RunError, match="--table detections: none of these runs has such figures"):
+        csv_of(entries, "last", "detections")
+
+
+def test_change_is_against_the_baseline_that_compare_takes(runs):
+    raw, light = compare(*runs).to_dict("records")
+    assert raw["accuracy_change"] == 0
+    assert light["accuracy_change"] == pytest.approx(0.7 - 0.9), "of the seed that both have"
+    assert light["bytes_ratio"] == 1.0

@@ -1,0 +1,120 @@
+"""A run leaves pictures of itself, and none of them can cost it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import finished, scenario
+from PIL import Image
+
+from simsplit.progress import Observer
+from simsplit.report import figures
+from simsplit.report.headline import headline
+from simsplit.report.run_figures import draw_figures, learning_curve, signals
+from simsplit.report.thresholds import cut_of, detectors_of
+from simsplit.results import Run
+
+DRAWN = {"output": {"figures": True}}
+WATCHED = {
+    "clients": {
+        "count": 5,
+        "malicious": {"fraction": 0.2, "poison": [{"kind": "tamper", "how": "sign"}]},
+    },
+    "detectors": [
+        {"kind": "cosine_mad"},
+        {"kind": "krum", "threshold": {"kind": "calibrated", "fpr": 0.05}},
+        {"kind": "safesplit", "threshold": {"kind": "fixed", "above": 2.5}},
+        {"kind": "foolsgold", "threshold": {"kind": "sequential"}},
+    ],
+    "schedule": {"kind": "per_client", "rounds": 2},
+}
+
+
+class Ear(Observer):
+    def __init__(self) -> None:
+        self.warned: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warned.append(message)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path: Path = tmp_path_factory.mktemp("drawn") / "run"
+    finished(scenario(**WATCHED, **DRAWN), path)
+    return Run.load(path)
+
+
+def test_a_watched_run_leaves_curves_bytes_and_signals(watched: Run) -> None:
+    drawn = {file.name for file in (watched.path / "figures").iterdir()}
+    assert drawn == {"learning_curve.png", "bytes_by_leg.png", "signals.png"}
+    for name in drawn:
+        with Image.open(watched.path / "figures" / name) as image:
+            assert len(image.convert("L").getcolors(256) or range(256)) > 5, "something is on it"
+
+
+def test_a_panel_shows_the_detectors_own_threshold(watched: Run) -> None:
+    cosine, krum, safesplit, foolsgold = detectors_of(watched)
+    told = {name: cut_of(watched, name) for name in detectors_of(watched)}
+    assert told[foolsgold] is None, "its z is a mean over rounds, which no table has"
+    assert told[cosine] is not None
+    assert told[cosine].lines == (-3.0, 3.0), "either side is suspicious"
+    assert told[krum] is not None
+    (line,) = told[krum].lines
+    assert 2 < line < 6
+    assert told[safesplit] is not None
+    assert (told[safesplit].lines, told[safesplit].of_scores) == ((2.5,), True)
+    drawn = signals(watched)
+    assert drawn is not None
+    ax = drawn.axes[1]
+    dotted = [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"]
+    assert dotted == [line]
+    colours = [each.get_color() for each in ax.lines if each.get_linestyle() == "-"]
+    assert sorted(colours) == sorted([figures.HONEST] * 4 + [figures.MALICIOUS])
+    (ring,) = ax.collections
+    assert len(ring.get_offsets()) == watched.clients[f"{krum}_flagged"].sum()
+
+
+def test_what_cannot_be_drawn_is_a_warning_and_the_run_has_finished(tmp_path: Path) -> None:
+    path, ear = tmp_path / "run", Ear()
+    path.mkdir()
+    (path / "figures").write_text("a file where the folder would be")
+    from simsplit import run
+
+    run(scenario(**DRAWN), path, observers=[ear])
+    assert Run.load(path).summary["status"] == "finished"
+    assert len(ear.warned) == 2
+    assert ear.warned[0].startswith("figures/learning_curve.png was not drawn: ")
+
+
+def test_a_scenario_may_have_none_drawn(tmp_path: Path) -> None:
+    finished(scenario(output={"figures": False}), tmp_path / "run")
+    assert not (tmp_path / "run" / "figures").exists()
+
+
+def test_the_curve_is_of_what_the_task_is_judged_by(watched: Run) -> None:
+    rounds = watched.rounds
+    assert headline(watched) == "accuracy"
+    text = Run(watched.path)
+    text.rounds = rounds.assign(test_answers=0.5, test_perplexity=9.0)
+    assert headline(text) == "answers"
+    text.rounds = rounds.drop(columns=["test_accuracy", "validation_accuracy"], errors="ignore")
+    assert headline(text) == "balanced_accuracy"
+    bare = [name for name in rounds if not name.startswith(("test_", "validation_"))]
+    text.rounds = rounds[bare]
+    assert headline(text) is None
+    assert learning_curve(text) is None
+
+
+@pytest.mark.slow
+def test_figures_are_drawn_without_pyplot(watched: Run) -> None:
+    """A window system, or a notebook's backend, must have no part in them."""
+    code = (
+        "import sys; from simsplit.results import Run; "
+        "from simsplit.report.run_figures import draw_figures; "
+        f"print(draw_figures(Run.load({str(watched.path)!r})), 'matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] False"
+    assert draw_figures(watched) == []
