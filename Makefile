@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check lint types imports tests bench clean
+.PHONY: demo test check lint types imports docs tests bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/simsplit run scenarios/quickstart.yaml
 
 test: check                       ## everything that CI runs
 
-check: lint types imports tests
+check: lint types imports docs tests
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
@@ -21,6 +21,9 @@ types: $(VENV)/.tested
 
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.tested             ## the documentation site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 tests: $(VENV)/.tested            ## the whole suite, slow tests included
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -q
@@ -38,4 +41,4 @@ $(VENV)/.tested: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,22 @@
+"""What `mkdocs build` calls: pages written from the package, so that they cannot fall behind it."""
+
+from collections.abc import Iterator
+
+from making import commands, fields, gallery, top
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages to those that lie in the folder."""
+    for path, text in pages():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Each generated page: its path, and its Markdown."""
+    yield "gallery.md", gallery.page()
+    yield "reference/command-line.md", commands.page()
+    yield from fields.pages()
+    yield from top.pages()

@@ -1,0 +1,64 @@
+"""The reference of fields: a page per group of `simsplit list`."""
+
+import inspect
+from collections.abc import Iterator
+
+from making.markup import code, fenced, folded, plain, table
+from simsplit.catalogue import catalogue, groups
+from simsplit.report.tables import Table
+
+_TOLD_BY_MODULE = ("methods", "attacks", "detectors", "poisons")
+"""Groups whose parts have a file each, with a docstring that says how they work."""
+_NOT_HERE = "scenarios"
+"""Those are the gallery's."""
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """The page of each group, and the index of all."""
+    (index,) = catalogue(None)
+    named = [(group, words) for group, words in index.rows if group != _NOT_HERE]
+    yield "reference/index.md", _index(named)
+    for group, _ in named:
+        yield f"reference/{group}.md", _page(group)
+
+
+def _index(named: list[tuple[str, ...]]) -> str:
+    rows = [(f"[{group}]({group}.md)", _words(words)) for group, words in named]
+    text = (
+        "# Reference\n\nWritten from the code at each build. `simsplit list` prints the same in a"
+        " terminal, with the parts of your plugins; `simsplit schema` writes it as a JSON Schema.\n\n"
+        "By hand: [command line](command-line.md), [run directory](run-directory.md),"
+        " [from Python](python.md).\n"
+    )
+    return f"{text}\n{table(('group', 'parts'), rows)}"
+
+
+def _words(words: str) -> str:
+    return ", ".join(code(word) for word in words.split(", "))
+
+
+def _page(group: str) -> str:
+    head = f"# {group}\n\nThe same in a terminal: `simsplit list {group}`."
+    told = _by_module(group)
+    return "\n\n".join([head, *(_section(each, told) for each in catalogue(group))])
+
+
+def _section(part: Table, told: dict[str, str]) -> str:
+    kinds, _, meaning = part.title.partition(": ")
+    rows = [(code(row[0]), *(plain(cell) for cell in row[1:])) for row in part.rows]
+    how = told.get(kinds.split(", ")[0], "")
+    parts = [
+        f"## {kinds}",
+        plain(meaning),
+        folded("How it works, from the code", fenced(how, "text")) if how else "",
+        table(part.columns, rows),
+    ]
+    return "\n\n".join(text for text in parts if text)
+
+
+def _by_module(group: str) -> dict[str, str]:
+    """What the file of each part says of it; nothing where a group's parts share files."""
+    if group not in _TOLD_BY_MODULE:
+        return {}
+    modules = {kind: inspect.getmodule(config) for kind, config in groups()[group].items()}
+    return {kind: inspect.getdoc(module) or "" for kind, module in modules.items()}

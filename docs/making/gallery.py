@@ -1,0 +1,48 @@
+"""The gallery: every scenario that ships, from what its file says."""
+
+from pathlib import Path
+
+from making.markup import code, fenced, folded, plain, table
+from simsplit.scenario.shipped import SUFFIX, Shipped, folder, told
+
+PICTURES = Path(__file__).parents[1] / "gallery"
+
+_HEAD = """\
+# Gallery
+
+Each scenario ships with the package and is found by its name. `simsplit list scenarios` prints
+the same list, and `simsplit new mine.yaml --from quickstart` writes a copy to change.
+"""
+_PAPERS = """\
+## Tables and figures of papers
+
+Full size, and in `small/` for two CPU cores. Data sets are yours to give:
+[A paper's table](howto/papers.md).
+"""
+
+
+def page() -> str:
+    """An entry per scenario, and a table of those that repeat papers."""
+    all_told = list(told())
+    entries = [_entry(each) for each in all_told if "/" not in each.name]
+    papers = [(code(each.name), plain(each.shows)) for each in all_told if "/" in each.name]
+    return "\n\n".join([_HEAD, *entries, _PAPERS, table(("scenario", "what it shows"), papers)])
+
+
+def _entry(shipped: Shipped) -> str:
+    text = (folder() / f"{shipped.name}{SUFFIX}").read_text(encoding="utf-8")
+    command = "sweep" if "\nsweep:" in text else "run"
+    parts = [
+        f"## {shipped.name}",
+        plain(shipped.shows),
+        f"Takes {plain(shipped.takes)}." if shipped.takes else "",
+        fenced(f"simsplit {command} {shipped.name}"),
+        _picture(shipped.name),
+        folded(f"{shipped.name}{SUFFIX}", fenced(text, "yaml")),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _picture(name: str) -> str:
+    lies = (PICTURES / f"{name}.png").is_file()
+    return f"![What {name} shows](gallery/{name}.png)" if lies else ""

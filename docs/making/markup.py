@@ -1,0 +1,43 @@
+"""Tables and blocks in Markdown, of texts that know nothing of Markdown."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+_ESCAPES = str.maketrans({"<": "&lt;", ">": "&gt;", **{mark: f"\\{mark}" for mark in "\\*_[]#"}})
+
+
+def plain(text: str) -> str:
+    """A text in which no character stands for markup; code between backquotes stays code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backquote without its other one
+        return _escaped(text)
+    return "".join(f"`{part}`" if odd % 2 else _escaped(part) for odd, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def code(text: str) -> str:
+    """A word of a scenario or a command."""
+    return f"`{text}`" if text else ""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows beside one another; a bar within a cell is no border."""
+    lines = [_row(columns), _row(["---"] * len(columns)), *(_row(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "&#124;") for cell in cells) + " |"
+
+
+def folded(title: str, inside: str) -> str:
+    """A block that is closed until somebody opens it."""
+    return f'??? note "{title}"\n\n{textwrap.indent(inside, "    ")}'
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A block of code."""
+    return f"```{language}\n{text.rstrip()}\n```"

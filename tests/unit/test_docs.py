@@ -1,0 +1,97 @@
+"""The documentation site builds without a warning, and its pages name what there is."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from simsplit.catalogue import groups
+from simsplit.scenario.shipped import names
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HAND_WRITTEN = sorted(file for file in DOCS.rglob("*.md"))
+
+
+class Fetched(HTMLParser):
+    """What a browser would fetch to show a page: not what a reader may click on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "link" and given.get("rel") != "canonical":
+            self.found.append(given.get("href") or "")
+        self.found.append(given.get("src") or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("material", reason="no mkdocs-material here: pip install '.[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", out]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", groups())
+def test_every_part_of_a_group_is_in_the_reference(site: Path, group: str) -> None:
+    page = (site / "reference" / group / "index.html").read_text(encoding="utf-8")
+    titles = " ".join(re.findall(r"<h2[^>]*>(.*?)<a", page, re.DOTALL))
+    assert not [part for part in groups()[group] if not re.search(rf"\b{part}\b", titles)]
+
+
+@pytest.mark.slow
+def test_every_shipped_scenario_is_in_the_gallery(site: Path) -> None:
+    page = (site / "gallery" / "index.html").read_text(encoding="utf-8")
+    shown = [rf'id="{name}"' if "/" not in name else f"<code>{name}</code>" for name in names()]
+    assert not [mark for mark in shown if mark not in page]
+
+
+@pytest.mark.slow
+def test_every_command_is_on_its_page_with_its_options(site: Path) -> None:
+    from simsplit.__main__ import app
+
+    page = (site / "reference" / "command-line" / "index.html").read_text(encoding="utf-8")
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert not [name for name in known if f'id="{name.rstrip("_")}"' not in page]
+    assert "--resume" in page
+
+
+@pytest.mark.slow
+def test_a_page_fetches_nothing_from_another_host(site: Path) -> None:
+    outside = {}
+    for page in site.rglob("*.html"):
+        reader = Fetched()
+        reader.feed(page.read_text(encoding="utf-8"))
+        if found := [url for url in reader.found if re.match(r"(https?:)?//", url)]:
+            outside[page.name] = found
+    assert not outside
+
+
+@pytest.mark.parametrize("group", ["attacks", "methods", "poisons", "detectors"])
+def test_the_threat_models_name_every_part_once(group: str) -> None:
+    page = (DOCS / "threats.md").read_text(encoding="utf-8")
+    (head,) = re.findall(rf"^\| {group.removesuffix('s')} \|.*?(?:\n\n|\Z)", page, re.M | re.DOTALL)
+    rows = re.findall(r"^\| `(\w+)` \|", head, re.MULTILINE)
+    parts = set(groups()[group]) - {"malicious"}  # what names poisons, and is none
+    assert sorted(rows) == sorted(parts)
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
+def test_every_command_and_scenario_in_a_page_exists(page: Path) -> None:
+    from simsplit.__main__ import app
+
+    text = page.read_text(encoding="utf-8")
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    called = re.findall(r"^simsplit (\w+)(?: ([\w/-]+)(?= |$))?", text, re.MULTILINE)
+    assert {command for command, _ in called} <= known | {"list"}
+    trained = {name for command, name in called if command in ("run", "sweep", "validate")}
+    assert trained - {"mine", ""} <= set(names())
