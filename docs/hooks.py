@@ -7,6 +7,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the groups of the reference behind the pages that `nav` names there."""
+    (reference,) = (part["Reference"] for part in config.nav or () if "Reference" in part)
+    reference.extend(f"reference/{group}.md" for group, _ in fields.listed())
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages to those that lie in the folder."""
     for path, text in pages():

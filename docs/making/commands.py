@@ -12,7 +12,7 @@ _HEAD = """\
 # Command line
 
 `python -m simsplit` is the same as `simsplit`. A mistake is answered with exit code 2 before
-anything is trained.
+anything is trained; a run that fails ends with 1.
 """
 
 

@@ -15,18 +15,22 @@ _NOT_HERE = "scenarios"
 
 def pages() -> Iterator[tuple[str, str]]:
     """The page of each group, and the index of all."""
-    (index,) = catalogue(None)
-    named = [(group, words) for group, words in index.rows if group != _NOT_HERE]
-    yield "reference/index.md", _index(named)
-    for group, _ in named:
+    yield "reference/index.md", _index()
+    for group, _ in listed():
         yield f"reference/{group}.md", _page(group)
 
 
-def _index(named: list[tuple[str, ...]]) -> str:
-    rows = [(f"[{group}]({group}.md)", _words(words)) for group, words in named]
+def listed() -> list[tuple[str, str]]:
+    """What `simsplit list` knows: each group, and the words of its parts."""
+    (index,) = catalogue(None)
+    return [(group, words) for group, words in index.rows if group != _NOT_HERE]
+
+
+def _index() -> str:
+    rows = [(f"[{group}]({group}.md)", _words(words)) for group, words in listed()]
     text = (
         "# Reference\n\nWritten from the code at each build. `simsplit list` prints the same in a"
-        " terminal, with the parts of your plugins; `simsplit schema` writes it as a JSON Schema.\n\n"
+        " terminal, with the parts of your plugins; `simsplit schema` writes a JSON Schema.\n\n"
         "By hand: [command line](command-line.md), [run directory](run-directory.md),"
         " [from Python](python.md).\n"
     )

@@ -66,6 +66,12 @@ def test_every_command_is_on_its_page_with_its_options(site: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("page", "word"), [("method", "SignConfig"), ("attack", "NearestConfig")])
+def test_the_examples_are_on_their_pages(site: Path, page: str, word: str) -> None:
+    assert word in (site / "howto" / f"own-{page}" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_a_page_fetches_nothing_from_another_host(site: Path) -> None:
     outside = {}
     for page in site.rglob("*.html"):
