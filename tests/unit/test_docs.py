@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from simsplit.catalogue import groups
+from simsplit.data.sources import DigitsSource
+from simsplit.errors import ScenarioError
+from simsplit.scenario import load_scenario
 from simsplit.scenario.shipped import names
 
 ROOT = Path(__file__).parents[2]
@@ -101,3 +104,24 @@ def test_every_command_and_scenario_in_a_page_exists(page: Path) -> None:
     assert {command for command, _ in called} <= known | {"list"}
     trained = {name for command, name in called if command in ("run", "sweep", "validate")}
     assert trained - {"mine", ""} <= set(names())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method.0.kind": "lightsplt"},
+        {"train_samples": "5"},
+        {"method.0.ratio": "8192"},
+        {"attacks": "[{kind: sdar}]"},
+        {"method": "[{kind: mixguard}]"},
+        {"detectors": "[{kind: cosine_mad}]", "clients.count": "2"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_the_errors_that_are_explained_are_those_that_are_made(changes: dict[str, str]) -> None:
+    explained = re.findall(r"^\*\*`error: (.*?)`\*\*", (DOCS / "faq.md").read_text(), re.MULTILINE)
+    with pytest.raises(ScenarioError) as error:
+        load_scenario("quickstart", changes).shapes(DigitsSource().describe())
+    made = str(error.value)
+    parts = [[part for part in each.split("...") if part] for each in explained]
+    assert any(made.startswith(first) and all(p in made for p in rest) for first, *rest in parts)
