@@ -114,7 +114,7 @@ def failing(row: Row, walker: Walker) -> str | None:
     try:
         seen = walker.seen(axes, changes, texts=row[0].texts)
         found, _ = seen.made.live.detection.look(1)
-        judged = seen.made.live.attacking.judge(1, lambda done, total: None)
+        judged = seen.made.live.attacking.judge(1, lambda what, done, total: None)
     except Exception as error:  # noqa: BLE001 - whatever a combination that was let through throws
         return f"{named(row)}: {type(error).__name__}: {error}"
     losses = [report["train_loss"] for report in seen.reports.values() if "train_loss" in report]

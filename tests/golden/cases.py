@@ -226,6 +226,15 @@ SHIPPED = {
         model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
         targets={"count": 4},
     ),
+    "table": shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
+    "everything": shipped(
+        "everything",
+        data={"source": "digits", "auxiliary": 0.3},
+        schedule={"kind": "round_robin", "rounds": 2},
+        method=[{"kind": "quantise", "bits": 2}],
+        attacks=[{"kind": "ridge", "pairs": 40}],
+        targets={"count": 4},
+    ),
 }
 
 AXES = {
