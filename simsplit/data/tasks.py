@@ -47,7 +47,7 @@ class Classification(_Prompted):
 
     kind: Literal["classification"] = "classification"
     label: str = "label"
-    """Column of labels, numbered from 0."""
+    """Column of labels: numbers from 0 on, or words that are among `names`."""
     names: tuple[str, ...] = Field(min_length=2)
     """Names of the classes."""
 
@@ -61,12 +61,17 @@ class Classification(_Prompted):
         return [self._piece(record, f"{where}, row {row}") for row, record in enumerate(records)]
 
     def _piece(self, record: Record, where: str) -> Piece:
-        label = record[self.label]
+        given = record[self.label]
+        label = self.names.index(given) if given in self.names else given
+        if isinstance(label, float) and label.is_integer():
+            label = int(label)
         if not isinstance(label, int) or not 0 <= label < len(self.names):
+            words = ", ".join(self.names)
             raise DataError(
-                f"data.source.task.label: {where}: must be 0 to {len(self.names) - 1}, got {label}"
+                f"data.source.task.label: {where}: must be 0 to {len(self.names) - 1}, or one of "
+                f"{words}; got {given!r}"
             )
-        return Piece(_filled(self.prompt, record), f" {self.names[label]}", label)
+        return Piece(_filled(self.prompt, record), f" {self.names[label]}", int(label))
 
 
 class Generation(_Prompted):

@@ -12,7 +12,7 @@ from simsplit.report.figures import attacked, saved, signal
 from simsplit.report.headline import headline
 from simsplit.report.recovered_figures import seen
 from simsplit.report.thresholds import cut_of, detectors_of
-from simsplit.results import Run
+from simsplit.results import HOLDINGS, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FOLDER = "figures"
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 _MIB = 2**20
+_LEGEND = 20
+"""Classes that a legend names; of more, colours show the order alone."""
 _MOST = 6
 """Detectors in a picture: each takes a tenth of a second."""
 
@@ -60,6 +62,7 @@ def learning_curve(run: Run) -> "Figure | None":
                 ax.plot(known[x], known[column], **look, marker=".", label=said(column))
         ax.set(xlabel=label)
         ax.grid(color="0.92")
+    left.xaxis.get_major_locator().set_params(integer=True)
     left.set(ylabel=said(name))
     left.legend(frameon=False)
     return figure
@@ -79,6 +82,35 @@ def bytes_by_leg(run: Run) -> "Figure | None":
     ax.spines[["top", "right"]].set_visible(False)
     ax.set(xlabel=f"MiB sent in training, {sent.sum():,.1f} in all")
     ax.margins(x=0.12)
+    return figure
+
+
+def holdings(run: Run) -> "Figure | None":
+    """Who holds what: a bar a client, a colour a class; of runs that have kept it."""
+    if not (run.path / HOLDINGS).exists():
+        return None
+    from matplotlib import colormaps
+
+    table = run.holdings.pivot_table(
+        index="client", columns="class", values="samples", fill_value=0, aggfunc="sum"
+    )
+    named = dict(enumerate(run.data["classes"]))
+    clients = list(table.index)
+    figure = _figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=0.7, bottom=0.6)
+    figure.subplots_adjust(right=0.8)
+    ax, before = figure.subplots(), [0.0] * len(clients)
+    colours = colormaps["tab10" if table.shape[1] <= 10 else "viridis"]
+    for place, number in enumerate(table.columns):
+        share = place if table.shape[1] <= 10 else place / (table.shape[1] - 1)
+        counts = table[number].tolist()
+        label = named.get(number, str(number)) if table.shape[1] <= _LEGEND else None
+        ax.barh(clients, counts, left=before, height=0.85, color=colours(share), label=label)
+        before = [start + count for start, count in zip(before, counts, strict=True)]
+    ax.invert_yaxis()
+    ax.set(xlabel="training samples", ylabel="client")
+    ax.spines[["top", "right"]].set_visible(False)
+    if table.shape[1] <= _LEGEND:
+        ax.legend(title="class", frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
 
@@ -143,6 +175,7 @@ def _figure(
 _DRAWINGS: dict[str, Callable[[Run], "Figure | None"]] = {
     "learning_curve": learning_curve,
     "bytes_by_leg": bytes_by_leg,
+    "holdings": holdings,
     "signals": signals,
     "recovered": recovered,
 }

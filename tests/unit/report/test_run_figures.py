@@ -11,7 +11,7 @@ from PIL import Image
 from simsplit.progress import Observer
 from simsplit.report import figures
 from simsplit.report.headline import headline
-from simsplit.report.run_figures import draw_figures, learning_curve, signals
+from simsplit.report.run_figures import draw_figures, holdings, learning_curve, signals
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import Run
 
@@ -48,7 +48,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_watched_run_leaves_curves_bytes_and_signals(watched: Run) -> None:
     drawn = {file.name for file in (watched.path / "figures").iterdir()}
-    assert drawn == {"learning_curve.png", "bytes_by_leg.png", "signals.png"}
+    assert drawn == {"learning_curve.png", "bytes_by_leg.png", "holdings.png", "signals.png"}
     for name in drawn:
         with Image.open(watched.path / "figures" / name) as image:
             assert len(image.convert("L").getcolors(256) or range(256)) > 5, "something is on it"
@@ -84,7 +84,7 @@ def test_what_cannot_be_drawn_is_a_warning_and_the_run_has_finished(tmp_path: Pa
 
     run(scenario(**DRAWN), path, observers=[ear])
     assert Run.load(path).summary["status"] == "finished"
-    assert len(ear.warned) == 2
+    assert len(ear.warned) == 3
     assert ear.warned[0].startswith("figures/learning_curve.png was not drawn: ")
 
 
@@ -118,3 +118,12 @@ def test_figures_are_drawn_without_pyplot(watched: Run) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] False"
     assert draw_figures(watched) == []
+
+
+def test_who_holds_what_is_a_bar_a_client(watched: Run) -> None:
+    figure = holdings(watched)
+    assert figure is not None
+    (ax,) = figure.axes
+    bars = zip(*ax.containers, strict=True)
+    ends = [max(bar.get_x() + bar.get_width() for bar in row) for row in bars]
+    assert ends == watched.holdings.groupby("client")["samples"].sum().tolist()

@@ -19,6 +19,7 @@ def test_a_page_lies_in_the_run_directory_and_figures_are_drawn(simsplit, run):
     assert {file.name for file in (run / "figures").iterdir()} == {
         "learning_curve.png",
         "bytes_by_leg.png",
+        "holdings.png",
     }
 
 
