@@ -48,7 +48,7 @@ class GivenSource(SourceConfig):
 
     def describe(self) -> DataInfo | None:
         """As they were when they were passed; None where they never were."""
-        return DataInfo(self.shape, self.classes) if self.digest else None
+        return DataInfo(self.shape, self.classes) if self.shape else None
 
     def load(self) -> DataSet:
         """What was passed in this process."""

@@ -77,6 +77,26 @@ class SplitModel:
             raise ScenarioError("model", f"must put out a score per class, got {crossing[2]}")
         return crossing[0], crossing[1], crossing[2][0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With the names of frozen weights: between processes weights cross as plain tensors."""
+        frozen = [
+            [name for name, weight in segment.named_parameters() if not weight.requires_grad]
+            for segment in self.segments
+        ]
+        return {**self.__dict__, "whole": None, "frozen": frozen}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Weights again, and no plain tensors."""
+        frozen = state.pop("frozen")
+        self.__dict__.update(state)
+        for segment, names in zip(self.segments, frozen, strict=True):
+            for module in segment.modules():
+                for name, weight in module._parameters.items():
+                    if weight is not None and not isinstance(weight, nn.Parameter):
+                        module._parameters[name] = nn.Parameter(weight)
+            for name, weight in segment.named_parameters():
+                weight.requires_grad_(name not in names)
+
     @property
     def digest(self) -> str:
         """Of layers and weights."""

@@ -185,7 +185,7 @@ def test_bench_measures_methods_and_models(simsplit):
     code, out, _ = simsplit("bench", "overhead", "--quick", *named)
     assert code == 0
     assert "methods of plugins against raw" in out
-    assert "mlp, raw" in out
+    assert "three_layers, raw" in out
     code, _, err = simsplit("bench", "scale", *named)
     assert (code, err) == (2, "error: bench scale measures no plugins; bench overhead does\n")
 

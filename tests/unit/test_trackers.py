@@ -120,6 +120,7 @@ def test_pictures_of_attacks_are_in_the_event_files(tmp_path: Path) -> None:
         attacks=[attack],
         data={"auxiliary": 0.4},
         targets={"count": 2},
+        output={"figures": True},
         observers=[{"kind": "tensorboard", "folder": str(tmp_path / "all"), "run_name": "one"}],
     )
     made = run(given, tmp_path / "run")
