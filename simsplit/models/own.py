@@ -91,7 +91,8 @@ class SplitModel:
         self.__dict__.update(state)
         for segment, names in zip(self.segments, frozen, strict=True):
             for module in segment.modules():
-                for name, weight in module._parameters.items():
+                weights: dict[str, Any] = dict(module._parameters)
+                for name, weight in weights.items():
                     if weight is not None and not isinstance(weight, nn.Parameter):
                         module._parameters[name] = nn.Parameter(weight)
             for name, weight in segment.named_parameters():

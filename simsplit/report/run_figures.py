@@ -5,7 +5,7 @@ They are made without pyplot, so that no window and no backend of a notebook has
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.headline import said
 from simsplit.report.figures import attacked, saved, signal
@@ -94,7 +94,7 @@ def holdings(run: Run) -> "Figure | None":
     table = run.holdings.pivot_table(
         index="client", columns="class", values="samples", fill_value=0, aggfunc="sum"
     )
-    named = dict(enumerate(run.data["classes"]))
+    named: dict[Any, str] = dict(enumerate(run.data["classes"]))
     clients = list(table.index)
     figure = _figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=0.7, bottom=0.6)
     figure.subplots_adjust(right=0.8)
