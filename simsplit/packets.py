@@ -25,6 +25,9 @@ class Leg(str):
     FEATURES_GRAD: ClassVar["Leg"]
     SMASHED_GRAD: ClassVar["Leg"]
     LABELS: ClassVar["Leg"]
+    INPUTS: ClassVar["Leg"]
+    ADAPTERS: ClassVar["Leg"]
+    ADAPTERS_GRAD: ClassVar["Leg"]
     HANDOVER: ClassVar["Leg"]
     BROADCAST: ClassVar["Leg"]
     _known: ClassVar[dict[str, "Leg"]] = {}
@@ -53,6 +56,9 @@ Leg.FEATURES = Leg("features", up=False)
 Leg.FEATURES_GRAD = Leg("features_grad", up=True)
 Leg.SMASHED_GRAD = Leg("smashed_grad", up=False)
 Leg.LABELS = Leg("labels", up=True)
+Leg.INPUTS = Leg("inputs", up=True)
+Leg.ADAPTERS = Leg("adapters", up=True)
+Leg.ADAPTERS_GRAD = Leg("adapters_grad", up=False)
 Leg.HANDOVER = Leg("handover", up=True)
 Leg.BROADCAST = Leg("broadcast", up=False)
 

@@ -47,7 +47,8 @@ class Program:
         rounds = self.scenario.schedule.num_rounds(steps)
         self._refuse_late(rounds * max(self.scenario.schedule.local(steps).values()))
         wanted, aside = parts.pool.ask(parts.clients[0], Plan(rounds))
-        return [*wanted, Phase("train", rounds=rounds, aside=aside)]
+        gradients = self.scenario.gradients_cross
+        return [*wanted, Phase("train", rounds=rounds, gradients=gradients, aside=aside)]
 
     def _refuse_late(self, most: int) -> None:
         """ScenarioError for a method that would begin after the last batch of every client."""

@@ -13,6 +13,7 @@ from torch import nn
 from simsplit.data import DataInfo
 from simsplit.methods.base import Side
 from simsplit.methods.stack import Stack, build_stack
+from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Owner, Shape
 from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId
@@ -65,6 +66,7 @@ class Ownership:
             common,
             travel,
             self.shapes[1],
+            self.scenario.servers,
         )
 
     def _common_learner(self, modules: dict[str, nn.Module], *, travel: bool) -> Learner:
@@ -132,7 +134,9 @@ class Ownership:
         return model
 
     def _stack(self, side: Side, seed: int) -> Stack:
-        stack = build_stack(self.scenario.method, side, self.shapes, seed, self.device)
+        served = isinstance(self.scenario.model, AdaptedClassifier)
+        methods = self.scenario.method
+        stack = build_stack(methods, side, self.shapes, seed, self.device, adapters=served)
         stack.modules.to(self.device)
         return stack
 

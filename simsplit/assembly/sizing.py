@@ -35,11 +35,14 @@ def flops_of(owners: Ownership) -> Flops:
     step = Step(0, 0, 0, seed, training=False, stock=stock, reading="mixed")
     client.hear(server.announce())
     parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
-    sent = client.transform(_batch(owners), step).inputs  # more than was given, if it is mixed
-    at_client = owners.topology.tail_with_client
+    batch = client.transform(_batch(owners), step)  # more than was given, if it is mixed
+    beside, topology = owners.topology.beside(batch), owners.topology
+    at_client = topology.tail_with_client
     with torch.no_grad(), _in_inference(parts):
-        head, z = count_flops(lambda: client.encode(model.head(sent), step))
-        trunk, u = count_flops(lambda: server.encode(model.trunk(server.lift(z, step)), step))
+        head, z = count_flops(lambda: client.encode(topology.headed(model.head, batch), step))
+        trunk, u = count_flops(
+            lambda: server.encode(model.trunk(server.lift(z, step), *beside), step)
+        )
         tail, _ = count_flops(lambda: model.tail(client.lift(u, step) if at_client else u))
     return Flops(head / FEW, trunk / FEW, tail / FEW)
 
@@ -78,9 +81,15 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
 
 
 def _activations(owners: Ownership, data: Prepared) -> int:
-    model, images = owners.model, _images(owners)
-    layers = nn.Sequential(model.head, model.trunk, model.tail)
-    kept = activation_bytes(lambda: copy.deepcopy(layers)(images))
+    model, batch, topology = owners.model, _batch(owners), owners.topology
+    layers = nn.ModuleList([model.head, model.trunk, model.tail])
+
+    def outputs() -> torch.Tensor:
+        head, trunk, tail = copy.deepcopy(layers)
+        made: torch.Tensor = tail(trunk(topology.headed(head, batch), *topology.beside(batch)))
+        return made
+
+    kept = activation_bytes(outputs)
     weights = sum(p.nbytes for p in layers.parameters())
     largest = max((len(part) for part in data.parts), default=0)
     return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from simsplit.assembly.frozen import fingerprint, refuse_others
 from simsplit.assembly.ownership import Ownership
+from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
 from simsplit.methods.base import Step
@@ -56,10 +57,11 @@ class Trained(nn.Module):
     def forward(self, x: Tensor, *context: Tensor) -> Tensor:
         """The tail's outputs for what a head takes: normalised images, numbers, or tokens."""
         step = Step(0, 0, 0, self.scenario.seed, training=False)
-        sent = self.head(x, *context)
+        topology, batch = self.scenario.crossings, Batch(x, x, torch.arange(len(x)), *context)
+        sent = topology.headed(self.head, batch)
         if not self.plain:
             sent = _across(Leg.SMASHED, self.client, self.server, sent, step)
-        features = self.trunk(sent, *context)
+        features = self.trunk(sent, *topology.beside(batch))
         if not self.plain:
             features = _across(Leg.FEATURES, self.server, self.client, features, step)
         return cast("Tensor", self.tail(features, *context))

@@ -22,6 +22,7 @@ from simsplit.data.samples import Vocabulary
 from simsplit.methods import MethodConfig, Step
 from simsplit.methods.base import IMAGES, TEXTS, Modality, suited
 from simsplit.methods.stack import Stack, build_stack
+from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import InputShape, Shape, SplitConfig
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg, Packet
@@ -121,7 +122,8 @@ class Knowledge:
     def client_stack(self, *scope: str | int) -> Stack:
         """A client's half of the methods, as the server can simulate it."""
         seed = seed_for(self.seed, "surrogate", *scope)
-        stack = build_stack(self.methods, "client", self.shapes, seed, self.device)
+        served = isinstance(self.model, AdaptedClassifier)
+        stack = build_stack(self.methods, "client", self.shapes, seed, self.device, adapters=served)
         stack.hear(self.stack.announce())
         return stack
 

@@ -13,6 +13,7 @@ from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig
 from simsplit.methods.noise import NoiseConfig
 from simsplit.methods.nopeek import NopeekConfig
+from simsplit.methods.p3eft import P3eftConfig
 from simsplit.methods.quantise import QuantiseConfig
 from simsplit.methods.raw import RawConfig
 from simsplit.methods.shredder import ShredderConfig
@@ -43,6 +44,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "snd": SndConfig,
     "dp_forward": DpForwardConfig,
     "dp_sgd": DpSgdConfig,
+    "p3eft": P3eftConfig,
 }
 
 __all__ = [

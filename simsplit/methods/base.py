@@ -72,6 +72,15 @@ class Site:
     seed: int
     device: torch.device
     where: str = "method"
+    features: Shape = ()
+    """Shape of the trunk's output per sample."""
+    adapters: bool = False
+    """Whether features come of several adapter sets, on the axis after the samples."""
+
+    @property
+    def sets(self) -> int:
+        """How many adapter sets features come of; 0 where there is no such axis."""
+        return self.features[0] if self.adapters else 0
 
     @property
     def sends(self) -> bool:
@@ -140,6 +149,8 @@ class Method:
 
     module: nn.Module | None = None
     """Learned parts on this side; this side's optimizer steps them."""
+    num_messages: int = 1
+    """How many messages `outgoing` makes of one gradient."""
     num_side: int = 0
     """How many tensors `pack` adds to the payload, such as scales and indices."""
     num_side_back: int | None = None
@@ -233,6 +244,8 @@ class MethodConfig(Config, ABC):
     reencodes: ClassVar[bool] = False
     """Whether all that it does at the client depends on what reaches its `encode` or `pack` alone,
     and nothing of it learns: behind noise it then tells no more than the noise lets through."""
+    everywhere: ClassVar[bool] = False
+    """Whether it leaves smashed data alone, and so works where none cross."""
     begins: ClassVar[str | None] = None
     """The field that says after how many of a client's batches it begins, if one does."""
     reported: ClassVar[tuple[str, ...]] = ()
@@ -244,7 +257,7 @@ class MethodConfig(Config, ABC):
     def needs(self) -> Needs:
         """What it needs from the rest of the scenario; override it and add to `super().needs`."""
         field = "legs" if "legs" in type(self).model_fields else "kind"
-        legs = [leg for leg in self.acts_on if leg is not Leg.SMASHED]
+        legs = [leg for leg in self.acts_on if not (self.everywhere and leg is Leg.SMASHED)]
         return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs))
 
     @property

@@ -11,6 +11,7 @@ class RawConfig(MethodConfig):
     kind: Literal["raw"] = "raw"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     reencodes: ClassVar[bool] = True
+    everywhere: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
         """A method that overrides nothing."""

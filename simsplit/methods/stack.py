@@ -1,5 +1,6 @@
 """A scenario's list of methods as one: hooks in order on the way out, reversed on the way back."""
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 
@@ -104,6 +105,11 @@ class Stack:
             ]
         return shares
 
+    @property
+    def num_messages(self) -> int:
+        """How many messages `outgoing` makes of one gradient."""
+        return math.prod(method.num_messages for method in self.smashed)
+
     def pack(self, leg: Leg, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """The wire format: the payload, then each method's side tensors in order."""
         beside: list[Tensor] = []
@@ -179,6 +185,8 @@ def build_stack(
     shapes: tuple[Shape, Shape],
     seed: int,
     device: torch.device,
+    *,
+    adapters: bool = False,
 ) -> Stack:
     """One side's half of the listed methods; `shapes` are the cut's and the features'."""
     chains: dict[Leg, list[Method]] = {Leg.SMASHED: [], Leg.FEATURES: []}
@@ -188,7 +196,7 @@ def build_stack(
                 continue
             where = f"method.{index}"
             stream = seed_for(seed, "method", str(leg), index)
-            site = Site(side, leg, shape, stream, device, where)
+            site = Site(side, leg, shape, stream, device, where, shapes[1], adapters=adapters)
             sent = config.sent_shape(shape, where)
             chains[leg].append(config.build(site))
             shape = sent

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from simsplit.config import Config
+from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
 from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.own import GivenModel, SplitModel
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Config]] = {
     "given": GivenModel,
     "causal_lm": CausalLM,
     "sequence_classifier": SequenceClassifier,
+    "adapted_classifier": AdaptedClassifier,
 }
 
 Model = Annotated[
@@ -35,13 +37,15 @@ Model = Annotated[
     | Mlp
     | GivenModel
     | CausalLM
-    | SequenceClassifier,
+    | SequenceClassifier
+    | AdaptedClassifier,
     Field(discriminator="kind"),
 ]
 """A scenario's `model`: the entries of MODELS, told apart by `kind`."""
 
 __all__ = [
     "MODELS",
+    "AdaptedClassifier",
     "CausalLM",
     "CutNetwork",
     "GivenModel",

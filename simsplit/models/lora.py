@@ -21,33 +21,43 @@ def adapted(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = (
             "model.lora", "needs the package peft: pip install 'simsplit[text]'"
         ) from None
     layers = layers_of(segment)
-    targets = lora["targets"]
-    linear = [
-        name
-        for name, module in layers.named_modules()
-        if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
-    ]
-    if targets != "all-linear":
-        known = {name.rsplit(".", 1)[-1] for name in linear}
-        for target in targets:
-            if target not in known:
-                allowed = ", ".join(sorted(known))
-                raise ScenarioError(
-                    "model.lora.targets",
-                    f"unknown '{target}'{near(target, known) or ','} allowed: {allowed}",
-                )
-        linear = [name for name in linear if name.rsplit(".", 1)[-1] in targets]
     segment.requires_grad_(False)
-    if linear:
+    if linear := targeted(layers, lora["targets"]):
         config = LoraConfig(
             r=lora["rank"],
             lora_alpha=lora["alpha"],
             lora_dropout=lora["dropout"],
-            target_modules=linear,
-            fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in layers.modules()),
+            target_modules=list(linear),
+            fan_in_fan_out=any(_transposed(module) for module in layers.modules()),
         )
         inject_adapter_in_model(config, layers)
     for name in keep:
         part = getattr(segment, name, None)
         if part is not None:
             part.requires_grad_(True)
+
+
+def targeted(layers: nn.Module, targets: Sequence[str] | str) -> dict[str, tuple[int, int]]:
+    """The linear layers that get adapters, by name: their numbers of inputs and of outputs."""
+    linear = {
+        name: (int(w.shape[0]), int(w.shape[1]))
+        for name, module in layers.named_modules()
+        if isinstance(module, nn.Linear) or _transposed(module)
+        for w in [module.weight if _transposed(module) else module.weight.T]
+    }
+    if targets == "all-linear":
+        return linear
+    known = {name.rsplit(".", 1)[-1] for name in linear}
+    for target in targets:
+        if target not in known:
+            allowed = ", ".join(sorted(known))
+            raise ScenarioError(
+                "model.lora.targets",
+                f"unknown '{target}'{near(target, known) or ','} allowed: {allowed}",
+            )
+    return {name: sizes for name, sizes in linear.items() if name.rsplit(".", 1)[-1] in targets}
+
+
+def _transposed(module: nn.Module) -> bool:
+    """GPT-2's linear layers, whose weights are inputs x outputs."""
+    return type(module).__name__ == "Conv1D"

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
+T5 = "t5"
+"""The library's name of a family of which the encoder alone is used, and served whole."""
+
+
 class Sizes(Config):
     """A transformer with random weights; its tokens are bytes."""
 
-    family: Literal["llama", "qwen3", "gpt2", "bert", "roberta", "deberta-v2"] = "llama"
-    """The architecture; the last three are encoders, which classify only."""
+    family: Literal["llama", "qwen3", "gpt2", "bert", "roberta", "deberta-v2", "t5"] = "llama"
+    """The architecture; the last four are encoders, which classify only, and t5 is served whole."""
     width: int = Field(default=32, ge=2)
     """Values per token between layers."""
     layers: int = Field(default=6, ge=1)
@@ -43,6 +47,9 @@ class Sizes(Config):
 def drawn(sizes: Sizes, classes: int | None) -> "PreTrainedModel":
     """Weights from the global stream, which the caller lends; an encoder has classes."""
     config = config_of(sizes)
+    if sizes.family == T5:
+        encoder: PreTrainedModel = _t5()(config)
+        return encoder
     if classes is not None:
         config.num_labels = classes
     model: PreTrainedModel = _kind(classes).from_config(config)
@@ -53,6 +60,12 @@ def _kind(classes: int | None) -> Any:  # noqa: ANN401 - the library's classes a
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
+
+
+def _t5() -> Any:  # noqa: ANN401 - the library's classes are untyped
+    from transformers import T5EncoderModel
+
+    return T5EncoderModel
 
 
 def config_of(sizes: Sizes) -> "PreTrainedConfig":
@@ -77,6 +90,9 @@ def config_of(sizes: Sizes) -> "PreTrainedConfig":
             own |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
             own |= {"position_biased_input": False, "type_vocab_size": 0}
             own |= {"pooler_hidden_size": sizes.width, "norm_rel_ebd": "layer_norm"}
+    elif sizes.family == T5:
+        own |= {"d_model": sizes.width, "num_layers": sizes.layers, "num_heads": sizes.heads}
+        own |= {"d_kv": sizes.width // sizes.heads, "d_ff": 3 * sizes.width, "dropout_rate": 0.0}
     elif sizes.family == "gpt2":
         own |= {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
         own |= {"n_positions": sizes.context}
@@ -120,7 +136,8 @@ def saved(
     logging.set_verbosity(40)  # errors alone: a classifier that is not saved is no news
     try:
         with loading(name):
-            model, told = _kind(classes).from_pretrained(
+            kind = _t5() if config_at(name, revision).model_type == T5 else _kind(classes)
+            model, told = kind.from_pretrained(
                 str(where) if where.is_dir() else name,
                 revision=revision,
                 dtype="float32",

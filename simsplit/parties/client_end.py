@@ -46,6 +46,8 @@ class ClientParts:
     """Whether optimizer moments are handed over with shared weights."""
     features: tuple[int, ...] = ()
     """Shape of the trunk's output per sample."""
+    servers: int = 1
+    """How many servers offer the same, of which each gets as few messages as can be."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class ClientEnd:
         self.number = number
         self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
         self.learners, self.features = parts.learners, parts.features
+        self.servers = parts.servers
         self.loss = loss
         self.seed, self.device = seed, device
         self.autocast, self.stock = autocast, stock
@@ -221,10 +224,10 @@ class ClientEnd:
     def _reply(self, packet: Packet, step: Step) -> Tensor:
         """The gradient of what was sent, recombined if `outgoing` made several messages."""
         weights = step.memo.get("weights", [1.0])
-        messages = self.stack.messages(Leg.SMASHED_GRAD, packet.tensors)
+        messages = self.stack.messages(packet.leg, packet.tensors)
         if len(messages) != len(weights):
             raise ProtocolError(f"{len(weights)} gradients sent, {len(messages)} replies")
-        grads = [self.stack.unpack(Leg.SMASHED_GRAD, message, step) for message in messages]
+        grads = [self.stack.unpack(packet.leg, message, step) for message in messages]
         if weights == [1.0]:
             return grads[0]
         return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)

@@ -184,10 +184,14 @@ class ServerEnd:
 
     def replies(self, flight: Flight) -> list[Tensors]:
         """The gradients of what each member sent, one per gradient message."""
+        return self.returned(Leg.SMASHED_GRAD, flight)
+
+    def returned(self, leg: Leg, flight: Flight) -> list[Tensors]:
+        """The same on a leg of another name."""
         return [
             tuple(
                 chain.from_iterable(
-                    self.stack.pack(Leg.SMASHED_GRAD, grad, member.step) for grad in member.grads
+                    self.stack.pack(leg, grad, member.step) for grad in member.grads
                 )
             )
             for member in flight.members

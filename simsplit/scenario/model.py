@@ -39,8 +39,10 @@ from simsplit.metrics import falls
 from simsplit.metrics.classification import METRICS
 from simsplit.metrics.tokens import TOKEN_METRICS
 from simsplit.models import Model, SimpleCNN
+from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import LaidOut, Shape
-from simsplit.models.language import CausalLM, LanguageConfig
+from simsplit.models.language import CausalLM
+from simsplit.models.text_model import TextModel
 from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
@@ -135,7 +137,13 @@ class Scenario(Config):
     model: Model = SimpleCNN()
     """The network, and where it is cut."""
     topology: TopologyName = "u_shaped"
-    """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels."""
+    """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels.
+    api: the server has all of a pretrained transformer; clients have adapters, a head and labels,
+    and inputs are public."""
+    servers: int = Field(default=1, ge=1)
+    """Of topology: api, how many servers offer the same model and tell each other nothing. Messages
+    of gradients go to them in turn: with m messages and m servers none sees two of one gradient,
+    with 2 m none sees two steps in a row. Each that is asked gets tokens and adapters."""
     clients: ClientsConfig = ClientsConfig()
     """How many clients there are, and what they share."""
     method: tuple[AnyMethod, ...] = ()
@@ -202,6 +210,7 @@ class Scenario(Config):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        self._refuse_unserved()
         self._refuse_unknown_metrics()
         self._refuse_lengths_of_images()
         self._refuse_unscorable()
@@ -223,7 +232,27 @@ class Scenario(Config):
 
     def _misfits(self, info: DataInfo) -> bool:
         """Whether no network of its kind takes such samples, wherever it may be."""
-        return isinstance(self.model, LanguageConfig) and not info.texts
+        return isinstance(self.model, TextModel) and not info.texts
+
+    def _refuse_unserved(self) -> None:
+        """An API is for a model with adapters, and no other topology is."""
+        whole = isinstance(self.model, AdaptedClassifier)
+        if self.servers > 1 and self.topology != "api":
+            raise ScenarioError(
+                "servers", f"got {self.servers}; several servers can be asked over topology: api"
+            )
+        if self.topology == "api" and not whole:
+            raise ScenarioError(
+                "model.kind",
+                f"got {self.model.kind}; over topology: api clients bring nothing but adapters for "
+                "a whole transformer: use adapted_classifier, which reads texts",
+            )
+        if whole and self.topology in TOPOLOGIES and self.topology != "api":
+            raise ScenarioError(
+                "topology",
+                f"got {self.topology}, and an adapted_classifier is not cut; use topology: api, or "
+                "model: {kind: sequence_classifier, lora: {}}",
+            )
 
     def _refuse_unknown_metrics(self) -> None:
         """Figures that nobody computes of such a model."""
@@ -301,6 +330,11 @@ class Scenario(Config):
         return own[self.topology] if self.topology in own else TOPOLOGIES[self.topology]
 
     @property
+    def gradients_cross(self) -> bool:
+        """Whether training sends gradients: not where clients train their own head alone."""
+        return not isinstance(self.model, AdaptedClassifier) or "head" in self.model.learns
+
+    @property
     def shares(self) -> bool:
         """Whether clients share anything, by handing it round or by averaging."""
         return self.shared_field is not None
@@ -341,7 +375,7 @@ class Scenario(Config):
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
         """(cut, features) as the model has them, and as they cross the wire."""
-        if info.texts and not isinstance(self.model, LanguageConfig):
+        if info.texts and not isinstance(self.model, TextModel):
             raise ScenarioError(
                 "model.kind",
                 f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
@@ -352,7 +386,7 @@ class Scenario(Config):
                 f"{self.model.kind} takes images, got samples of shape {info.shape}; use mlp",
             )
         whole = self.model.shapes(info.shape)
-        if isinstance(self.model, LanguageConfig):
+        if isinstance(self.model, TextModel):
             refuse_overlong(self.data, self.method, self.model.measures()[2])
         refuse_unequal(self.evaluate.controls, *whole)
         return whole, sent_shapes(self.method, whole)
@@ -360,11 +394,11 @@ class Scenario(Config):
     @property
     def reads_texts(self) -> bool:
         """Whether its samples are texts."""
-        return isinstance(self.model, LanguageConfig)
+        return isinstance(self.model, TextModel)
 
     def text_reader(self) -> Reader:
         """How its model reads texts."""
-        assert isinstance(self.model, LanguageConfig), "asked of texts alone"
+        assert isinstance(self.model, TextModel), "asked of texts alone"
         return self.model.reader()
 
     def prepared(self) -> Prepared:

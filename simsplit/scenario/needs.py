@@ -15,7 +15,7 @@ from simsplit.detectors import DETECTORS
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, CodecConfig, Method, MethodConfig
 from simsplit.methods.stack import Stack
-from simsplit.models.language import LanguageConfig
+from simsplit.models.text_model import TextModel
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 from simsplit.poisons import POISONS
@@ -111,7 +111,7 @@ def setting_of(scenario: "Scenario") -> Setting:
     schedule, aggregation = scenario.schedule.kind, scenario.aggregation.kind
     legs, tail = scenario.crossings.training.legs, scenario.crossings.tail_with_client
     padding = data.source.padding if isinstance(data.source, TextTable) else None
-    both_ways = isinstance(scenario.model, LanguageConfig) and scenario.model.both_ways
+    both_ways = isinstance(scenario.model, TextModel) and scenario.model.both_ways
     texts, in_turn = padding is not None, schedule in ("round_robin", "per_client")
     public = data.auxiliary > 0 or data.public is not None
     of_legs: dict[tuple[Given, Leg | None], int] = {

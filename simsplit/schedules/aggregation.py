@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, field_validator
 
 from simsplit.config import Config
-from simsplit.needs import Given, Need, Needs
+from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 from simsplit.schedules.strategies import FedAvg, Strategy
 
@@ -51,8 +51,8 @@ class SplitFedV1(AveragingConfig):
 
     @property
     def needs(self) -> Needs:
-        """A barrier at the end of the round, where the copies are averaged."""
-        return (*super().needs, Need(Given.BARRIER))
+        """A trunk that learns, and a barrier at the end of the round, where copies are averaged."""
+        return (*super().needs, needs_leg(Leg.SMASHED), Need(Given.BARRIER))
 
 
 class SplitFedV2(AveragingConfig):
@@ -78,7 +78,8 @@ class Fused(AveragingConfig):
     def needs(self) -> Needs:
         """Laps, and batches that can be concatenated: neither texts nor mixtures can."""
         rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
-        return (*super().needs, Need(Given.LAPS), Need(Given.NUMBERS), rows)
+        crossing = needs_leg(Leg.SMASHED)
+        return (*super().needs, Need(Given.LAPS), Need(Given.NUMBERS), crossing, rows)
 
 
 Aggregation = Annotated[NoAggregation | SplitFedV1 | SplitFedV2 | Fused, Discriminator("kind")]

@@ -1,11 +1,26 @@
 """What a topology is: two protocols as data, and an end for each side."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batch
 from simsplit.packets import Leg
 from simsplit.parties.client_end import ClientEnd
 from simsplit.parties.server_end import ServerEnd
 from simsplit.protocol import Protocol
+
+Tensors = tuple[Tensor, ...]
+
+
+def _context(batch: Batch) -> Tensors:
+    return batch.context
+
+
+def _headed(head: nn.Module, batch: Batch) -> Tensor:
+    made: Tensor = head(batch.inputs, *batch.context)
+    return made
 
 
 @dataclass(frozen=True)
@@ -21,6 +36,10 @@ class Topology:
     server: type[ServerEnd]
     served: frozenset[str]
     """The segments that the server owns."""
+    headed: Callable[[nn.Module, Batch], Tensor] = _headed
+    """What the head makes of a batch."""
+    beside: Callable[[Batch], Tensors] = _context
+    """What the trunk is given of the batch beside that: masks, unless it says otherwise."""
 
     @property
     def protocols(self) -> tuple[Protocol, Protocol]:

@@ -1,0 +1,142 @@
+"""A fine-tuning API: public inputs and a client's adapters go up, states come down.
+
+The server has a pretrained transformer and keeps nothing between calls. The client has the labels,
+adapters and a head of its own, and one optimizer over both (P3EFT, section 3).
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batch
+from simsplit.packets import Leg, Packet
+from simsplit.parties import client_end, server_end
+from simsplit.parties.client_end import ClientEnd, Pending
+from simsplit.parties.server_end import Flight, ServerEnd
+from simsplit.protocol import Crossing, Protocol
+from simsplit.topologies.base import Topology
+
+Tensors = tuple[Tensor, ...]
+
+
+def _inputs(batch: Batch) -> Tensors:
+    """Tokens in four bytes each, and which of them are real."""
+    return batch.inputs.int(), batch.real if batch.mask is None else batch.mask
+
+
+def _adapters(head: nn.Module, batch: Batch) -> Tensor:
+    """The same for every batch."""
+    del batch
+    made: Tensor = head()
+    return made
+
+
+class ApiClient(ClientEnd):
+    """The client of an API, which holds adapters and a head."""
+
+    def tell_inputs(self, pending: Pending) -> Tensors:
+        """The tokens, once for each server that is asked."""
+        for learner in self.learners:
+            learner.train(pending.step.training)
+        batch = self.stack.transform(pending.given, pending.step)
+        pending.labels = batch.labels.amax(1)  # of a text's labels all but one are ignored
+        if pending.step.labels is not None:
+            pending.step.labels = pending.labels
+        inputs = _inputs(batch)
+        pending.plain = {Leg.INPUTS: sum(each.nbytes for each in inputs)}
+        return inputs * self._asked(pending)
+
+    def send_adapters(self, pending: Pending) -> Tensors:
+        """All sets of adapters, once for each server that is asked."""
+        learned = torch.is_grad_enabled() and pending.phase.gradients
+        with torch.set_grad_enabled(learned):
+            pending.sent = _adapters(self.head, pending.given)
+        texts, adapters = len(pending.labels), pending.sent.nbytes
+        states = texts * torch.Size(self.features).numel() * pending.sent.element_size()
+        pending.plain = {
+            **pending.plain,
+            Leg.ADAPTERS: adapters,
+            Leg.FEATURES: states,
+            Leg.FEATURES_GRAD: states,
+            Leg.ADAPTERS_GRAD: adapters,
+        }
+        packed = self.stack.pack(Leg.ADAPTERS, pending.sent.detach(), pending.step)
+        return packed * self._asked(pending)
+
+    def _asked(self, pending: Pending) -> int:
+        """How many servers have a part in the step: one, and as many as gradients go to."""
+        back = pending.step.training and pending.phase.gradients
+        return min(self.servers, self.stack.num_messages) if back else 1
+
+    makes: ClassVar[client_end.Makes] = {
+        Leg.INPUTS: tell_inputs,
+        Leg.ADAPTERS: send_adapters,
+        Leg.FEATURES_GRAD: ClientEnd.answer,
+    }
+    takes: ClassVar[client_end.Takes] = {
+        Leg.FEATURES: ClientEnd.score,
+        Leg.ADAPTERS_GRAD: ClientEnd.carry_back,
+    }
+
+
+class ApiServer(ServerEnd):
+    """The server of an API, which holds the transformer."""
+
+    def read_inputs(self, flight: Flight, packets: Sequence[Packet]) -> None:
+        """Keep the tokens for the adapters that follow them; what else is there is a copy."""
+        for member, packet in zip(flight.members, packets, strict=True):
+            member.context = packet.tensors[:2]
+
+    def apply_adapters(self, flight: Flight, packets: Sequence[Packet]) -> None:
+        """The states under each client's adapters."""
+        self.learner.train(flight.training)
+        grad = torch.enable_grad() if flight.training else torch.no_grad()
+        for member, packet in zip(flight.members, packets, strict=True):
+            arrived = self.stack.unpack(Leg.ADAPTERS, packet.tensors, member.step)
+            member.arrived = arrived.detach().requires_grad_(flight.training)
+            with grad, self.autocast():
+                states = self.trunk(member.arrived, *member.context)
+                member.features = self.stack.encode(states, member.step)
+
+    def adapter_gradients(self, flight: Flight) -> list[Tensors]:
+        """The gradient of each member's adapters, one per gradient message."""
+        return self.returned(Leg.ADAPTERS_GRAD, flight)
+
+    makes: ClassVar[server_end.Makes] = {
+        Leg.FEATURES: ServerEnd.tell_features,
+        Leg.ADAPTERS_GRAD: adapter_gradients,
+    }
+    takes: ClassVar[server_end.Takes] = {
+        Leg.INPUTS: read_inputs,
+        Leg.ADAPTERS: apply_adapters,
+        Leg.FEATURES_GRAD: ServerEnd.carry_back,
+    }
+
+
+API = Topology(
+    "the server offers a whole transformer, clients have adapters, head and labels",
+    training=Protocol(
+        (
+            Crossing(Leg.INPUTS),
+            Crossing(Leg.ADAPTERS, gradient=Leg.ADAPTERS_GRAD),
+            Crossing(Leg.FEATURES, gradient=Leg.FEATURES_GRAD, work={"trunk": 1}),
+            Crossing(Leg.FEATURES_GRAD, work={"tail": 3}),
+            Crossing(Leg.ADAPTERS_GRAD, work={"trunk": 2}),
+        ),
+    ),
+    inference=Protocol(
+        (
+            Crossing(Leg.INPUTS),
+            Crossing(Leg.ADAPTERS),
+            Crossing(Leg.FEATURES, work={"trunk": 1}),
+        ),
+        closing={"tail": 1},
+    ),
+    client=ApiClient,
+    server=ApiServer,
+    served=frozenset({"trunk"}),
+    headed=_adapters,
+    beside=_inputs,
+)

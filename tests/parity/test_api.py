@@ -1,0 +1,209 @@
+"""A fine-tuning API: training is peft's on the whole model, and every byte is known beforehand."""
+
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from builders import StopAt, finished
+from comparing import assert_equal
+from hosted import on_hosts
+from pace import quick
+from texts import TINY, reviews
+
+from simsplit.data.batches import batch_indices
+from simsplit.data.texts import TextBatcher
+from simsplit.experiment import Experiment
+from simsplit.models.served import Adapters, Served
+from simsplit.models.whole import config_of
+from simsplit.results import Run
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+LORA = {"rank": 2, "alpha": 4}
+FAMILIES = quick(["bert", "roberta", "deberta-v2", "llama", "qwen3", "gpt2", "t5"], "bert", "llama")
+
+
+def api_scenario(path, family="llama", **changes: Any) -> Scenario:
+    """Tiny: two clients with adapters of their own."""
+    model = {
+        "kind": "adapted_classifier",
+        "sizes": {"family": family, "width": 16, "layers": 2},
+        "lora": LORA,
+    }
+    given = {
+        **TINY,
+        "data": {"source": {**TINY["data"]["source"], "path": str(reviews(path / "reviews"))}},
+        "model": model,
+        "topology": "api",
+        "clients": {"count": 2, "heads": "per_client"},
+    }
+    return parse(merge(given, changes))
+
+
+class Whole(torch.nn.Module):
+    """The library's own model with peft's adapters, weights those that the parts start from."""
+
+    def __init__(self, given: Scenario, classes: int) -> None:
+        super().__init__()
+        config = config_of(given.model.sizes)
+        config.num_labels = classes
+        self.family = given.model.sizes.family
+        parts = given.model.build((given.data.source.length,), classes, given.seed)
+        kind = transformers.AutoModelForSequenceClassification
+        self.model = (
+            transformers.T5EncoderModel(config) if self.family == "t5" else kind.from_config(config)
+        )
+        self.body = self.model.encoder if self.family == "t5" else self.model.base_model
+        self.reader = parts.tail.reader
+        _share(self.body, parts.trunk)
+        names = [name.removesuffix(".lora_A.default.weight") for name in parts.trunk.layout]
+        lora = peft.LoraConfig(
+            r=LORA["rank"],
+            lora_alpha=LORA["alpha"],
+            target_modules=[name for name in names if not name.endswith("weight")],
+            fan_in_fan_out=self.family == "gpt2",
+        )
+        peft.inject_adapter_in_model(lora, self.body)
+        self._start(parts.head)
+
+    def _start(self, head: Adapters) -> None:
+        own = dict(self.body.named_parameters())
+        self.body.requires_grad_(False)
+        for name, weight in head.sets[0].items():
+            own[name.replace("/", ".")].data.copy_(weight.data)
+            own[name.replace("/", ".")].requires_grad_(True)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if self.family in ("bert", "roberta", "deberta-v2"):
+            states = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
+            return self.reader(states)
+        states = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
+        last = mask.sum(1) - 1
+        pooled = states[torch.arange(len(ids)), last]
+        return self.reader(pooled[:, None])[:, 0]
+
+
+def _share(body: torch.nn.Module, served: Served) -> None:
+    """The served weights in a body without adapters; a pooler is the client's."""
+    plain = {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in served.body.state_dict().items()
+        if ".lora_" not in name
+    }
+    missing, unexpected = body.load_state_dict(plain, strict=False)
+    assert not unexpected
+    assert all("pooler" in name for name in missing)
+
+
+def trained_whole(given: Scenario) -> Whole:
+    """Two epochs of one optimizer over adapters and head, on one client's batches."""
+    data = given.prepared()
+    model = Whole(given, data.info.classes)
+    learned = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = given.train.client.build(list(dict.fromkeys(learned)))
+    batcher = TextBatcher(data.train)
+    model.eval()
+    for epoch in range(2):
+        part = torch.as_tensor(data.parts[0])
+        for rows in batch_indices(part, 8, given.seed, 0, epoch, drop_last=False):
+            batch = batcher.batch(rows)
+            mask = batch.real if batch.mask is None else batch.mask
+            out = model(batch.inputs, mask.long())
+            loss = torch.nn.functional.cross_entropy(out, batch.labels.amax(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_over_the_api_is_pefts_on_the_whole_model_to_the_bit(family, tmp_path):
+    given = api_scenario(tmp_path, family, clients={"count": 1})
+    expected = trained_whole(given)
+    run = finished(given, tmp_path / "run")
+    client = run.parts.pool.crew.clients[0].training.end
+    own = dict(expected.body.named_parameters())
+    moved = 0
+    for name, weight in client.head.sets[0].items():
+        assert torch.equal(weight, own[name.replace("/", ".")]), name
+        moved += int(weight.count_nonzero() > 0 and ".lora_B".replace(".", "/") in name)
+    assert moved, "no B matrix has learned"
+    for name, weight in client.tail.reader.state_dict().items():
+        assert torch.equal(weight, expected.reader.state_dict()[name]), name
+
+
+def test_bytes_are_those_of_the_closed_form(tmp_path):
+    sets = 3
+    given = api_scenario(
+        tmp_path, model={"adapters": sets}, clients={"count": 1}, method=[{"kind": "raw"}]
+    )
+    run = Run.load(finished(given, tmp_path / "run").path)
+    wire = run.wire[run.wire["phase"] == "train"].groupby("leg")["bytes"].sum()
+    width, layers, rank = 16, 2, LORA["rank"]
+    pairs = 4 * [(width, width)] + 2 * [(width, 3 * width)] + [(3 * width, width)]
+    numbers = layers * rank * sum(a + b for a, b in pairs)
+    texts = 60 * 2  # of two epochs
+    steps = -(-60 // 8) * 2
+    tokens = _tokens(given)
+    assert wire["inputs"] == tokens * (4 + 1)
+    assert wire["adapters"] == wire["adapters_grad"] == steps * sets * numbers * 4
+    assert wire["features"] == wire["features_grad"] == texts * sets * width * 4
+    assert set(wire.index) == {"inputs", "adapters", "features", "features_grad", "adapters_grad"}
+    assert run.rounds["bytes_plain"].sum() == wire.sum()
+
+
+def _tokens(given: Scenario) -> int:
+    """Places in all batches of two epochs, padding included."""
+    data = given.prepared()
+    batcher, part = TextBatcher(data.train), torch.as_tensor(data.parts[0])
+    epochs = [batch_indices(part, 8, given.seed, 0, epoch, drop_last=False) for epoch in range(2)]
+    return sum(batcher.batch(rows).inputs.numel() for rows in sum(epochs, ()))
+
+
+def test_a_client_without_adapters_sends_no_gradient(tmp_path):
+    given = api_scenario(tmp_path, model={"learns": ["tail"]})
+    run = Run.load(finished(given, tmp_path / "run").path)
+    sent = run.wire[run.wire["bytes"] > 0]
+    assert set(sent["leg"]) == {"inputs", "features"}
+    assert run.rounds["train_loss"].iloc[1] < run.rounds["train_loss"].iloc[0]
+
+
+@pytest.mark.slow
+def test_a_run_stopped_and_resumed_is_one_never_stopped(tmp_path):
+    given = api_scenario(tmp_path, model={"adapters": 2}, method=[{"kind": "p3eft"}])
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finished(given, whole)
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(given, cut, [StopAt(9)]).run(resume=False)
+    Experiment(given, cut).run(resume=True)
+    assert_equal(whole, cut)
+
+
+@pytest.mark.ray
+def test_hosts_give_what_one_process_gives(tmp_path, hosts):
+    given = api_scenario(tmp_path, model={"adapters": 2}, method=[{"kind": "p3eft"}])
+    finished(given, tmp_path / "inline")
+    on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
+    assert_equal(tmp_path / "inline", tmp_path / "hosts")
+
+
+def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
+    made = {}
+    for servers in (1, 2, 5):
+        given = api_scenario(
+            tmp_path,
+            clients={"count": 1},
+            servers=servers,
+            method=[{"kind": "private_backprop", "messages": 3}],
+        )
+        run = Run.load(finished(given, tmp_path / f"with {servers}").path)
+        trained = run.wire[run.wire["phase"] == "train"]
+        made[servers] = trained.groupby("leg")["bytes"].sum()
+    for leg in ("inputs", "adapters"):
+        assert [made[servers][leg] / made[1][leg] for servers in made] == [1, 2, 3]
+    for leg in ("features", "features_grad", "adapters_grad"):
+        assert len({made[servers][leg] for servers in made}) == 1
+    assert made[1]["adapters_grad"] == 3 * made[1]["adapters"]
