@@ -54,10 +54,11 @@ class P3eftConfig(MethodConfig):
         """The client's half; the server has none."""
         if site.side == "server":
             return Method()
-        mixed = self.mixing and site.sets > 1
-        weights = mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
-        learned = self.weights == "learned"
-        return P3eft(weights.to(site.device) if mixed else None, self.alpha, site, learned=learned)
+        weights = None
+        if self.mixing and site.sets > 1:
+            weights = mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
+            weights = weights.to(site.device)
+        return P3eft(weights, self.alpha, site, learned=self.weights == "learned")
 
 
 def mixing_weights(sets: int, shape: Shape, spread: float, seed: int) -> Tensor:

@@ -1,0 +1,124 @@
+"""P3EFT: secret mixtures whose columns sum to one, and a regulariser as published."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from simsplit.methods import Site, Step
+from simsplit.methods.p3eft import P3eftConfig, mixing_weights, opposite_loss
+from simsplit.packets import Leg
+from simsplit.seeds import rng_for
+
+CPU = torch.device("cpu")
+SETS, WIDTH = 3, 5
+
+
+def site(sets: int = SETS, seed: int = 0) -> Site:
+    shape = (sets, WIDTH)
+    return Site("client", Leg.SMASHED, (7,), seed, CPU, features=shape, adapters=sets > 0)
+
+
+def states(rows: int = 12, sets: int = SETS) -> torch.Tensor:
+    return torch.randn(rows, sets, WIDTH, generator=rng_for(0, "states"))
+
+
+def step(labels: torch.Tensor | None = None, *, training: bool = True) -> Step:
+    return Step(0, 0, 0, 0, training=training, labels=labels)
+
+
+@pytest.mark.parametrize("sets", [1, 2, 3, 5])
+def test_over_the_sets_the_weights_sum_to_one(sets):
+    weights = mixing_weights(sets, (200,), 1.0, 0)
+    assert torch.allclose(weights.sum(0), torch.ones(200), atol=1e-5)
+    if sets > 1:  # N(0, sets - 1) about 1 / sets
+        assert weights.std() == pytest.approx((sets - 1) ** 0.5, rel=0.15)
+        assert weights.mean() == pytest.approx(1 / sets, abs=1e-6)
+
+
+def test_the_weights_are_antisymmetric_as_published():
+    one, other = mixing_weights(2, (9,), 2.0, 4)
+    assert torch.allclose(one - 0.5, 0.5 - other, atol=1e-6)
+
+
+def test_the_head_gets_the_mixture_that_the_paper_defines():
+    method, u = P3eftConfig().build(site()), states()
+    weights = mixing_weights(SETS, (WIDTH,), 1.0, 0)
+    wanted = sum(weights[i] * u[:, i] for i in range(SETS))
+    assert torch.allclose(method.decode(u, step()), wanted)
+    mean = P3eftConfig(mixing=False).build(site()).decode(u, step())
+    assert torch.allclose(mean, u.mean(1))
+
+
+def test_where_all_sets_agree_it_does_not_matter_how_they_are_mixed():
+    u = states(sets=1).expand(-1, SETS, -1)
+    made = [P3eftConfig().build(site(seed=seed)).decode(u, step()) for seed in range(3)]
+    for each in made:
+        assert torch.allclose(each, u[:, 0], atol=1e-5)
+
+
+def test_other_seeds_have_other_secrets():
+    assert not torch.equal(mixing_weights(2, (9,), 1.0, 0), mixing_weights(2, (9,), 1.0, 1))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_regulariser_is_the_published_one(classes):
+    u, labels = states(), torch.arange(12) % classes
+    method = P3eftConfig(alpha=0.5).build(site())
+    at = step(labels)
+    method.decode(u, at)
+    wanted = 0.0
+    for i in range(SETS):
+        reader = LogisticRegression(random_state=0, max_iter=150).fit(u[:, i], labels)
+        scores = u[:, i].numpy() @ reader.coef_.T + reader.intercept_
+        if classes == 2:
+            opposite = np.where(labels == 1, scores[:, 0], -scores[:, 0])
+            wanted += np.logaddexp(0, opposite).mean()
+        else:
+            away = -scores
+            wanted += (np.log(np.exp(away).sum(1)) - away[np.arange(12), labels]).mean()
+    assert method.tail_loss(at).item() == pytest.approx(0.5 * wanted, rel=1e-5)
+
+
+def test_its_gradient_pulls_the_classes_together():
+    labels = torch.arange(40) % 2
+    h = (torch.randn(40, WIDTH, generator=rng_for(1)) + 2 * labels[:, None]).requires_grad_()
+    loss = opposite_loss(h, labels, 0)
+    loss.backward()
+    with torch.no_grad():
+        moved = h - 5 * h.grad
+    assert _gap(moved, labels) < 0.9 * _gap(h.detach(), labels)
+
+
+def _gap(h: torch.Tensor, labels: torch.Tensor) -> float:
+    return (h[labels == 1].mean(0) - h[labels == 0].mean(0)).norm().item()
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(12, dtype=torch.int64), None])
+def test_there_is_no_term_without_two_classes(labels):
+    method, at = P3eftConfig().build(site()), step(labels)
+    method.decode(states(), at)
+    assert method.tail_loss(at) is None
+
+
+def test_nothing_is_kept_in_evaluation():
+    method, at = P3eftConfig().build(site()), step(torch.arange(12) % 2, training=False)
+    method.decode(states(), at)
+    assert method.tail_loss(at) is None
+    assert not at.memo
+
+
+def test_without_an_axis_of_adapters_there_is_nothing_to_mix():
+    u, labels = torch.randn(12, 2, 3), torch.arange(12) % 2
+    at = step(labels)
+    method = P3eftConfig().build(site(sets=0))
+    assert torch.equal(method.decode(u, at), u)
+    assert method.tail_loss(at).item() == pytest.approx(opposite_loss(u.flatten(1), labels, 0))
+
+
+def test_weights_can_be_learned_as_in_the_published_code():
+    method = P3eftConfig(weights="learned").build(site())
+    assert [weight.shape for weight in method.module.parameters()] == [(SETS, WIDTH)]
+    method.decode(states(), step()).sum().backward()
+    assert method.module.weights.grad is not None
+    assert P3eftConfig().build(site()).module is None
