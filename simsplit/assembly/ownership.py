@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from simsplit.data import DataInfo
-from simsplit.methods.base import Side
+from simsplit.methods.base import Labels, Side
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Owner, Shape
@@ -20,7 +20,7 @@ from simsplit.packets import ClientId
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
-from simsplit.scenario.needs import refuse_idle
+from simsplit.scenario.needs import refuse_idle, refuse_learning
 from simsplit.seeds import seed_for
 
 
@@ -37,6 +37,7 @@ class Ownership:
         self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
         """The clients' common half of the methods, or the pattern of each one's own."""
         refuse_idle(scenario, self.client_stack)
+        refuse_learning(scenario, self.server_stack)
         self._common: Learner | None = None
 
     def client_parts(self, number: ClientId) -> ClientParts:
@@ -135,8 +136,16 @@ class Ownership:
 
     def _stack(self, side: Side, seed: int) -> Stack:
         served = isinstance(self.scenario.model, AdaptedClassifier)
-        methods = self.scenario.method
-        stack = build_stack(methods, side, self.shapes, seed, self.device, adapters=served)
+        labels = Labels(self.info.classes, self.info.shares)
+        stack = build_stack(
+            self.scenario.method,
+            side,
+            self.shapes,
+            seed,
+            self.device,
+            labels=labels,
+            adapters=served,
+        )
         stack.modules.to(self.device)
         return stack
 

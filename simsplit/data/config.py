@@ -1,7 +1,7 @@
 """From a scenario's `data:` to what a run trains and tests on, with no row in two places."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -188,7 +188,7 @@ def prepare(
     mean, std = _statistics(kept, config.normalise)
     return Prepared(
         name=data.name,
-        info=data.info,
+        info=replace(data.info, shares=_shares(kept, data.info.classes)),
         train=kept,
         validation=validation,
         auxiliary=auxiliary,
@@ -201,6 +201,13 @@ def prepare(
         fitted=data.fitted,
         vocabulary=None if reader is None else _vocabulary(config.source, reader),
     )
+
+
+def _shares(samples: Samples, classes: int) -> tuple[float, ...]:
+    """The share of each class; none of texts that are told apart by something else."""
+    counts = np.bincount(samples.groups, minlength=classes)
+    known = len(samples) and len(counts) == classes
+    return tuple((counts / counts.sum()).tolist()) if known else ()
 
 
 def _dealt_by(partition: Partition, samples: Samples) -> np.ndarray:

@@ -28,6 +28,8 @@ class DataInfo:
     classes: int
     texts: bool = False
     """Whether samples are texts."""
+    shares: tuple[float, ...] = ()
+    """The share of each class among training samples; empty where it is not known yet."""
 
     def blank(self, count: int) -> Tensor:
         """A batch of this many blank samples, as a head takes them."""

@@ -5,16 +5,22 @@ from simsplit.methods.bottlenet import BottlenetConfig
 from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
 from simsplit.methods.cover import CoverConfig
+from simsplit.methods.distance_correlation import DistanceCorrelationConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
+from simsplit.methods.marvell import MarvellConfig
+from simsplit.methods.max_norm import MaxNormConfig
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig
 from simsplit.methods.noise import NoiseConfig
 from simsplit.methods.nopeek import NopeekConfig
 from simsplit.methods.p3eft import P3eftConfig
+from simsplit.methods.private_backprop import PrivateBackpropConfig
+from simsplit.methods.pslf import PslfConfig
 from simsplit.methods.quantise import QuantiseConfig
+from simsplit.methods.randomised_response import RandomisedResponseConfig
 from simsplit.methods.raw import RawConfig
 from simsplit.methods.shredder import ShredderConfig
 from simsplit.methods.snd import SndConfig
@@ -45,6 +51,12 @@ METHODS: dict[str, type[MethodConfig]] = {
     "dp_forward": DpForwardConfig,
     "dp_sgd": DpSgdConfig,
     "p3eft": P3eftConfig,
+    "randomised_response": RandomisedResponseConfig,
+    "distance_correlation": DistanceCorrelationConfig,
+    "pslf": PslfConfig,
+    "marvell": MarvellConfig,
+    "max_norm": MaxNormConfig,
+    "private_backprop": PrivateBackpropConfig,
 }
 
 __all__ = [

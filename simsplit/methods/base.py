@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
-from simsplit.methods.clipping import Release
+from simsplit.methods.clipping import Release, Response
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import Aside, Phase
@@ -63,6 +63,15 @@ class Trait(StrEnum):
 
 
 @dataclass(frozen=True)
+class Labels:
+    """What is known of the labels before training; nothing where an attacker builds a method."""
+
+    classes: int = 0
+    shares: tuple[float, ...] = ()
+    """Of all clients' training samples, the share of each class."""
+
+
+@dataclass(frozen=True)
 class Site:
     """Where a method is built: the side, the leg, and the shape of what reaches it."""
 
@@ -74,6 +83,7 @@ class Site:
     where: str = "method"
     features: Shape = ()
     """Shape of the trunk's output per sample."""
+    labels: Labels = Labels()
     adapters: bool = False
     """Whether features come of several adapter sets, on the axis after the samples."""
 
@@ -124,6 +134,9 @@ class Step:
     reading: str = ""
     """In evaluation: the way that a control asks for; empty: as the scenario says."""
     memo: dict[Any, Any] = field(default_factory=dict)
+    told: dict[str, float | Tensor] = field(default_factory=dict)
+    """Figures of the step, whose means over a round stand in the client's row of the `clients`
+    table; the config's `reported` names them."""
 
     def rng(self, *scope: Scope) -> torch.Generator:
         """A random stream for one purpose in this step; the two sides' streams are independent."""
@@ -261,7 +274,7 @@ class MethodConfig(Config, ABC):
         return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs))
 
     @property
-    def release(self) -> Release | str | None:
+    def release(self) -> Release | Response | str | None:
         """The mechanism by which its noise has a guarantee, or why it has none; None of methods
         that are not there for their noise.
         """

@@ -18,6 +18,15 @@ class Release:
     """What a row is: a sample, or one of a text's tokens."""
 
 
+@dataclass(frozen=True)
+class Response:
+    """Labels that are replaced at random, once per sample: pure differential privacy of a label."""
+
+    epsilon: float
+    keeps_tail: bool = False
+    """Whether the true labels still teach a tail that must stay with its client."""
+
+
 def clipped(
     x: Tensor, clip: float, *, relative: bool, per_token: bool = False
 ) -> tuple[Tensor, Tensor | float]:

@@ -12,6 +12,7 @@ set, and nothing to mix.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +21,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step
+from simsplit.methods.base import (
+    ANYTHING,
+    Method,
+    MethodConfig,
+    Modality,
+    Shape,
+    Share,
+    Site,
+    Step,
+)
+from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
@@ -43,12 +54,19 @@ class P3eftConfig(MethodConfig):
     """drawn: the secret weights stay as they are drawn. learned: they are trained too."""
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the regulariser; 0: none. The paper's values are powers of the root of ten."""
+    messages: int = Field(default=1, ge=1)
+    """In how many messages each gradient crosses, none of which is the gradient (private_backprop,
+    whose noise is mixed; list that method for other noise); 1: as it is."""
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
+    once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
-        """Clients have the labels and the loss."""
-        return (*super().needs, Need(Given.SCORING), needs_leg(Leg.FEATURES))
+        """Clients have the labels and the loss; several messages say nothing to a trunk."""
+        own = (Need(Given.SCORING), Need(Given.CLASSIFIES), needs_leg(Leg.FEATURES_GRAD))
+        frozen = (Need(Given.FROZEN_TRUNK, "messages"),) if self.messages > 1 else ()
+        return (*super().needs, *own, *frozen)
 
     def build(self, site: Site) -> Method:
         """The client's half; the server has none."""
@@ -58,7 +76,7 @@ class P3eftConfig(MethodConfig):
         if self.mixing and site.sets > 1:
             weights = mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
             weights = weights.to(site.device)
-        return P3eft(weights, self.alpha, site, learned=self.weights == "learned")
+        return P3eft(self, weights, sets=site.sets)
 
 
 def mixing_weights(sets: int, shape: Shape, spread: float, seed: int) -> Tensor:
@@ -76,11 +94,17 @@ def mixing_weights(sets: int, shape: Shape, spread: float, seed: int) -> Tensor:
 class P3eft(Method):
     """Mixes what arrives, and keeps it for the regulariser."""
 
-    def __init__(self, weights: Tensor | None, alpha: float, site: Site, *, learned: bool) -> None:
-        self.weights, self.alpha, self.sets = weights, alpha, site.sets
-        if learned and weights is not None:
+    def __init__(self, config: P3eftConfig, weights: Tensor | None, *, sets: int) -> None:
+        self.alpha, self.weights, self.sets = config.alpha, weights, sets
+        self.backprop = PrivateBackprop(PrivateBackpropConfig(messages=config.messages))
+        self.num_messages = config.messages
+        if config.weights == "learned" and weights is not None:
             self.module = nn.Module()
             self.module.weights = self.weights = nn.Parameter(weights)
+
+    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+        """The gradient, or messages of it."""
+        return self.backprop.outgoing(grad, step)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """What the head gets: of B x n x D, B x D."""

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Loss, Method, MethodConfig, Shape, Share, Side, Site, Step
+from simsplit.methods.base import Labels, Loss, Method, MethodConfig, Shape, Share, Side, Site, Step
 from simsplit.packets import Leg
 from simsplit.phases import Aside, Phase
 from simsplit.seeds import seed_for
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
+NOTHING = Labels()
 _BACK = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
 
 
@@ -186,6 +187,7 @@ def build_stack(
     seed: int,
     device: torch.device,
     *,
+    labels: Labels = NOTHING,
     adapters: bool = False,
 ) -> Stack:
     """One side's half of the listed methods; `shapes` are the cut's and the features'."""
@@ -196,7 +198,8 @@ def build_stack(
                 continue
             where = f"method.{index}"
             stream = seed_for(seed, "method", str(leg), index)
-            site = Site(side, leg, shape, stream, device, where, shapes[1], adapters=adapters)
+            beside = (shapes[1], labels, adapters)
+            site = Site(side, leg, shape, stream, device, where, *beside)
             sent = config.sent_shape(shape, where)
             chains[leg].append(config.build(site))
             shape = sent

@@ -142,6 +142,8 @@ class ClientEnd:
 
     def learn(self, pending: Pending) -> None:
         """End the step: one optimizer step, unless a method refuses it."""
+        if pending.told:
+            self.tally.add_told(pending.step.told)
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
             return

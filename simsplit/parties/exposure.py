@@ -65,7 +65,9 @@ class Exposure:
         phase = self.training.phase
         name = phase.name if as_in_training else "evaluate"
         step = self.end.step(round_number, number, name, training=as_in_training)
-        return Pending(self.exams[split].batch(number), step, phase, learns=False)
+        batch = self.exams[split].batch(number)
+        step.labels = batch.labels if as_in_training else None
+        return Pending(batch, step, phase, learns=False)
 
     @contextmanager
     def _untouched(self) -> Iterator[None]:

@@ -1,5 +1,7 @@
 """A client's losses and hits, left on the device as they are and read once a round."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,11 @@ class Tally:
         if term is not None:
             self._extras.append((term.detach(), size))
 
+    def add_told(self, told: Mapping[str, float | Tensor]) -> None:
+        """Count what methods tell of the step."""
+        for name, value in told.items():
+            self._told.setdefault(name, []).append(torch.as_tensor(value).detach())
+
     def read(self) -> dict[str, float]:
         """Means since the last reading, and start anew; the one synchronisation of a round.
 
@@ -49,6 +56,8 @@ class Tally:
             row["plain_bytes"] = self.plain_bytes
         if extras:
             row["method_loss"] = _weighted(extras, sizes) / samples
+        for name, values in self._told.items():
+            row[name] = _weighted(values, [1] * len(values)) / len(values)
         self._restart()
         return row
 
@@ -60,6 +69,7 @@ class Tally:
         self._losses: list[Tensor] = []
         self._hits: list[Tensor] = []
         self._extras: list[tuple[Tensor, int]] = []
+        self._told: dict[str, list[Tensor]] = {}
 
 
 def _hits(outputs: Tensor, labels: Tensor) -> Tensor:

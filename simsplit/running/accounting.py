@@ -14,6 +14,10 @@ shuffled part, not draws, and the server knows who takes part. k sendings at a n
 one at sigma / sqrt(k), and noise on both legs adds up as 1 / sigma^2 does; epsilon at a delta is
 the exact one of that Gaussian (Balle and Wang, 2018), by dp-accounting.
 
+**Labels that are drawn** at random once per sample (`randomised_response`, `pslf`) have an epsilon
+of their own, at a delta of 0, which does not grow: whatever is sent is made of the drawn labels.
+The share of each class is taken as known.
+
 **Not counted**: held-out samples in evaluation (they are nobody's training samples), and what
 clients are made to encode so that attacks can be scored, which no deployed client sends.
 
@@ -31,7 +35,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from simsplit.methods import MethodConfig
-from simsplit.methods.clipping import Release
+from simsplit.methods.clipping import Release, Response
 from simsplit.models.language import LanguageConfig
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import EVALUATE
@@ -59,6 +63,8 @@ class Guarantee:
     """Null: by the client's samples."""
     lacks: str = ""
     """Why there is no guarantee; empty: there is one."""
+    epsilon: float | None = None
+    """Of labels that are drawn once, and so the same however often they are used; delta is 0."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def guarantees_of(scenario: Scenario) -> list[Guarantee]:
         for index, method in enumerate(scenario.method)
         if method.release is not None
     ]
-    sound = [each for each in found if not each.lacks]
+    sound = [each for each in found if not each.lacks and each.epsilon is None]
     both = _together(sound) if {each.protects for each in sound} >= {_INPUT, _LABEL} else None
     if scenario.model.kind == "causal_lm":
         rest = [each if each.lacks else _given_away(each) for each in found]
@@ -102,6 +108,9 @@ def spent(
 ) -> Iterator[Spent]:
     """Client by client; ImportError without dp-accounting."""
     for client, count in times.items():
+        if guarantee.epsilon is not None:
+            yield Spent(client, samples[client], count, 0.0, guarantee.epsilon)
+            continue
         delta = guarantee.delta or 1 / max(samples[client], FEWEST)
         epsilon = epsilon_of(guarantee.multiplier, count, delta)
         yield Spent(client, samples[client], count, delta, epsilon)
@@ -117,7 +126,8 @@ def epsilon_of(multiplier: float, times: int, delta: float) -> float:
 
 def unknown_to(scenario: Scenario) -> bool:
     """Whether there is a guarantee, and no accountant installed that could tell it."""
-    wanted = any(not each.lacks for each in guarantees_of(scenario))
+    found = guarantees_of(scenario)
+    wanted = any(not each.lacks and each.epsilon is None for each in found)
     return wanted and find_spec("dp_accounting") is None
 
 
@@ -136,7 +146,9 @@ def told(
         return entry | {"epsilon": None, "none": "nothing was sent"}, []
     rows = [{"protects": guarantee.protects, **asdict(each)} for each in every]
     worst = max(every, key=lambda each: (each.epsilon, -each.client))
-    return entry | {"multiplier": guarantee.multiplier, **asdict(worst)}, rows
+    if guarantee.epsilon is None:
+        entry["multiplier"] = guarantee.multiplier
+    return entry | asdict(worst), rows
 
 
 def _guarantee(scenario: Scenario, index: int, method: MethodConfig) -> Guarantee:
@@ -144,11 +156,33 @@ def _guarantee(scenario: Scenario, index: int, method: MethodConfig) -> Guarante
     if isinstance(release, str):
         return Guarantee(method.word, "", lacks=release)
     assert release is not None, "asked of noise alone"
+    if isinstance(release, Response):
+        lacks = next(_lacking_of_labels(scenario, index, release), "")
+        return Guarantee(method.word, _LABEL, lacks=lacks, epsilon=release.epsilon)
     protects = _LABEL if release.leg is Leg.FEATURES_GRAD else _INPUT
     protects = _TOKEN if release.of == "token" else protects
     delta = getattr(method, "report_delta", None)
     lacks = next(_lacking(scenario, index, release), "")
     return Guarantee(method.word, protects, release.multiplier, delta, lacks)
+
+
+def _lacking_of_labels(scenario: Scenario, index: int, release: Response) -> Iterator[str]:
+    """What stands against a guarantee of labels that are drawn once.
+
+    All that comes after such a draw only knows what was drawn.
+    """
+    for place, other in enumerate(scenario.method):
+        if place < index and not (other.reencodes or other.release is not None):
+            yield f"{other.word} stands before the draw; list it after"
+        elif release.keeps_tail and other.release is None and not other.reencodes:
+            yield f"what {other.word} does besides is not accounted for"
+    learns = "tail" in getattr(scenario.model, "learns", ("tail",))
+    shared = scenario.clients.shares_tail and scenario.clients.count > 1
+    if release.keeps_tail and learns and shared:
+        yield (
+            "the tail learns from labels as they are, and is shared; use clients.heads: per_client "
+            "with clients.tail: own"
+        )
 
 
 def _lacking(scenario: Scenario, index: int, release: Release) -> Iterator[str]:

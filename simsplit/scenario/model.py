@@ -57,7 +57,7 @@ from simsplit.scenario.files import assign, dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, left_over, refuse_misread, shown, unknown
-from simsplit.scenario.needs import mixes_texts, refuse_unmet
+from simsplit.scenario.needs import mixes_texts, refuse_classes, refuse_unmet
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -385,6 +385,7 @@ class Scenario(Config):
                 "model.kind",
                 f"{self.model.kind} takes images, got samples of shape {info.shape}; use mlp",
             )
+        refuse_classes(self, info.classes)
         whole = self.model.shapes(info.shape)
         if isinstance(self.model, TextModel):
             refuse_overlong(self.data, self.method, self.model.measures()[2])

@@ -56,6 +56,14 @@ _LACKS: dict[Given, _Lack] = {
         "needs clients to compute the loss, which the server does at a {topology} cut",
         "topology: u_shaped",
     ),
+    Given.CLASSIFIES: _Lack(
+        "is for samples with one label each, and those of {model} are tokens", "sequence_classifier"
+    ),
+    Given.TWO_CLASSES: _Lack("is for two classes"),
+    Given.FROZEN_TRUNK: _Lack(
+        "needs a trunk that does not learn: the server would learn from what hides the gradient",
+        "model.learns without trunk",
+    ),
     Given.IMAGES: _Lack("is for images, got {modality}", kinds=True),
     Given.TEXTS: _Lack("is for texts, got {modality}", kinds=True),
     Given.TABLES: _Lack("is for tables, got {modality}", kinds=True),
@@ -122,6 +130,9 @@ def setting_of(scenario: "Scenario") -> Setting:
     plain = {
         Given.CLASSES: Leg.LABELS in legs or not _culprits(methods, Given.CLASSES),
         Given.SCORING: tail,
+        Given.CLASSIFIES: scenario.model.kind != "causal_lm",
+        Given.TWO_CLASSES: True,
+        Given.FROZEN_TRUNK: "trunk" not in getattr(scenario.model, "learns", ("trunk",)),
         Given.IMAGES: data.source.modality == "images",
         Given.TEXTS: texts,
         Given.TABLES: data.source.modality == "tables",
@@ -192,6 +203,24 @@ def refuse_unmet(scenario: "Scenario") -> None:
     for part in _parts(scenario):
         for need in part.config.needs:
             _refuse(scenario, setting, part, need)
+
+
+def refuse_classes(scenario: "Scenario", classes: int) -> None:
+    """ScenarioError for a method that is for two classes, where data have another number."""
+    for part in _parts(scenario):
+        if classes != 2 and any(need.what is Given.TWO_CLASSES for need in part.config.needs):
+            raise ScenarioError(part.kind, f"{part.config.word} is for two classes, got {classes}")
+
+
+def refuse_learning(scenario: "Scenario", server: Stack) -> None:
+    """ScenarioError for a part that needs a server that learns nothing, where a method does."""
+    if not any(weight.requires_grad for weight in server.modules.parameters()):
+        return
+    for part in _parts(scenario):
+        if any(need.what is Given.FROZEN_TRUNK for need in part.config.needs):
+            raise ScenarioError(
+                part.kind, f"{part.config.word} {_LACKS[Given.FROZEN_TRUNK].why}, as a method does"
+            )
 
 
 def refuse_idle(scenario: "Scenario", client: Stack) -> None:

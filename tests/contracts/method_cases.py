@@ -39,6 +39,8 @@ class Case:
     """Whether the seed that the sides are built from moves what crosses."""
     noisy: bool = False
     """Whether each step draws anew."""
+    distorts: bool = False
+    """Whether the gradient that returns is not the loss's own."""
     error: float = 0.0
     """Of unpack(pack(x)), at most, as a share of the sample's largest magnitude."""
 
@@ -165,6 +167,25 @@ CASES: dict[str, list[Case]] = {
     "dp_sgd": [
         Case((of("dp_sgd", multiplier=1e-9, clip=1000, relative=False),), noisy=True),
         Case((of("dp_sgd", multiplier=0, clip=100),)),
+    ],
+    "randomised_response": [Case((of("randomised_response"),))],
+    "distance_correlation": [
+        Case((of("distance_correlation"),)),
+        Case((of("distance_correlation", alpha=0),)),
+    ],
+    "pslf": [
+        Case((of("pslf"),), seeded=True),
+        Case((of("pslf", epsilon=0, pseudo_classes=2),), seeded=True),
+    ],
+    "marvell": [
+        Case((of("marvell"),), noisy=True, distorts=True),
+        Case((of("marvell", sum_kl=None, power=1e-14),), noisy=True),
+    ],
+    "max_norm": [Case((of("max_norm"),), noisy=True, distorts=True)],
+    "private_backprop": [
+        Case((of("private_backprop"),), num_messages=2, noisy=True),
+        Case((of("private_backprop", messages=1),)),
+        Case((of("private_backprop", messages=5, scale=2),), num_messages=5, noisy=True),
     ],
     "nopeek": [Case((of("nopeek"),)), Case((of("nopeek", alpha=0),))],
     "splitguard": [

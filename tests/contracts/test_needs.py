@@ -62,6 +62,12 @@ def _blames(said: ScenarioError, part: Part) -> bool:
 
 BACK_AND_FORTH = {
     "dp_sgd": "method.0.kind",
+    "randomised_response": "method.0.kind",
+    "distance_correlation": "method.0.kind",
+    "pslf": "method.0.kind",
+    "marvell": "method.0.kind",
+    "max_norm": "method.0.kind",
+    "private_backprop": "method.0.kind",
     "naive_mix": "method.0.kind",
     "mixguard": "method.0.kind",
     "cover": "method.0.kind",
@@ -107,7 +113,7 @@ WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.tail_loss"}}
 def of_method(part: Part, axes: Axes, walker: Walker) -> str | None:
     """What is missing of a method's effect, against the same run without it."""
     seen = walker.seen(axes, part.changes, texts=part.texts)
-    plain = walker.twin(axes, {}, texts=part.texts)
+    plain = walker.twin(axes, part.around, texts=part.texts)
     if idle := seen.idle - WITHOUT.get(str(part), set()):
         return f"never called: {', '.join(sorted(idle))}"
     if part.kind == "raw":

@@ -34,6 +34,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"eta": 20.0, "warm_up": 0, "heads": 4, "layers": 2, "inference": False},
     ],
     "dp_forward": [{"sigma": 0.5}, {"epsilon": 8.0, "per": "token"}, {"epsilon": 8.0, "clip": 0.5}],
+    "max_norm": [{}],
+    "private_backprop": [{}, {"messages": 3, "noise": "gaussian", "variance": 0.01}],
+    "randomised_response": [{"epsilon": 3.0}],
+    "distance_correlation": [{"alpha": 0.1}],
+    "pslf": [{"epsilon": 3.0, "pseudo_classes": 4}],
+    "marvell": [{"sum_kl": 4.0}],
     "dp_sgd": [{}, {"noise": "laplace"}, {"relative": False, "clip": 0.01}],
 }
 EVERY = [(kind, fields) for kind, several in CASES.items() for fields in several]
@@ -42,8 +48,15 @@ every = pytest.mark.parametrize(
 )
 
 
+ON_LABELS = ("randomised_response", "distance_correlation", "pslf", "marvell")
+"""Of texts with a class each; all others write texts."""
+
+
 def given(path, kind, fields, **changes):
-    common = {"model": WORDS, "data": {"auxiliary": 0.3, "source": {"length": 24}}}
+    model = {} if kind in ON_LABELS else WORDS
+    if kind == "private_backprop":
+        model = {**model, "learns": ["head", "tail"]}
+    common = {"model": model, "data": {"auxiliary": 0.3, "source": {"length": 24}}}
     return text_scenario(path, method=[{"kind": kind, **fields}], **{**common, **changes})
 
 

@@ -65,10 +65,17 @@ SMALL: dict[str, dict[str, Any]] = {
 """So that a part acts in a step or two; and not for long."""
 VARIED = ("legs", "signal", "leg", "objective", "denoise")
 """Fields that say what of the cut a part is about."""
+TWO_CLASSES = {
+    "data": {"source": {"kind": "sklearn", "name": "breast_cancer"}},
+    "model": {"kind": "mlp", "widths": [8, 8, 8], "head": 1, "tail": 1},
+}
+OF_LABELS = {"pslf": TWO_CLASSES, "marvell": TWO_CLASSES}
+"""The data that methods for two classes are for; those of texts are refused for their tokens."""
 BESIDE: dict[str, dict[str, Any]] = {
+    "private_backprop": {"model": {"learns": ["head", "tail"]}},
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
 }
-"""What else a part must be given by other parts."""
+"""What else a part must be given by other parts, or by the model."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +97,14 @@ class Part:
         short = {n: 1 for n in ("iterations", "hidden") if n in self.config.model_fields}
         short |= {"rate": 1.0} if "rate" in self.config.model_fields else {}
         own = {"kind": self.kind, **short, **SMALL.get(self.kind, {}), **self.fields}
-        around = BESIDE.get(self.kind, {})
         if self.where == "clients.malicious.poison.0":
             return {"clients": {"malicious": {"ids": [MALICIOUS], "poison": [own]}}}
-        return {**around, self.where.split(".")[0]: [own]}
+        return {**self.around, self.where.split(".")[0]: [own]}
+
+    @property
+    def around(self) -> dict[str, Any]:
+        """What it needs beside it."""
+        return BESIDE.get(self.kind, {} if self.texts else OF_LABELS.get(self.kind, {}))
 
 
 def variants(where: str, registry: Mapping[str, type[Config]]) -> Iterator[Part]:

@@ -286,3 +286,44 @@ def test_a_neighbours_packets_differ_in_that_samples_rows_alone_by_twice_the_nor
     else:
         assert len(some) == 2, "once in each of two epochs"
         assert max(some) <= 2.0 * (1 + 1e-3)
+
+
+TWO_CLASSES = {
+    "data": {"source": {"kind": "sklearn", "name": "breast_cancer"}, "train_samples": 60},
+    "model": {"kind": "mlp", "widths": [8, 8, 8], "head": 1, "tail": 1},
+}
+RESPONSE = {"kind": "randomised_response", "epsilon": 1.5}
+
+
+def test_labels_that_are_drawn_once_have_their_epsilon_however_often_they_are_used(tmp_path):
+    given = scenario(**TWO_CLASSES, method=[RESPONSE])
+    (known,) = guarantees_of(given)
+    assert (known.protects, known.epsilon, known.lacks) == ("a sample's label", 1.5, "")
+    assert not accounting.unknown_to(given), "nothing that an accountant would have to tell"
+    told = {each.client: each for each in spent(known, {0: 3, 1: 9}, [1000, 5])}
+    assert [(each.delta, each.epsilon) for each in told.values()] == [(0.0, 1.5)] * 2
+    run = Run.load(finished(given, tmp_path / "run").path)
+    (entry,) = run.summary["privacy"]
+    assert (entry["epsilon"], entry["delta"], entry["times_sent"]) == (1.5, 0.0, 2)
+    assert "multiplier" not in entry
+
+
+def test_what_stands_before_the_draw_may_have_seen_the_labels():
+    wcc = {"kind": "wcc"}
+    assert lacks(RESPONSE, wcc) == [""]
+    assert lacks({"kind": "cast"}, RESPONSE) == [""]
+    assert "wcc stands before the draw" in lacks(wcc, RESPONSE)[0]
+
+
+def test_a_tail_of_true_labels_must_stay_at_home():
+    def of(*methods, **clients):
+        given = scenario(**TWO_CLASSES, method=list(methods), clients=clients)
+        return [each.lacks for each in guarantees_of(given)]
+
+    pslf = {"kind": "pslf"}
+    assert of(pslf, count=1) == [""]
+    assert "is shared" in of(pslf, heads="shared")[0]
+    assert "is shared" in of(pslf, heads="per_client", tail="shared")[0]
+    assert of(pslf, heads="per_client", tail="own") == [""]
+    assert "wcc does besides" in of(pslf, {"kind": "wcc"}, heads="per_client")[0]
+    assert of(RESPONSE, pslf, heads="shared")[0] == "", "whose tail knows drawn labels alone"

@@ -1,0 +1,188 @@
+"""Several messages sum up to the gradient, and none of them is it."""
+
+import pytest
+import torch
+from builders import experiment, finished, scenario
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from simsplit.errors import ScenarioError
+from simsplit.methods import METHODS
+from simsplit.methods.base import Method, Share, Site, Step
+from simsplit.methods.private_backprop import MOST, blinding
+from simsplit.packets import Leg, Packet
+from simsplit.results import Run
+from simsplit.seeds import rng_for
+
+WIDTH = 16
+EXACT = {torch.float32: 1e-6, torch.float64: 1e-12}
+FROZEN = {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}}
+
+
+def built(**fields) -> Method:
+    site = Site("client", Leg.SMASHED, (WIDTH,), 0, torch.device("cpu"))
+    return METHODS["private_backprop"](**fields).build(site)
+
+
+def values(*shape: int, seed: int = 0, dtype=torch.float32) -> Tensor:
+    return torch.randn(shape, generator=rng_for(seed, "values"), dtype=torch.float64).to(dtype)
+
+
+def trunk(x: Tensor) -> Tensor:
+    """A frozen network of two layers that are not linear."""
+    first, second = (values(WIDTH, WIDTH, seed=s, dtype=x.dtype) / WIDTH**0.5 for s in (1, 2))
+    return torch.tanh(torch.nn.functional.gelu(x @ first) @ second) + x
+
+
+def back(x: Tensor, grad: Tensor) -> Tensor:
+    (reply,) = torch.autograd.grad(trunk(x), x, grad)
+    return reply
+
+
+def summed(x: Tensor, shares: list[Share]) -> Tensor:
+    """As clients recombine replies."""
+    return torch.stack([share.weight * back(x, share.grad) for share in shares]).sum(0)
+
+
+def off(got: Tensor, wanted: Tensor) -> float:
+    return ((got - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("dtype", EXACT, ids=str)
+@pytest.mark.parametrize("messages", [1, 2, 3, 5])
+def test_the_sum_of_the_replies_is_the_reply(messages, dtype):
+    method, errors = built(messages=messages), []
+    for number in range(20):
+        x = values(8, WIDTH, seed=10 + number, dtype=dtype).requires_grad_()
+        grad = 1e-3 * values(8, WIDTH, seed=50 + number, dtype=dtype)
+        shares = method.outgoing(grad, Step(0, 1, number, 5))
+        assert len(shares) == messages
+        errors.append(off(summed(x, shares), back(x, grad)))
+    assert max(errors) < EXACT[dtype]
+    assert messages == 1 or max(errors) > 0
+
+
+@pytest.mark.parametrize("dtype", EXACT, ids=str)
+def test_a_learning_curve_is_the_plain_ones(dtype):
+    """A client's layer learns, through a trunk that does not, with momentum that keeps errors."""
+
+    def curve(method: Method | None) -> Tensor:
+        layer, tail = nn.Linear(WIDTH, WIDTH, dtype=dtype), nn.Linear(WIDTH, 2, dtype=dtype)
+        for index, weight in enumerate([*layer.parameters(), *tail.parameters()]):
+            weight.data = values(*weight.shape, seed=90 + index, dtype=dtype) / 4
+        learned = [*layer.parameters(), *tail.parameters()]
+        optimizer = torch.optim.SGD(learned, lr=0.05, momentum=0.9)
+        losses = []
+        for number in range(30):
+            optimizer.zero_grad()
+            inputs, labels = values(8, WIDTH, seed=number, dtype=dtype), torch.arange(8) % 2
+            made = layer(inputs)
+            arrived = trunk(made.detach()).requires_grad_()
+            loss = cross_entropy(tail(arrived), labels)
+            loss.backward()
+            step = Step(0, 1, number, 5)
+            shares = [Share(arrived.grad)]
+            if method is not None:
+                shares = method.outgoing(arrived.grad, step)
+            made.backward(summed(made.detach().requires_grad_(), shares))
+            optimizer.step()
+            losses.append(loss.detach())
+        return torch.stack(losses)
+
+    plain = curve(None)
+    assert plain[-1] != plain[0]
+    assert off(curve(built(messages=3)), plain) < EXACT[dtype]
+
+
+def test_noise_of_the_papers_variance_costs_digits_that_fp32_has_not():
+    x, grad = values(8, WIDTH).requires_grad_(), 1e-3 * values(8, WIDTH, seed=1)
+    shares = built(noise="gaussian").outgoing(grad, Step(0, 1, 0, 5))
+    assert 1e-5 < off(summed(x, shares), back(x, grad)) < 0.1
+
+
+def test_the_papers_1000_is_a_variance():
+    grad = torch.zeros(400, WIDTH)
+    for share in built(noise="gaussian", messages=3).outgoing(grad, Step(0, 1, 0, 5)):
+        assert 0.3 * 1000 < share.grad.var().item() < 1000
+
+
+@pytest.mark.parametrize("fields", [{}, {"messages": 3}, {"noise": "gaussian", "variance": 1.0}])
+def test_no_message_is_the_gradient(fields):
+    grad = values(64, 2, 3, 4)
+    for share in built(**fields).outgoing(grad, Step(0, 1, 0, 5)):
+        cosine = torch.cosine_similarity(share.grad.flatten(), grad.flatten(), dim=0)
+        assert share.grad.shape == grad.shape
+        assert share.grad.untyped_storage().nbytes() == share.grad.nbytes
+        assert cosine.abs() < (0.5 if "noise" not in fields else 0.85)
+
+
+def test_no_matrix_amplifies_or_shows_the_gradient():
+    for number in range(50):
+        for num in (2, 3, 5):
+            matrix = blinding(num, rng_for(number, "matrix"))
+            torch.testing.assert_close(matrix @ matrix.T, torch.eye(num).double())
+            assert matrix[:, 0].abs().max() <= MOST
+    signs = [blinding(2, rng_for(n, "m"))[0, 0].sign().item() for n in range(200)]
+    assert 70 < signs.count(1.0) < 130
+
+
+def test_secrets_are_the_steps_own():
+    grad = values(4, WIDTH)
+    first, again, later, other = (
+        built().outgoing(grad, step)
+        for step in (Step(0, 1, 0, 5), Step(0, 1, 0, 5), Step(0, 1, 1, 5), Step(0, 1, 0, 6))
+    )
+    for mine, same in zip(first, again, strict=True):
+        assert torch.equal(mine.grad, same.grad)
+        assert mine.weight == same.weight
+    for apart in (later, other):
+        assert not torch.equal(first[0].grad, apart[0].grad)
+    step, method = Step(0, 1, 0, 5), built()
+    one, two = (method.outgoing(grad, step) for _ in range(2))
+    assert not torch.equal(one[0].grad, two[0].grad), "another message of the step, other secrets"
+
+
+class Tap:
+    def __init__(self) -> None:
+        self.sent: list[Packet] = []
+
+    def observe(self, packet: Packet) -> None:
+        if packet.leg is Leg.FEATURES_GRAD:
+            self.sent.append(packet)
+
+
+def test_a_run_learns_what_the_plain_one_does_and_sends_the_messages_alone(tmp_path):
+    plain = Run.load(finished(scenario(**FROZEN), tmp_path / "plain").path)
+    methods = [{"kind": "private_backprop", "messages": 3}]
+    made, tap = experiment(scenario(**FROZEN, method=methods), tmp_path / "private"), Tap()
+    made.parts.wire.taps.append(tap)
+    made.run(resume=False)
+    private = Run.load(tmp_path / "private")
+    for column in ("train_loss", "test_loss"):
+        torch.testing.assert_close(
+            torch.tensor(private.rounds[column]),
+            torch.tensor(plain.rounds[column]),
+            rtol=1e-5,
+            atol=0,
+        )
+    assert tap.sent
+    for packet in tap.sent:
+        assert len(packet.tensors) == 3
+        assert len({tensor.shape for tensor in packet.tensors}) == 1
+    legs = {run: r.wire.groupby("leg")["bytes"].sum() for run, r in (("a", plain), ("b", private))}
+    for leg in ("features_grad", "smashed_grad"):
+        assert legs["b"][leg] == 3 * legs["a"][leg]
+
+
+def test_a_server_that_learns_is_refused_by_path(tmp_path):
+    with pytest.raises(
+        ScenarioError, match=r"method\.0\.kind: private_backprop needs a trunk that"
+    ):
+        scenario(method=["private_backprop"])
+    with pytest.raises(ScenarioError, match=r"method\.0\.kind: private_backprop needs gradients"):
+        scenario(**FROZEN, method=["private_backprop"], topology="vanilla")
+    lifted = [{"kind": "private_backprop"}, {"kind": "lightsplit", "lift": "learned"}]
+    with pytest.raises(
+        ScenarioError, match=r"method\.0\.kind: private_backprop needs .* as a meth"
+    ):
+        finished(scenario(**FROZEN, method=lifted), tmp_path / "run")
