@@ -43,6 +43,7 @@ class DpSgdConfig(MethodConfig):
     most."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     once: ClassVar[bool] = True
+    everywhere: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
