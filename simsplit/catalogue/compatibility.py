@@ -27,6 +27,7 @@ _WORDS: dict[Given, str] = {
     Given.SAMPLES: "{leg} of single samples",
     Given.READABLE: "{leg} that can be read alone",
     Given.CLASSES: "gradients of single samples, or labels",
+    Given.LABELLED: "samples with classes",
     Given.UNMASKED: "texts without a mask",
     Given.CAUSAL: "a model that predicts tokens",
     Given.PUBLIC: "public data",

@@ -59,13 +59,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
     "adaptive_offline": {"unmixing": 1},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
+    "probe": {"trees": 2},
     "replace": {"how": "sign"},
     "semantic": {"share": 0.5},
 }
 """So that a part acts in a step or two; and not for long."""
 VARIED = ("legs", "signal", "leg", "objective", "denoise")
 """Fields that say what of the cut a part is about."""
+TWO_CLASSES = {"targets": {"count": 6, "per_class": 3}}
 BESIDE: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("spectral", "norm", "kmeans", "probe"), TWO_CLASSES),
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
 }
 """What else a part must be given by other parts."""
