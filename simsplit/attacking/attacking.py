@@ -19,6 +19,7 @@ from simsplit.attacking.images import ImageJudge
 from simsplit.attacking.judging import Judgement, Row
 from simsplit.attacking.labels import LabelJudge, columns_of
 from simsplit.attacking.rows import RowJudge
+from simsplit.attacking.served import Apart
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.attacks.labels import LabelAttack
@@ -212,6 +213,7 @@ class Attacking:
         # attacks on texts draw alike, so that what they have in common is learned but once
         which = () if data.info.texts else (title,)
         seed = seed_for(scenario.seed, "attack", *which)
+        legs = scenario.crossings.training.legs
         return Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
@@ -229,6 +231,7 @@ class Attacking:
             vocabulary=data.vocabulary,
             learned=self._learned,
             start=scenario.seed,
+            served=Apart(server.end.trunk, seed) if Leg.ADAPTERS in legs else None,
         )
 
     def _auxiliary(self, seed: int) -> Feed | None:
@@ -253,8 +256,9 @@ class Attacking:
         by_batch = self.targets.statistics == "batch"
         for batch in range(total if most is None else min(most, total)):
             answered = split == TARGETS and any(config.gradients for config in self.configs)
+            last = Leg.FEATURES_GRAD if self.scenario.gradients_cross else Leg.FEATURES
             expose = Expose(split, number, batch, by_batch)
-            yield parts.exchange.exposed(client, expose, Leg.FEATURES_GRAD if answered else None)
+            yield parts.exchange.exposed(client, expose, last if answered else None)
 
     def _own(self, number: int) -> list[Tensor | None]:
         """Masks of the targets' own tokens in their packets, batch by batch: for the judge."""

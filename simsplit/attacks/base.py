@@ -7,10 +7,10 @@ recovers is joined to the truth only when it is scored.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -49,6 +49,16 @@ class Surrogate:
         return {"head": self.head, "method": self.stack.modules}
 
 
+class Served(Protocol):
+    """A whole transformer, and what a batch's packets (by leg) come to in other calls."""
+
+    def base(self, batch: Mapping[str, Packet]) -> Tensor:
+        """The features without what clients trained, N x D."""
+
+    def adapter_gradients(self, known: "Knowledge", batch: Mapping[str, Packet]) -> Tensor:
+        """Of each sample and adapter, N x n x values."""
+
+
 @dataclass(frozen=True)
 class Knowledge:
     """What the server knows: its segments, its half of the methods, public data."""
@@ -76,10 +86,8 @@ class Knowledge:
     """Networks that attacks of this run have trained and others can reuse."""
     start: int = 0
     """The seed of the initial weights; these are public where they are pretrained."""
-    base: Callable[[Sequence[Packet]], Tensor] | None = None
-    """The features (N x D) that the server computes for a batch's packets without what clients
-    trained; None where it cannot.
-    """
+    served: "Served | None" = None
+    """What the server of a whole transformer can compute of a batch by itself."""
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
         """A segment with the weights it had before training, or other ones of the same kind if
@@ -93,6 +101,14 @@ class Knowledge:
     def step(self, packet: Packet) -> Step:
         """The server's view of a packet's step, outside of training."""
         return Step(packet.client, packet.round, packet.step, self.seed, training=False)
+
+    def message(self, packet: Packet) -> Tensor:
+        """A packet's payload as the server reads it; of several messages the first, which is what
+        one of several servers sees.
+        """
+        with torch.no_grad():
+            first = self.stack.messages(packet.leg, packet.tensors)[0]
+            return self.stack.unpack(packet.leg, first, self.step(packet)).float()
 
     def sent(self, packet: Packet, step: Step) -> Tensor:
         """The payload of a packet of smashed data."""
@@ -216,6 +232,7 @@ class AttackConfig(Config, ABC):
     def needs(self) -> Needs:
         """What it needs from the rest of the scenario; override it and add to `super().needs`."""
         wanted = [*suited(self.suits)]
+        wanted += [needs_leg(Leg.SMASHED)] if self.recovers == "inputs" else []
         wanted += [Need(Given.PUBLIC)] if self.public else []
         wanted += [Need(Given.WATCHED)] if self.online else []
         wanted += [needs_leg(Leg.FEATURES_GRAD)] if self.gradients else []

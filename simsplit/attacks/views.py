@@ -20,8 +20,6 @@ from simsplit.packets import Leg, Packet
 
 ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-ADAPTERS, ADAPTERS_GRAD = "adapters", "adapters_grad"
-"""The names of the legs on which adapters and their gradients travel."""
 
 
 class View(NamedTuple):
@@ -62,36 +60,26 @@ def by_batch(targets: Sequence[Packet]) -> list[Batch]:
 
 
 def _of_batch(known: Knowledge, batch: Batch) -> Iterator[View]:
-    by_adapter = ADAPTERS in batch
+    by_adapter = Leg.ADAPTERS in batch
     texts = known.vocabulary is not None and not by_adapter
-    # the loss is a mean over the batch, whose size the server knows
-    grads = _payload(known, batch[Leg.FEATURES_GRAD])
-    grads = grads * len(grads)
-    features = _payload(known, batch[Leg.FEATURES])
+    features, grads = known.message(batch[Leg.FEATURES]), None
+    if Leg.FEATURES_GRAD in batch:
+        grads = known.message(batch[Leg.FEATURES_GRAD])
+        grads = grads * len(grads)  # the loss is a mean over the batch, whose size the server knows
     if texts:
+        assert grads is not None, "in a U shape they cross"
         features, grads = state_at_gradient(features, grads), grads.sum(1)
-    seen: dict[ViewName, Tensor] = {"features": features, "gradient": grads}
-    if known.base is not None:
-        base = known.base(list(batch.values()))
-        seen["shift"] = features - (base[:, None] if by_adapter else base)
+    seen: dict[ViewName, Tensor] = {"features": features}
+    if grads is not None:
+        directions = torch.nn.functional.normalize(grads.flatten(1 + by_adapter), dim=-1)
+        seen |= {"gradient": grads, "direction": directions}
+    if known.served is not None:
+        seen["shift"] = features - known.served.base(batch)[:, None]
+        if grads is not None:
+            seen["adapter_gradient"] = known.served.adapter_gradients(known, batch)
     for name, values in seen.items():
-        every = values.unbind(1) if by_adapter else (values,)
-        for adapter, rows in enumerate(every):
+        for adapter, rows in enumerate(values.unbind(1) if by_adapter else (values,)):
             yield View(name, adapter, rows.flatten(1))
-            if name == "gradient":
-                yield View("direction", adapter, torch.nn.functional.normalize(rows.flatten(1)))
-    if ADAPTERS_GRAD in batch and len(features) == 1:  # of more samples it is a sum over them
-        for adapter, row in enumerate(_payload(known, batch[ADAPTERS_GRAD])):
-            yield View("adapter_gradient", adapter, row[None])
-
-
-def _payload(known: Knowledge, packet: Packet) -> Tensor:
-    """A packet's payload as the server reads it; of several messages the first, which is what one
-    of several servers sees.
-    """
-    with torch.no_grad():
-        message = known.stack.messages(packet.leg, packet.tensors)[0]
-        return known.stack.unpack(packet.leg, message, known.step(packet)).float()
 
 
 def state_at_gradient(features_BLD: Tensor, grads_BLD: Tensor) -> Tensor:

@@ -1,0 +1,50 @@
+"""What a server of an API can compute by itself from what crossed: it has the whole transformer."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.attacks import Knowledge
+from simsplit.packets import Leg, Packet
+from simsplit.seeds import rng_for
+
+SKETCHED = 1024
+"""Numbers that a sample's gradient of adapters is kept as; a text's would take megabytes."""
+
+
+class Apart:
+    """A batch's calls, made again without what clients trained, or for a sample at a time."""
+
+    def __init__(self, trunk: nn.Module, seed: int) -> None:
+        self.trunk, self.seed = trunk, seed
+
+    def base(self, batch: Mapping[str, Packet]) -> Tensor:
+        """The features without any adapters, N x D."""
+        ids, mask, *_ = batch[Leg.INPUTS].tensors
+        with torch.no_grad():
+            features: Tensor = self.trunk(torch.empty(0, 0), ids, mask)
+        return features[:, 0]
+
+    def adapter_gradients(self, known: Knowledge, batch: Mapping[str, Packet]) -> Tensor:
+        """Of each sample and adapter, N x n x SKETCHED: what its row of the message comes to alone.
+
+        Sketched by random signs into random places, which keeps norms and angles on average.
+        """
+        ids, mask, *_ = batch[Leg.INPUTS].tensors
+        adapters = batch[Leg.ADAPTERS].tensors[0].requires_grad_()
+        message = known.message(batch[Leg.FEATURES_GRAD])
+        places, signs = self._sketch(adapters.shape[1])
+        rows = []
+        for each in torch.arange(len(ids)).split(1):
+            with torch.enable_grad():
+                states = self.trunk(adapters, ids[each], mask[each])
+                (grad,) = torch.autograd.grad(states, adapters, message[each])
+            kept = grad.new_zeros(len(grad), SKETCHED)
+            rows.append(kept.index_add_(1, places, grad * signs))
+        return torch.stack(rows)
+
+    def _sketch(self, numbers: int) -> tuple[Tensor, Tensor]:
+        rng = rng_for(self.seed, "sketch")
+        places = torch.randint(SKETCHED, (numbers,), generator=rng)
+        return places, torch.randint(2, (numbers,), generator=rng) * 2.0 - 1
