@@ -62,6 +62,18 @@ CASES: dict[str, dict[str, Any]] = {
         ],
         "cohort": {"dropout": 0.5},
     },
+    "labels drawn once, gradients noised and split": {
+        "data": {"source": {"kind": "sklearn", "name": "breast_cancer"}},
+        "model": {"kind": "mlp", "widths": [8, 8, 8], "learns": ["head", "tail"]},
+        "method": [
+            {"kind": "randomised_response"},
+            {"kind": "pslf"},
+            {"kind": "distance_correlation", "alpha": 0.1},
+            {"kind": "marvell"},
+            {"kind": "max_norm"},
+            {"kind": "private_backprop"},
+        ],
+    },
     "splitfed_v2, some drop out": {
         "aggregation": "splitfed_v2",
         "cohort": {"dropout": 0.5, "fraction": 0.8},

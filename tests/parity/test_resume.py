@@ -34,6 +34,18 @@ CASES: dict[str, dict[str, Any]] = {
         ],
         "data": {"augment": ["crop"]},
     },
+    "labels drawn once, gradients noised and split": {
+        "data": {"source": {"kind": "sklearn", "name": "breast_cancer"}},
+        "model": {"kind": "mlp", "widths": [8, 8, 8], "learns": ["head", "tail"]},
+        "method": [
+            {"kind": "randomised_response"},
+            {"kind": "pslf"},
+            {"kind": "distance_correlation", "alpha": 0.1},
+            {"kind": "marvell"},
+            {"kind": "max_norm"},
+            {"kind": "private_backprop"},
+        ],
+    },
     "checkpoints every other round": {"checkpoint": {"every": 2}},
     "early stopping": {
         "data": {"validation": 0.2},
