@@ -31,6 +31,7 @@ from simsplit.methods.base import (
     Site,
     Step,
 )
+from simsplit.methods.classes import classes_of
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
@@ -120,7 +121,7 @@ class P3eft(Method):
         if u is None or step.labels is None:
             return None
         each = u.unbind(1) if self.sets else [u.flatten(1)]
-        terms = [opposite_loss(h, step.labels, step.seed) for h in each]
+        terms = [opposite_loss(h, classes_of(step.labels), step.seed) for h in each]
         found = [term for term in terms if term is not None]
         return self.alpha * torch.stack(found).sum() if found else None
 

@@ -98,7 +98,7 @@ def times_sent(wire: "pd.DataFrame", steps: Mapping[ClientId, int]) -> dict[Clie
 
     `steps` is how many batches make an epoch of each client.
     """
-    sent = wire[(wire["leg"] == Leg.SMASHED) & (wire["phase"] != EVALUATE)]
+    sent = wire[wire["leg"].isin([Leg.SMASHED, Leg.INPUTS]) & (wire["phase"] != EVALUATE)]
     batches = sent.groupby("client")["packets"].sum()
     return {c: math.ceil(int(batches.get(c, 0)) / each) for c, each in steps.items() if each}
 

@@ -187,6 +187,10 @@ CASES: dict[str, list[Case]] = {
         Case((of("private_backprop", messages=1),)),
         Case((of("private_backprop", messages=5, scale=2),), num_messages=5, noisy=True),
     ],
+    "p3eft": [
+        Case((of("p3eft", alpha=0.001),)),
+        Case((of("p3eft", alpha=0, messages=3),), num_messages=3, noisy=True),
+    ],
     "nopeek": [Case((of("nopeek"),)), Case((of("nopeek", alpha=0),))],
     "splitguard": [
         Case((of("splitguard", after=0, probability=1.0),)),

@@ -67,6 +67,7 @@ BACK_AND_FORTH = {
     "pslf": "method.0.kind",
     "marvell": "method.0.kind",
     "max_norm": "method.0.kind",
+    "p3eft": "method.0.kind",
     "private_backprop": "method.0.kind",
     "naive_mix": "method.0.kind",
     "mixguard": "method.0.kind",

@@ -40,6 +40,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "distance_correlation": [{"alpha": 0.1}],
     "pslf": [{"epsilon": 3.0, "pseudo_classes": 4}],
     "marvell": [{"sum_kl": 4.0}],
+    "p3eft": [{"alpha": 0.1}],
     "dp_sgd": [{}, {"noise": "laplace"}, {"relative": False, "clip": 0.01}],
 }
 EVERY = [(kind, fields) for kind, several in CASES.items() for fields in several]
@@ -48,7 +49,7 @@ every = pytest.mark.parametrize(
 )
 
 
-ON_LABELS = ("randomised_response", "distance_correlation", "pslf", "marvell")
+ON_LABELS = ("randomised_response", "distance_correlation", "pslf", "marvell", "p3eft")
 """Of texts with a class each; all others write texts."""
 
 

@@ -190,6 +190,33 @@ def test_hosts_give_what_one_process_gives(tmp_path, hosts):
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
 
 
+DEFENCES = {
+    "randomised_response": ["labels_changed"],
+    "distance_correlation": ["dcor", "dcor_left_out"],
+    "pslf": ["labels_flipped", "pseudo_accuracy"],
+    "marvell": ["sum_kl", "noise_power", "marvell_left_out"],
+    "max_norm": [],
+    "private_backprop": [],
+}
+
+
+@pytest.mark.parametrize("kind", DEFENCES)
+def test_defences_of_labels_change_what_is_learned_and_tell_of_it(kind, tmp_path):
+    """But for the gradient that is sent privately, which is the same in the end."""
+    made = {}
+    for name, methods in (("plain", []), ("hidden", [{"kind": kind}])):
+        given = api_scenario(tmp_path, model={"adapters": 2}, method=methods, clients={"count": 1})
+        made[name] = Run.load(finished(given, tmp_path / name).path)
+    losses = {name: run.rounds["train_loss"].tolist() for name, run in made.items()}
+    same = losses["hidden"] == pytest.approx(losses["plain"], rel=1e-5)
+    assert same == (kind == "private_backprop")
+    told = made["hidden"].clients[DEFENCES[kind]]
+    assert told.notna().all(axis=None)
+    if kind in ("randomised_response", "pslf"):
+        (entry,) = made["hidden"].summary["privacy"]
+        assert (entry["epsilon"], entry["times_sent"]) == (1.0, 2)
+
+
 def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
     made = {}
     for servers in (1, 2, 5):
