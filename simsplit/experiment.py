@@ -187,7 +187,7 @@ class Experiment:
                 put_back(parts, before)
             trained = time.perf_counter()
             figures, own = self._evaluated(number)
-            recovered = self._attacked(number)
+            attacked = self._attacked(number)
         evaluated = time.perf_counter()
         progress.elapsed_s += evaluated - started
         entry = Round(
@@ -201,7 +201,7 @@ class Experiment:
             own,
             found.clients,
             found.detections,
-            recovered,
+            attacked,
             frozenset(self.scenario.malicious),
             frozenset(live.detection.guard.barred),
         )
@@ -255,17 +255,17 @@ class Experiment:
         with self._untrained(evaluator.scored):
             return evaluator.evaluate(number)
 
-    def _attacked(self, number: int) -> Sequence[Mapping[str, object]]:
-        """What attacks recover, if they are scored in this round."""
+    def _attacked(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:
+        """What attacks recover, by table, if they are scored in this round."""
         scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
         if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
-            return ()
+            return {}
         with self._untrained([scenario.targets.client]):
             judged = attacking.judge(
                 number, lambda name, done, total: observers.work(f"attack {name}", done, total)
             )
         attacking.save(self.path, number, judged)
-        return judged.rows
+        return judged.tables
 
     @contextmanager
     def _untrained(self, clients: Sequence[ClientId]) -> Iterator[None]:
@@ -299,7 +299,7 @@ def _columns(scenario: Scenario) -> Columns:
         signals=Watch.columns(scenario.detectors),
         detections=COLUMNS if scenario.detectors else (),
         reported=[name for method in scenario.method for name in method.reported],
-        recovered=Attacking.columns(scenario),
+        attacked=Attacking.columns(scenario),
     )
 
 

@@ -22,6 +22,8 @@ class Given(StrEnum):
     CLASSES = "classes"
     """The server can tell single samples' classes: it is sent labels, or gradients give them away.
     """
+    LABELLED = "labelled"
+    """Samples have classes, which clients learn."""
     SCORING = "scoring"
     """Clients hold the tail, and so compute the task's loss."""
     CLASSIFIES = "classifies"

@@ -2,7 +2,7 @@
 
 Attacks see packets of training as they pass the driver's wire. To be judged they are given the
 packets of target samples, which a client encodes for the purpose; only then is what they recover
-held against the truth, by a judge (see `images`, `texts`).
+held against the truth, by a judge (see `images`, `texts`; `labels` of attacks on labels).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -17,9 +17,11 @@ from simsplit.assembly.assembler import QUERIES, TARGETS
 from simsplit.attacking.curves import point, shortened
 from simsplit.attacking.images import ImageJudge
 from simsplit.attacking.judging import Judgement, Row
+from simsplit.attacking.labels import LabelJudge, columns_of
 from simsplit.attacking.rows import RowJudge
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
+from simsplit.attacks.labels import LabelAttack
 from simsplit.data import Prepared
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, InputsOf, OwnTokens
@@ -33,6 +35,7 @@ Progress = Callable[[str, int, int], None]
 """Told which attack has done so many of so many pieces of work; a total of 0 is not known yet."""
 
 
+RECOVERED = ("inputs", "labels")
 AnyJudge = type[TextJudge] | type[RowJudge] | type[ImageJudge]
 
 
@@ -67,14 +70,21 @@ class Attacking:
         if forging:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
-        self._judge = judge_of(scenario)(scenario, data) if self.configs else None
+        of_inputs, of_labels = (
+            any(config.recovers == what for config in self.configs) for what in RECOVERED
+        )
+        self._judge = judge_of(scenario)(scenario, data) if of_inputs else None
+        self._label_judge = LabelJudge(scenario, data) if of_labels else None
 
     @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Columns of the `recovered` table; none without attacks."""
-        if not scenario.attacks:
-            return ()
-        return judge_of(scenario).columns(scenario)
+    def columns(scenario: Scenario) -> dict[str, tuple[str, ...]]:
+        """The tables that attacks fill and their columns: `recovered`, of attacks on inputs, and
+        `labels`; without such attacks none.
+        """
+        of_inputs = any(config.recovers == "inputs" for config in scenario.attacks)
+        recovered = judge_of(scenario).columns(scenario) if of_inputs else ()
+        tables = {"recovered": recovered, "labels": columns_of(scenario)}
+        return {name: columns for name, columns in tables.items() if columns}
 
     def observe(self, packet: Packet) -> None:
         """Show attacks a packet of training, if it is of a client that they target."""
@@ -136,6 +146,9 @@ class Attacking:
     ) -> None:
         """Let an attack recover the targets from as many of their packets as it asks for."""
         progress(0, 0)
+        if isinstance(attack, LabelAttack):
+            assert self._label_judge is not None, "there is such an attack"
+            attack.tell(self._label_judge.known(attack.options.told))
         if config.queries:
             attack.study(self._queries(config.queries, number))
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
@@ -143,9 +156,17 @@ class Attacking:
             progress(done, total)
 
     def _scored(self, number: int, attacks: Mapping[str, Attack]) -> Judgement:
-        assert self._judge is not None, "there are attacks"
-        recovered = {name: attack.guesses() for name, attack in attacks.items()}
-        return self._judge.score(number, recovered, self._own(number))
+        on_labels = {n: attack for n, attack in attacks.items() if isinstance(attack, LabelAttack)}
+        recovered = {n: attack.guesses() for n, attack in attacks.items() if n not in on_labels}
+        judged = Judgement()
+        if recovered:
+            assert self._judge is not None, "there are attacks on inputs"
+            judged = self._judge.score(number, recovered, self._own(number))
+        if on_labels:
+            assert self._label_judge is not None, "there are attacks on labels"
+            told = self._label_judge.score(number, on_labels)
+            judged.labels, judged.components = told.labels, told.components
+        return judged
 
     def _curve(
         self,
@@ -156,7 +177,8 @@ class Attacking:
         progress: Progress,
     ) -> list[Row]:
         """An attack's figures with ever more of its iterations, up to those that it came to."""
-        points = 0 if config.online else self.targets.curve
+        converges = not config.online and config.recovers == "inputs"
+        points = self.targets.curve if converges else 0
         found = []
         for index in range(1, points + 1):
             share, rows = index / points, judged.rows
@@ -244,8 +266,10 @@ class Attacking:
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
         """Save what was recovered in a run directory."""
-        assert self._judge is not None, "there are attacks"
-        self._judge.save(path, number, judged)
+        if self._judge is not None:
+            self._judge.save(path, number, judged)
+        if self._label_judge is not None:
+            self._label_judge.save(path, number, judged)
         save_curves(path, number, judged.curves)
 
     def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:

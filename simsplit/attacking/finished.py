@@ -13,7 +13,7 @@ from pathlib import Path
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.state import put_back
-from simsplit.attacking import Attacking, Progress
+from simsplit.attacking import Attacking, Judgement, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
 from simsplit.phases import EVALUATE
@@ -23,7 +23,7 @@ from simsplit.results.directory import replace, writing
 from simsplit.scenario import Scenario, load_scenario
 
 KEEP_EVERY_S = 20.0
-_STATE, _TOLD, _RECOVERED = "state", "attack.json", "recovered.csv"
+_STATE, _TOLD = "state", "attack.json"
 
 
 def _unseen(what: str, done: int, total: int) -> None:
@@ -113,7 +113,7 @@ def _finished(folder: Path, told: str, *, resume: bool) -> bool:
             f"{folder} holds an attack with other settings ({_TOLD} has them); resume it with "
             "those, or give this one another name with --set name=..."
         )
-    return (folder / _RECOVERED).exists()
+    return any((folder / f"{table}.csv").exists() for table in Judgement().tables)
 
 
 class _OnFinished:
@@ -148,9 +148,10 @@ class _OnFinished:
             replace(self.folder / _TOLD, told.encode())
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
         judged = self.attacking.judge(number, self._tell, None if kept is None else kept[0])
-        table = pd.DataFrame(judged.rows, columns=list(Attacking.columns(self.attacking.scenario)))
         self.attacking.save(self.folder, number, judged)
-        replace(self.folder / _RECOVERED, table.to_csv(index=False).encode())
+        for name, columns in Attacking.columns(self.attacking.scenario).items():
+            table = pd.DataFrame(judged.tables[name], columns=list(columns))
+            replace(self.folder / f"{name}.csv", table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
     def _tell(self, what: str, done: int, total: int) -> None:

@@ -25,6 +25,15 @@ class Judgement:
     """Recovered texts beside the private ones."""
     curves: list[Row] = field(default_factory=list)
     """Figures of each attack with a part of its iterations."""
+    labels: list[Row] = field(default_factory=list)
+    """One row for each attack on labels, view and adapter, and the floors."""
+    components: list[Row] = field(default_factory=list)
+    """The two leading principal components of what attacks on labels saw."""
+
+    @property
+    def tables(self) -> dict[str, list[Row]]:
+        """The rows of the run's tables that attacks fill."""
+        return {"recovered": self.rows, "labels": self.labels}
 
 
 class Judge(ABC):

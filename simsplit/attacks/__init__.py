@@ -6,12 +6,16 @@ from simsplit.attacks.bisr import BisrConfig
 from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
 from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.gradient_ratio import GradientRatioConfig
+from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.lamp import LampConfig
+from simsplit.attacks.norm import NormConfig
 from simsplit.attacks.pcat import PcatConfig
+from simsplit.attacks.probe import ProbeConfig
 from simsplit.attacks.ridge import RidgeConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, SdarConfig
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.span_search import SpanSearchConfig
+from simsplit.attacks.spectral import SpectralConfig
 from simsplit.attacks.tag import TagConfig
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.attacks.unsplit import UnsplitConfig
@@ -35,6 +39,10 @@ ATTACKS: dict[str, type[AttackConfig]] = {
     "adaptive_offline": AdaptiveOfflineConfig,
     "gradient_ratio": GradientRatioConfig,
     "span_search": SpanSearchConfig,
+    "spectral": SpectralConfig,
+    "norm": NormConfig,
+    "kmeans": KmeansConfig,
+    "probe": ProbeConfig,
 }
 
 __all__ = ["ATTACKS", "Attack", "AttackConfig", "Knowledge", "TargetsConfig"]

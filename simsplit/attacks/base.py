@@ -7,7 +7,7 @@ recovers is joined to the truth only when it is scored.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -76,6 +76,10 @@ class Knowledge:
     """Networks that attacks of this run have trained and others can reuse."""
     start: int = 0
     """The seed of the initial weights; these are public where they are pretrained."""
+    base: Callable[[Sequence[Packet]], Tensor] | None = None
+    """The features (N x D) that the server computes for a batch's packets without what clients
+    trained; None where it cannot.
+    """
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
         """A segment with the weights it had before training, or other ones of the same kind if
@@ -198,6 +202,8 @@ class AttackConfig(Config, ABC):
     """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """The kinds of data that it can recover."""
+    recovers: ClassVar[Literal["inputs", "labels"]] = "inputs"
+    """What it is after: each has a judge and a table of its own."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that say how long it works; `targets.curve` scores it with less of them."""
 

@@ -30,8 +30,8 @@ DATA = "data.json"
 HOLDINGS = "holdings.csv"
 CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
-AFTERWARDS = "attacks/*/recovered.csv"
-"""Of attacks on a run that was over."""
+AFTERWARDS = "attacks/*"
+"""Folders of attacks on a run that was over."""
 
 
 class RunWriter:
@@ -218,14 +218,27 @@ class Run:
         """One row per judged round, attack and target: how near the attack came; may be empty."""
         import pandas as pd
 
-        files = [*self.path.glob("recovered.csv"), *sorted(self.path.glob(AFTERWARDS))]
-        tables = [_read_table(file) for file in files]
+        tables = self._of_attacks("recovered")
         if not tables:
             return pd.DataFrame()
         together = pd.concat(tables)
         target = next(name for name in ("text", "row", "image") if name in together)
         # each table has the guesses that need no attack, of the same targets
         return together.drop_duplicates(["round", "attack", target], ignore_index=True)
+
+    @cached_property
+    def labels(self) -> "pd.DataFrame":
+        """One row per judged round, attack on labels, view and adapter, and the floors; may be
+        empty.
+        """
+        import pandas as pd
+
+        tables = self._of_attacks("labels")
+        if not tables:
+            return pd.DataFrame()
+        # the floors of the same targets are in each table
+        place = ["round", "attack", "view", "adapter", "figure", "samples", "known"]
+        return pd.concat(tables).drop_duplicates(place, ignore_index=True)
 
     @cached_property
     def attacks(self) -> "pd.DataFrame":
@@ -254,6 +267,11 @@ class Run:
     def environment(self) -> dict[str, Any]:
         """Where and with what it ran."""
         return self._json(ENVIRONMENT)
+
+    def _of_attacks(self, name: str) -> "list[pd.DataFrame]":
+        """A table of the run's attacks, and of those that were made when it was over."""
+        afterwards = sorted(self.path.glob(f"{AFTERWARDS}/{name}.csv"))
+        return [_read_table(file) for file in (*self.path.glob(f"{name}.csv"), *afterwards)]
 
     def _table(self, name: str) -> "pd.DataFrame":
         return _read_table(self.path / f"{name}.csv")

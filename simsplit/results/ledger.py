@@ -47,8 +47,8 @@ class Columns:
     """What detectors say of each client."""
     detections: Sequence[str] = ()
     """The `detections` table's, if there is one."""
-    recovered: Sequence[str] = ()
-    """The `recovered` table's, likewise."""
+    attacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Those of the tables that attacks fill, by table."""
     reported: Sequence[str] = ()
     """What methods say of each client."""
     handed: bool = False
@@ -74,8 +74,8 @@ class Round:
     """What detectors made of each client."""
     detections: Sequence[Mapping[str, object]] = ()
     """What each detector came to."""
-    recovered: Sequence[Mapping[str, object]] = ()
-    """What each attack made of each image."""
+    attacked: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    """What attacks recovered, by table."""
     malicious: frozenset[ClientId] = frozenset()
     barred: frozenset[ClientId] = frozenset()
 
@@ -107,7 +107,7 @@ class Ledger:
                     *columns.signals,
                 ),
                 **({"detections": columns.detections} if columns.detections else {}),
-                **({"recovered": columns.recovered} if columns.recovered else {}),
+                **columns.attacked,
                 "wire": (
                     *(*WIRE_COLUMNS, *(RECEIVED if columns.handed else ())),
                     *(("transfer_s",) if timed else ()),
@@ -137,8 +137,9 @@ class Ledger:
         self.writer.append("clients", rows)
         if "detections" in self.writer.columns:
             self.writer.append("detections", done.detections)
-        if "recovered" in self.writer.columns:
-            self.writer.append("recovered", done.recovered)
+        for table, rows_of_attacks in done.attacked.items():
+            if table in self.writer.columns:
+                self.writer.append(table, rows_of_attacks)
         return row, rows
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:

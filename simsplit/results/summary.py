@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import falls
 from simsplit.results.directory import Run
+from simsplit.results.labels import worst_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,7 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "seconds": float(run.timing["elapsed_s"].iloc[-1]),
         "per_sample": _per_sample(run),
         **_simulated(run.rounds),
+        **worst_of(run.labels),
     }
 
 

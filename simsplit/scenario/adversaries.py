@@ -8,7 +8,10 @@ from simsplit.errors import ScenarioError
 from simsplit.parties.config import ClientsConfig
 from simsplit.poisons.malicious import FIELD, MaliciousConfig
 
-TAKEN = ("black", "mean_image", "originals", "random_tokens", "frequent_token")
+TAKEN = (
+    *("black", "mean_image", "originals", "random_tokens", "frequent_token"),
+    *("majority", "chance"),
+)
 """Names in the tables that no attack may have."""
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from simsplit.attacks import ATTACKS
 from simsplit.config import Config
+from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS
 from simsplit.errors import ScenarioError
@@ -51,6 +52,10 @@ _LACKS: dict[Given, _Lack] = {
     Given.READABLE: _Lack("needs {leg} in their places, which {culprit} does not send"),
     Given.CLASSES: _Lack(
         "needs gradients of single samples, and {culprit} sends none in their places"
+    ),
+    Given.LABELLED: _Lack(
+        "is after the classes of samples, and these texts have none",
+        "data.source.task with kind: classification",
     ),
     Given.SCORING: _Lack(
         "needs clients to compute the loss, which the server does at a {topology} cut",
@@ -129,6 +134,8 @@ def setting_of(scenario: "Scenario") -> Setting:
     }
     plain = {
         Given.CLASSES: Leg.LABELS in legs or not _culprits(methods, Given.CLASSES),
+        Given.LABELLED: not isinstance(data.source, TextTable)
+        or isinstance(data.source.task, Classification),
         Given.SCORING: tail,
         Given.CLASSIFIES: scenario.model.kind != "causal_lm",
         Given.TWO_CLASSES: True,

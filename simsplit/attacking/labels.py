@@ -1,0 +1,152 @@
+"""The judge of attacks on labels: what their scores and clusters tell, beside what chance would.
+
+Scores are given the better sign and clusters the best match with classes, as nobody could name
+them. AUCs have bootstrap intervals, accuracies exact ones (Clopper and Pearson). The floors stand
+beside them as rows: `chance`, a permutation of the labels under the same best sign or match, its
+mean and where 95 % of 1,000 permutations lie; and `majority`, the largest class. A floor is that of
+the attacks with its figure, its number of samples and its share of known labels.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsplit.attacking.judging import Judgement, Row
+from simsplit.attacks.labels import Clue, KnownLabels, LabelAttack
+from simsplit.attacks.spectral import components
+from simsplit.attacks.views import View
+from simsplit.data import Prepared
+from simsplit.data.samples import Samples, Vocabulary
+from simsplit.errors import ProtocolError, ScenarioError, counted
+from simsplit.metrics.leaks import (
+    Numbers,
+    Told,
+    chance_of_auc,
+    chance_of_matching,
+    majority_of,
+    matched,
+    told_auc,
+    told_share,
+)
+from simsplit.results.components import save_components
+from simsplit.results.labels import CHANCE, COLUMNS, MAJORITY
+from simsplit.scenario import Scenario
+from simsplit.seeds import numpy_rng_for
+
+
+class LabelJudge:
+    """Holds the targets' labels, tells attacks what they may know, and scores them."""
+
+    def __init__(self, scenario: Scenario, data: Prepared) -> None:
+        self.seed = scenario.seed
+        samples, rows = scenario.targets.chosen(data)
+        given = labels_of(samples.take(rows), data.vocabulary)
+        classes, places = np.unique(given.numpy(), return_inverse=True)
+        if len(classes) < 2:
+            raise ScenarioError(
+                "targets.count",
+                f"{counted(len(given), 'target')} of one class alone have no labels to tell apart; "
+                "attacks on labels need targets of two classes (a larger targets.count, "
+                "targets.per_class, targets.split: test, or another targets.client)",
+            )
+        self.given = given
+        """As the data number them."""
+        self.labels: Numbers = places
+        """By the classes that the targets have."""
+        self.classes = len(classes)
+
+    def known(self, share: float) -> KnownLabels:
+        """What an attack may know that is told this share of the labels of each class."""
+        rng = numpy_rng_for(self.seed, "known labels")
+        told: list[int] = []
+        for label in range(self.classes):
+            own = rng.permutation(np.flatnonzero(self.labels == label))
+            # one of each class is told, and one is left to be scored
+            count = min(max(1, round(share * len(own))), len(own) - 1) if share else 0
+            told += own[:count].tolist()
+        rows = torch.tensor(sorted(told), dtype=torch.int64)
+        return KnownLabels(self.classes, rows, torch.from_numpy(self.labels)[rows])
+
+    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> Judgement:
+        """A row for each attack, view and adapter; then the floors."""
+        found = Judgement()
+        floors: dict[tuple[str, float, int], list[Row]] = {}
+        for name, attack in attacks.items():
+            share = attack.options.told
+            for clue in attack.clues:
+                labels = self._labels(clue)
+                place = {"round": number, "figure": clue.figure, "known": share}
+                seen = {"attack": name, "view": clue.view, "adapter": clue.adapter}
+                found.labels.append({**place, **seen, **_cells(self._told(clue), labels)})
+                key = (clue.figure, share, len(labels))
+                if key not in floors:
+                    floors[key] = [{**place, **row} for row in self._floors(clue, labels)]
+        found.labels += [row for rows in floors.values() for row in rows]
+        found.components = list(self._components(number, attacks))
+        return found
+
+    def save(self, path: Path, number: int, judged: Judgement) -> None:
+        """Save the two leading principal components of what was seen."""
+        save_components(path, number, judged.components)
+
+    def _labels(self, clue: Clue) -> Numbers:
+        rows = slice(None) if clue.rows is None else clue.rows.numpy()
+        labels: Numbers = self.labels[rows]
+        if len(labels) != len(clue.values):
+            raise ProtocolError(
+                f"what crosses for {len(labels)} targets has {len(clue.values)} rows; attacks on "
+                "labels need one for each"
+            )
+        return labels
+
+    def _told(self, clue: Clue) -> Told:
+        labels, values = self._labels(clue), clue.values.numpy()
+        if clue.figure == "auc":
+            rng = numpy_rng_for(self.seed, "bootstrap", clue.view, clue.adapter)
+            return told_auc(values.astype(np.float64), labels == 1, rng)
+        return told_share(values == labels if clue.named else matched(values, labels))
+
+    def _floors(self, clue: Clue, labels: Numbers) -> Iterator[Row]:
+        rng = numpy_rng_for(self.seed, "chance", clue.figure, len(labels))
+        if clue.figure == "auc":
+            chance = chance_of_auc(labels == 1, rng)
+        else:
+            chance = chance_of_matching(labels, rng, named=clue.named)
+            yield {"attack": MAJORITY, **_cells(majority_of(labels), labels)}
+        yield {"attack": CHANCE, **_cells(chance, labels)}
+
+    def _components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
+        views: dict[tuple[str, int], View] = {}
+        for attack in attacks.values():
+            views |= {(view.name, view.adapter): view for view in attack.views}
+        for view in views.values():
+            if view.name == "direction":
+                continue  # of the same gradients
+            for target, (x, y) in enumerate(components(view.rows, 2).tolist()):
+                place = {"round": number, "view": view.name, "adapter": view.adapter}
+                yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
+
+
+def labels_of(samples: Samples, vocabulary: Vocabulary | None) -> Tensor:
+    """Each sample's class; of texts what their clients learn, and not the topic they are dealt by.
+    """
+    if samples.texts is None:
+        return samples.labels
+    choices = None if vocabulary is None else vocabulary.choices
+    told = samples.labels[samples.answering(0 if choices is None else choices.after)]
+    if choices is None:
+        return told
+    return (told[:, None] == torch.tensor(choices.tokens)).long().argmax(1)
+
+
+def columns_of(scenario: Scenario) -> tuple[str, ...]:
+    """Columns of the `labels` table; none without attacks on labels."""
+    wanted = any(config.recovers == "labels" for config in scenario.attacks)
+    return COLUMNS if wanted else ()
+
+
+def _cells(told: Told, labels: Sequence[int] | Numbers) -> Row:
+    return {"leak": told.value, "low": told.low, "high": told.high, "samples": len(labels)}

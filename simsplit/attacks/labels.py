@@ -1,0 +1,115 @@
+"""What attacks on labels share: they look at each view of the targets, and score or cluster them.
+
+They learn from nothing, and know of the labels only how many classes the targets have (and, where
+they say so, the labels of a part of the targets). What a score or a cluster stands for they cannot
+know either; the judge gives them the best of all ways to name them.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge
+from simsplit.attacks.views import VIEWS, View, ViewName, views_of
+from simsplit.methods.base import ANYTHING, Modality
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import Leg, Packet
+
+Figure = Literal["auc", "accuracy"]
+
+
+@dataclass(frozen=True)
+class KnownLabels:
+    """What an attack on labels is told of them."""
+
+    classes: int
+    """How many classes the targets have."""
+    rows: Tensor
+    """The targets whose labels it is told."""
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Clue:
+    """What one view tells of the targets' labels."""
+
+    view: ViewName
+    adapter: int
+    figure: Figure
+    """What it is scored by. auc: `values` are scores; accuracy: clusters, or classes."""
+    values: Tensor
+    rows: Tensor | None = None
+    """The targets that it is about; None: all."""
+    named: bool = False
+    """Whether `values` are classes by their numbers."""
+
+
+class LabelAttackConfig(AttackConfig):
+    """Base of the attacks on labels."""
+
+    views: tuple[ViewName, ...] = Field(default=VIEWS, min_length=1)
+    """What it looks at: features, their shift by adapters, gradients of features, these at unit
+    length (direction), gradients of adapters. What a topology has not is left out."""
+    recovers: ClassVar[Literal["inputs", "labels"]] = "labels"
+    public: ClassVar[bool] = False
+    gradients: ClassVar[bool] = True
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
+    effort: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def needs(self) -> Needs:
+        """Features and gradients of single samples, which have classes."""
+        of_samples = [
+            need
+            for leg in (Leg.FEATURES, Leg.FEATURES_GRAD)
+            for need in (needs_leg(leg), Need(Given.SAMPLES, leg=leg), Need(Given.READABLE, leg=leg))
+        ]
+        return (*super().needs, *of_samples, Need(Given.LABELLED))
+
+    @property
+    def told(self) -> float:
+        """The share of the targets whose labels it is told."""
+        return 0.0
+
+    @abstractmethod
+    def build(self, known: Knowledge) -> "LabelAttack":
+        """The attack, told what the server knows."""
+
+
+class LabelAttack(Attack):
+    """Reads each view in turn."""
+
+    def __init__(self, config: LabelAttackConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.options = config
+        self.told = KnownLabels(0, torch.empty(0, dtype=torch.int64), torch.empty(0))
+        self.views: list[View] = []
+        self.clues: list[Clue] = []
+
+    def tell(self, told: KnownLabels) -> None:
+        """Be told of the targets' labels what it may know."""
+        self.told = told
+
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """Read view after view."""
+        every = views_of(self.known, targets)
+        self.views = [view for view in every if view.name in self.options.views]
+        self.clues = []
+        for number, view in enumerate(self.views, 1):
+            clue = self.read(view)
+            self.clues += [] if clue is None else [clue]
+            yield number, len(self.views)
+
+    @abstractmethod
+    def read(self, view: View) -> Clue | None:
+        """What a view tells; None where it can tell nothing."""
+
+    @property
+    def recovered(self) -> Tensor:
+        """No inputs."""
+        return torch.empty(0)

@@ -1,0 +1,28 @@
+"""The norm attack (Li et al. 2022): rows of one class are longer than those of the other.
+
+For two classes alone, as published: of more it says nothing, and has no row in the table.
+"""
+
+from typing import Literal
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.views import View
+
+
+class NormConfig(LabelAttackConfig):
+    """Scores targets by the length of what is seen of them; two classes alone."""
+
+    kind: Literal["norm"] = "norm"
+
+    def build(self, known: Knowledge) -> "Norm":
+        return Norm(self, known)
+
+
+class Norm(LabelAttack):
+    """Takes row norms."""
+
+    def read(self, view: View) -> Clue | None:
+        if self.told.classes != 2 or view.name == "direction":  # of length one
+            return None
+        return Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))

@@ -1,0 +1,40 @@
+"""The spectral attack (Sun et al. 2022, as P3EFT measures it): two classes pull rows apart, so that
+the first right singular vector of the centred rows points from one class to the other.
+
+For two classes alone, as published: of more it says nothing, and has no row in the table.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simsplit.attacks.base import Knowledge
+from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.views import View
+
+
+class SpectralConfig(LabelAttackConfig):
+    """Scores targets by their first principal component; two classes alone."""
+
+    kind: Literal["spectral"] = "spectral"
+
+    def build(self, known: Knowledge) -> "Spectral":
+        return Spectral(self, known)
+
+
+class Spectral(LabelAttack):
+    """Projects on the first right singular vector."""
+
+    def read(self, view: View) -> Clue | None:
+        if self.told.classes != 2:
+            return None
+        return Clue(view.name, view.adapter, "auc", components(view.rows, 1)[:, 0])
+
+
+def components(rows_ND: Tensor, count: int) -> Tensor:
+    """The first principal components of rows, N x count; none that rows have not are zeros."""
+    centred = rows_ND.float() - rows_ND.float().mean(0)
+    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    found = centred @ directions[:count].T
+    return torch.nn.functional.pad(found, (0, count - found.shape[1]))

@@ -1,0 +1,100 @@
+"""What the server sees of each sample, as one row of numbers: features, their shift, gradients.
+
+Features and gradients are those that cross. Images are flattened. A text is reduced to one vector
+that padding has no part in: its gradients are summed over positions (padding has none), and of its
+features the state at the position with the largest gradient is taken. There the loss reads the
+label, so this leaks the most; a mean over a text's positions would dilute it by all other tokens.
+
+Where clients send adapters (the leg ADAPTERS), packets hold a row for each sample and adapter, and
+each adapter has views of its own. A view that a topology does not have is left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from simsplit.attacks.base import Knowledge
+from simsplit.packets import Leg, Packet
+
+ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
+VIEWS: tuple[ViewName, ...] = get_args(ViewName)
+ADAPTERS, ADAPTERS_GRAD = "adapters", "adapters_grad"
+"""The names of the legs on which adapters and their gradients travel."""
+
+
+class View(NamedTuple):
+    """One thing that the server sees of all targets."""
+
+    name: ViewName
+    adapter: int
+    rows: Tensor
+    """N x D, the targets in order."""
+
+
+def views_of(known: Knowledge, targets: Sequence[Packet]) -> list[View]:
+    """All views that the targets' packets give."""
+    parts: dict[tuple[ViewName, int], list[Tensor]] = {}
+    batches = by_batch(targets)
+    for batch in batches:
+        for view in _of_batch(known, batch):
+            parts.setdefault((view.name, view.adapter), []).append(view.rows.cpu())
+    whole = {key: rows for key, rows in parts.items() if len(rows) == len(batches)}
+    return [
+        View(name, adapter, torch.cat(rows))
+        for (name, adapter), rows in sorted(whole.items(), key=lambda item: VIEWS.index(item[0][0]))
+    ]
+
+
+Batch = dict[str, Packet]
+"""The packets of one batch by leg, the first of each: that of one server."""
+
+
+def by_batch(targets: Sequence[Packet]) -> list[Batch]:
+    """The targets' packets, batch by batch; of several epochs the first."""
+    found: dict[int, Batch] = {}
+    first = min((packet.round for packet in targets), default=0)
+    for packet in targets:
+        if packet.round == first:
+            found.setdefault(packet.step, {}).setdefault(str(packet.leg), packet)
+    return list(found.values())
+
+
+def _of_batch(known: Knowledge, batch: Batch) -> Iterator[View]:
+    by_adapter = ADAPTERS in batch
+    texts = known.vocabulary is not None and not by_adapter
+    # the loss is a mean over the batch, whose size the server knows
+    grads = _payload(known, batch[Leg.FEATURES_GRAD])
+    grads = grads * len(grads)
+    features = _payload(known, batch[Leg.FEATURES])
+    if texts:
+        features, grads = state_at_gradient(features, grads), grads.sum(1)
+    seen: dict[ViewName, Tensor] = {"features": features, "gradient": grads}
+    if known.base is not None:
+        base = known.base(list(batch.values()))
+        seen["shift"] = features - (base[:, None] if by_adapter else base)
+    for name, values in seen.items():
+        every = values.unbind(1) if by_adapter else (values,)
+        for adapter, rows in enumerate(every):
+            yield View(name, adapter, rows.flatten(1))
+            if name == "gradient":
+                yield View("direction", adapter, torch.nn.functional.normalize(rows.flatten(1)))
+    if ADAPTERS_GRAD in batch and len(features) == 1:  # of more samples it is a sum over them
+        for adapter, row in enumerate(_payload(known, batch[ADAPTERS_GRAD])):
+            yield View("adapter_gradient", adapter, row[None])
+
+
+def _payload(known: Knowledge, packet: Packet) -> Tensor:
+    """A packet's payload as the server reads it; of several messages the first, which is what one
+    of several servers sees.
+    """
+    with torch.no_grad():
+        message = known.stack.messages(packet.leg, packet.tensors)[0]
+        return known.stack.unpack(packet.leg, message, known.step(packet)).float()
+
+
+def state_at_gradient(features_BLD: Tensor, grads_BLD: Tensor) -> Tensor:
+    """Each text's state at the position with the largest gradient."""
+    place_B = grads_BLD.norm(dim=-1).argmax(1)
+    return features_BLD[torch.arange(len(place_B), device=place_B.device), place_B]

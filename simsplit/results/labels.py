@@ -1,0 +1,47 @@
+"""The table of what attacks tell of labels, and the worst of it beside its floor."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    *("round", "attack", "view", "adapter", "figure"),
+    *("leak", "low", "high", "samples", "known"),
+)
+MAJORITY, CHANCE = "majority", "chance"
+FLOORS = (MAJORITY, CHANCE)
+"""Rows that take no attack."""
+_SAME = ["round", "figure", "samples", "known"]
+
+
+def attacks_on_labels(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows of attacks, with the floors of each beside it: `chance`, `chance_high`, `majority`
+    (of accuracies alone).
+    """
+    of_attacks = table[~table["attack"].isin(FLOORS)]
+    for name, cells in ((CHANCE, ("leak", "high")), (MAJORITY, ("leak",))):
+        floor = table.loc[table["attack"] == name, [*_SAME, *cells]]
+        told = {"leak": name, "high": f"{name}_high"}
+        of_attacks = of_attacks.merge(floor.rename(columns=told), "left", on=_SAME)
+    return of_attacks
+
+
+def worst_of(table: "pd.DataFrame") -> dict[str, Any]:
+    """The worst leak over attacks, views, adapters and evaluations, and its floors; that of attacks
+    which know a part of the labels stands apart. Empty without attacks on labels.
+    """
+    if table.empty:
+        return {}
+    rows = attacks_on_labels(table)
+    blind, told = rows[rows["known"] == 0], rows[rows["known"] > 0]
+    worst = {"labels": blind, "labels_known": told}
+    return {name: _worst(those) for name, those in worst.items() if len(those)}
+
+
+def _worst(rows: "pd.DataFrame") -> dict[str, Any]:
+    row = rows.loc[rows["leak"].idxmax()].dropna()
+    whole = ("round", "adapter", "samples")
+    return {str(n): int(v) if n in whole else v for n, v in row.items() if n != "known"} | (
+        {"known": row["known"]} if row["known"] else {}
+    )

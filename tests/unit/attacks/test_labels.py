@@ -1,0 +1,222 @@
+"""Attacks on labels: what they make of planted clouds, of noise, and of what is seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from builders import finished, scenario
+from contracts.leaks import setting
+from sklearn.cluster import KMeans
+from sklearn.metrics import roc_auc_score
+from texts import text_scenario
+
+from simsplit.attacks import ATTACKS
+from simsplit.attacks.kmeans import clusters
+from simsplit.attacks.labels import KnownLabels
+from simsplit.attacks.spectral import components
+from simsplit.attacks.views import View, by_batch, state_at_gradient, views_of
+from simsplit.errors import ScenarioError
+from simsplit.packets import Leg, Packet
+from simsplit.results import Run
+from simsplit.results.components import load_components
+
+KINDS = ("spectral", "norm", "kmeans", "probe")
+ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in KINDS]
+
+
+def clue(kind, rows, labels, **fields):
+    """What an attack makes of rows as if they were features."""
+    attack = ATTACKS[kind](**fields).build(setting().known)
+    told = torch.arange(len(labels) // 2)
+    attack.tell(KnownLabels(int(labels.max()) + 1, told, labels[told]))
+    return attack.read(View("features", 0, rows))
+
+
+def cloud(gap=6.0, count=60, width=20, classes=2):
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % classes
+    rows = torch.randn(count, width, generator=rng)
+    rows[torch.arange(count), labels] += gap
+    return rows, labels
+
+
+def test_spectral_is_the_first_right_singular_vector_of_the_centred_rows():
+    rows, labels = cloud(gap=1.0)
+    centred = rows.numpy() - rows.numpy().mean(0)
+    expected = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
+    found = clue("spectral", rows, labels).values.numpy()
+    assert min(abs(found - expected).max(), abs(found + expected).max()) < 1e-4
+
+
+def test_norm_is_the_length_of_rows():
+    rows, labels = cloud()
+    expected = np.linalg.norm(rows.numpy(), axis=1)
+    np.testing.assert_allclose(clue("norm", rows, labels).values.numpy(), expected, rtol=1e-5)
+
+
+def test_kmeans_is_scikit_learns():
+    rows, labels = cloud(gap=2.0, classes=3)
+    expected = KMeans(3, n_init=10, random_state=7).fit_predict(rows.numpy())
+    assert clue("kmeans", rows, labels).values.tolist() == expected.tolist()
+    assert clusters(rows, 3, 10, 2**40 + 1).shape == labels.shape  # seeds have 63 bits
+
+
+def test_a_probe_is_scored_on_what_it_was_not_told():
+    rows, labels = cloud()
+    found = clue("probe", rows, labels)
+    assert found.rows.tolist() == list(range(30, 60))
+    assert (found.values == labels[found.rows]).all()
+
+
+@pytest.mark.parametrize("kind", ["spectral", "norm"])
+def test_what_is_for_two_classes_says_nothing_of_three(kind):
+    assert clue(kind, *cloud(classes=3)) is None
+
+
+def test_rows_that_are_all_alike_tell_nothing_and_break_nothing():
+    labels = torch.arange(12) % 2
+    for kind in KINDS:
+        found = clue(kind, torch.zeros(12, 5), labels)
+        assert torch.isfinite(found.values.float()).all()
+
+
+def test_components_of_a_single_column_have_a_second_of_zeros():
+    assert components(torch.tensor([[1.0], [3.0]]), 2)[:, 1].tolist() == [0, 0]
+
+
+def packets(*, step, **legs):
+    return [Packet(0, Leg(name, up=True), 1, step, (x,)) for name, x in legs.items()]
+
+
+def test_views_are_rows_in_the_order_of_targets_and_gradients_of_sums():
+    known = setting().known
+    first, second = torch.rand(3, 64), torch.rand(2, 64)
+    seen = [
+        *packets(step=0, smashed=torch.rand(3, 1, 8, 8), features=first, features_grad=first / 3),
+        *packets(step=1, smashed=torch.rand(2, 1, 8, 8), features=second, features_grad=second / 2),
+    ]
+    views = {view.name: view.rows for view in views_of(known, seen)}
+    whole = torch.cat([first, second])
+    assert list(views) == ["features", "gradient", "direction"]
+    torch.testing.assert_close(views["features"], whole)
+    torch.testing.assert_close(views["gradient"], whole)  # not a third and a half
+    torch.testing.assert_close(views["direction"].norm(dim=1), torch.ones(5))
+
+
+def test_each_adapter_has_views_of_its_own():
+    known = replace(setting().known, base=lambda batch: torch.ones(1, 64))
+    features = torch.rand(1, 2, 64)
+    seen = packets(
+        step=0,
+        adapters=torch.rand(2, 9),
+        features=features,
+        features_grad=-features,
+        adapters_grad=torch.rand(2, 9),
+    )
+    views = {(view.name, view.adapter): view.rows for view in views_of(known, seen)}
+    names = ("features", "shift", "gradient", "direction", "adapter_gradient")
+    assert set(views) == {(name, adapter) for name in names for adapter in (0, 1)}
+    torch.testing.assert_close(views["shift", 1], features[:, 1] - 1)
+    torch.testing.assert_close(views["gradient", 0], -features[:, 0])
+    assert views["adapter_gradient", 0].shape == (1, 9)
+
+
+def test_several_epochs_and_several_messages_are_seen_once():
+    one, other = packets(step=0, features=torch.rand(2, 64)), packets(step=0, features=torch.rand(2, 64))
+    later = [Packet(0, Leg.FEATURES, 2, 0, (torch.rand(2, 64),))]
+    (batch,) = by_batch([*one, *other, *later])
+    assert batch["features"] is one[0]
+
+
+def test_a_texts_state_is_taken_where_its_gradient_is_largest():
+    states, grads = torch.rand(2, 3, 4), torch.zeros(2, 3, 4)
+    grads[0, 2, 1], grads[1, 0, 3] = 1.0, -2.0
+    found = state_at_gradient(states, grads)
+    assert torch.equal(found, torch.stack([states[0, 2], states[1, 0]]))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run in which gradients give labels away, beside an attack on inputs."""
+    given = scenario(
+        schedule={"rounds": 4},
+        data={"auxiliary": 0.3},
+        targets={"count": 30, "every": 2},
+        attacks=[*ALL, {"kind": "ridge", "pairs": 20}],
+    )
+    return Run.load(finished(given, tmp_path_factory.mktemp("labels") / "run").path)
+
+
+def test_gradients_of_a_u_shape_give_labels_away(made):
+    table = made.labels.set_index(["round", "attack", "view"])
+    assert table.loc[(2, "kmeans", "direction"), "leak"] > 0.95
+
+
+def test_a_row_for_each_attack_view_and_evaluation_and_the_floors(made):
+    table = made.labels
+    assert set(table["round"]) == {2, 4}
+    assert set(table["attack"]) == {"kmeans", "probe", "majority", "chance"}  # of ten classes
+    assert (table["low"] <= table["leak"]).all()
+    assert (table["leak"] <= table["high"]).all()
+    assert set(table[table["attack"] == "kmeans"]["view"]) == {"features", "gradient", "direction"}
+    assert table[table["attack"] == "kmeans"]["samples"].tolist() == [21] * 6
+    assert (table[table["attack"] == "chance"].groupby("round").size() == 2).all()
+    assert set(made.recovered["attack"]) == {"ridge", "black", "mean_image"}
+
+
+def test_the_summary_has_the_worst_beside_its_floor(made):
+    worst = made.summary["labels"]
+    rows = made.labels[made.labels["attack"] == "kmeans"]
+    assert worst["leak"] == rows["leak"].max()
+    assert worst["attack"] == "kmeans"
+    chance = made.labels[(made.labels["attack"] == "chance") & (made.labels["known"] == 0)]
+    assert worst["chance"] in set(chance["leak"])
+    assert 0 < worst["majority"] < worst["leak"]
+    assert made.summary["labels_known"]["known"] == 0.5
+
+
+def test_targets_of_one_class_are_refused_by_path(tmp_path):
+    with pytest.raises(ScenarioError, match="targets.count: 1 target of one class"):
+        finished(scenario(targets={"count": 1}, attacks=ALL), tmp_path / "run")
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_texts_leak_whatever_their_padding(tmp_path, padding):
+    """Seen one at a time, without any padding, they look the same."""
+    tables = []
+    for size in (6, 1):
+        given = text_scenario(
+            tmp_path,
+            data={"source": {"padding": padding}},
+            targets={"count": 12, "batch_size": size},
+            attacks=ALL,
+            output={"figures": False},
+        )
+        path = finished(given, tmp_path / f"{padding}-{size}").path
+        tables.append(Run.load(path).labels)
+    one, other = (table[table["attack"] != "norm"] for table in tables)
+    assert one["leak"].tolist() == pytest.approx(other["leak"].tolist(), abs=1e-3)
+    best = one[one["view"] == "direction"].set_index("attack")["leak"]
+    assert best["spectral"] == best["kmeans"] == 1.0
+
+
+def test_generated_texts_have_no_labels_to_find(tmp_path):
+    task = {"kind": "language", "text": "sentence"}
+    model = {"kind": "causal_lm", "sizes": {"width": 16}, "head": 1, "tail": 1}
+    with pytest.raises(ScenarioError, match="these texts have none"):
+        text_scenario(tmp_path, data={"source": {"task": task}}, model=model, attacks=ALL)
+
+
+def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
+    given = scenario(
+        data={"train_samples": 600},
+        targets={"per_class": 12, "count": 24},
+        attacks=[{"kind": "spectral"}],
+    )
+    run = Run.load(finished(given, tmp_path / "run").path)
+    row = run.labels.set_index(["attack", "view"]).loc[("spectral", "features")]
+    seen = load_components(run.path)
+    features = seen[seen["view"] == "features"]
+    plain = roc_auc_score(features["label"] == features["label"].max(), features["x"])
+    assert row["leak"] == pytest.approx(max(plain, 1 - plain), abs=1e-9)
