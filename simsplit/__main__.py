@@ -419,6 +419,7 @@ def attack(
     from simsplit.attacking.finished import attack as attack_finished
     from simsplit.report.figures import drawn, read, saved
     from simsplit.report.figures import recovered as picture
+    from simsplit.report.labels import told_of_labels
     from simsplit.report.recoveries import recovered, sentences
     from simsplit.terminal.documents import of_attack
     from simsplit.terminal.printing import print_table
@@ -440,6 +441,9 @@ def attack(
         _print_json(of_attack(run, name))
     elif not quiet:
         folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
+        if name in set(run.labels.get("attack", ())):
+            print_table(told_of_labels(run), format_)
+            return
         print_table(recovered(run), format_)
         if "text" in run.recovered:
             print_table(sentences(run), format_)

@@ -5,6 +5,9 @@ them. AUCs have bootstrap intervals, accuracies exact ones (Clopper and Pearson)
 beside them as rows: `chance`, a permutation of the labels under the same best sign or match, its
 mean and where 95 % of 1,000 permutations lie; and `majority`, the largest class. A floor is that of
 the attacks with its figure, its number of samples and its share of known labels.
+
+Where classes are of very different sizes, k-means splits the large one, and a match of one cluster
+to one class says little: the clusters' `purity` stands beside it (and not among the worst leaks).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,27 +15,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simsplit.attacking.judging import Judgement, Row
 from simsplit.attacks.labels import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import components
 from simsplit.attacks.views import View
 from simsplit.data import Prepared
-from simsplit.data.samples import Samples, Vocabulary
 from simsplit.errors import ProtocolError, ScenarioError, counted
 from simsplit.metrics.leaks import (
+    Hits,
     Numbers,
     Told,
+    chance_of,
     chance_of_auc,
-    chance_of_matching,
+    equal,
     majority_of,
     matched,
+    pure,
     told_auc,
     told_share,
 )
 from simsplit.results.components import save_components
-from simsplit.results.labels import CHANCE, COLUMNS, MAJORITY
+from simsplit.results.labels import CHANCE, COLUMNS, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
@@ -42,8 +46,7 @@ class LabelJudge:
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         self.seed = scenario.seed
-        samples, rows = scenario.targets.chosen(data)
-        given = labels_of(samples.take(rows), data.vocabulary)
+        given = scenario.targets.labels(data)
         classes, places = np.unique(given.numpy(), return_inverse=True)
         if len(classes) < 2:
             raise ScenarioError(
@@ -78,12 +81,13 @@ class LabelJudge:
             share = attack.options.told
             for clue in attack.clues:
                 labels = self._labels(clue)
-                place = {"round": number, "figure": clue.figure, "known": share}
                 seen = {"attack": name, "view": clue.view, "adapter": clue.adapter}
-                found.labels.append({**place, **seen, **_cells(self._told(clue), labels)})
-                key = (clue.figure, share, len(labels))
-                if key not in floors:
-                    floors[key] = [{**place, **row} for row in self._floors(clue, labels)]
+                for figure, told in self._told(clue, labels).items():
+                    place = {"round": number, "figure": figure, "known": share}
+                    found.labels.append({**place, **seen, **_cells(told, labels)})
+                    if (key := (figure, share, len(labels))) not in floors:
+                        made = self._floors(figure, clue, labels)
+                        floors[key] = [{**place, **row} for row in made]
         found.labels += [row for rows in floors.values() for row in rows]
         found.components = list(self._components(number, attacks))
         return found
@@ -102,19 +106,24 @@ class LabelJudge:
             )
         return labels
 
-    def _told(self, clue: Clue) -> Told:
-        labels, values = self._labels(clue), clue.values.numpy()
+    def _told(self, clue: Clue, labels: Numbers) -> dict[str, Told]:
+        """By figure; of clusters their purity too."""
+        values = clue.values.numpy()
         if clue.figure == "auc":
             rng = numpy_rng_for(self.seed, "bootstrap", clue.view, clue.adapter)
-            return told_auc(values.astype(np.float64), labels == 1, rng)
-        return told_share(values == labels if clue.named else matched(values, labels))
+            return {"auc": told_auc(values.astype(np.float64), labels == 1, rng)}
+        if clue.named:
+            return {"accuracy": told_share(equal(values, labels))}
+        each: dict[str, Hits] = {"accuracy": matched, PURITY: pure}
+        return {figure: told_share(hits(values, labels)) for figure, hits in each.items()}
 
-    def _floors(self, clue: Clue, labels: Numbers) -> Iterator[Row]:
-        rng = numpy_rng_for(self.seed, "chance", clue.figure, len(labels))
-        if clue.figure == "auc":
+    def _floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[Row]:
+        rng = numpy_rng_for(self.seed, "chance", figure, len(labels))
+        if figure == "auc":
             chance = chance_of_auc(labels == 1, rng)
         else:
-            chance = chance_of_matching(labels, rng, named=clue.named)
+            hits = equal if clue.named else pure if figure == PURITY else matched
+            chance = chance_of(labels, hits, rng)
             yield {"attack": MAJORITY, **_cells(majority_of(labels), labels)}
         yield {"attack": CHANCE, **_cells(chance, labels)}
 
@@ -123,23 +132,9 @@ class LabelJudge:
         for attack in attacks.values():
             views |= {(view.name, view.adapter): view for view in attack.views}
         for view in views.values():
-            if view.name == "direction":
-                continue  # of the same gradients
             for target, (x, y) in enumerate(components(view.rows, 2).tolist()):
                 place = {"round": number, "view": view.name, "adapter": view.adapter}
                 yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
-
-
-def labels_of(samples: Samples, vocabulary: Vocabulary | None) -> Tensor:
-    """Each sample's class; of texts what their clients learn, and not the topic they are dealt by.
-    """
-    if samples.texts is None:
-        return samples.labels
-    choices = None if vocabulary is None else vocabulary.choices
-    told = samples.labels[samples.answering(0 if choices is None else choices.after)]
-    if choices is None:
-        return told
-    return (told[:, None] == torch.tensor(choices.tokens)).long().argmax(1)
 
 
 def columns_of(scenario: Scenario) -> tuple[str, ...]:

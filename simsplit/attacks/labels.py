@@ -60,6 +60,8 @@ class LabelAttackConfig(AttackConfig):
     gradients: ClassVar[bool] = True
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     effort: ClassVar[tuple[str, ...]] = ()
+    two_classes: ClassVar[bool] = False
+    """Whether it tells two classes apart, and says nothing of more."""
 
     @property
     def needs(self) -> Needs:
@@ -67,7 +69,11 @@ class LabelAttackConfig(AttackConfig):
         of_samples = [
             need
             for leg in (Leg.FEATURES, Leg.FEATURES_GRAD)
-            for need in (needs_leg(leg), Need(Given.SAMPLES, leg=leg), Need(Given.READABLE, leg=leg))
+            for need in (
+                needs_leg(leg),
+                Need(Given.SAMPLES, leg=leg),
+                Need(Given.READABLE, leg=leg),
+            )
         ]
         return (*super().needs, *of_samples, Need(Given.LABELLED))
 

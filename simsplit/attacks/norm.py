@@ -3,7 +3,7 @@
 For two classes alone, as published: of more it says nothing, and has no row in the table.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from simsplit.attacks.base import Knowledge
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
@@ -14,6 +14,7 @@ class NormConfig(LabelAttackConfig):
     """Scores targets by the length of what is seen of them; two classes alone."""
 
     kind: Literal["norm"] = "norm"
+    two_classes: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Norm":
         return Norm(self, known)

@@ -16,7 +16,6 @@ from simsplit.attacks.base import Knowledge
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.views import View
 
-
 BINS = 31
 """Of each column; a few hundred samples have little more to tell apart."""
 

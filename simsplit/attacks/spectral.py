@@ -4,7 +4,7 @@ the first right singular vector of the centred rows points from one class to the
 For two classes alone, as published: of more it says nothing, and has no row in the table.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ class SpectralConfig(LabelAttackConfig):
     """Scores targets by their first principal component; two classes alone."""
 
     kind: Literal["spectral"] = "spectral"
+    two_classes: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Spectral":
         return Spectral(self, known)

@@ -50,6 +50,20 @@ class TargetsConfig(Config):
         part = data.parts[self.client]
         return data.train, torch.as_tensor(part[self.rows(data.train.groups[part])])
 
+    def labels(self, data: Prepared) -> Tensor:
+        """The targets' classes; of texts what their clients learn, not the topic that they are
+        dealt by.
+        """
+        samples, rows = self.chosen(data)
+        if samples.texts is None:
+            return samples.labels[rows]
+        choices = None if data.vocabulary is None else data.vocabulary.choices
+        after = 0 if choices is None else choices.after
+        told = samples.labels[samples.answering(after)][rows]
+        if choices is None:
+            return told
+        return (told[:, None] == torch.tensor(choices.tokens)).long().argmax(1)
+
     def at_once(self, training: int) -> int:
         """How many targets make a batch."""
         return self.batch_size or training

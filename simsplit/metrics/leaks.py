@@ -3,9 +3,10 @@
 Whoever scores samples does not know which side is which class, and whoever clusters them does not
 know which cluster is which: so of an AUC the better sign counts, and of clusters the best match
 with classes. Both are then better than a coin even where nothing leaks, by more the fewer samples
-there are; `chance_of_auc` and `chance_of_matching` say how much better, by permuting labels.
+there are; `chance_of_auc` and `chance_of` say how much better, by permuting labels.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from simsplit.metrics.intervals import CONFIDENCE, clopper_pearson
 
 DRAWS = 1000
 Numbers = NDArray[np.int64]
+Hits = Callable[[Numbers, Numbers], NDArray[np.bool_]]
+"""Which guesses are right, of guesses and labels."""
 
 
 class Told(NamedTuple):
@@ -52,13 +55,31 @@ def matched(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
     """Which samples are in the cluster of their class, under the best one-to-one match."""
     from scipy.optimize import linear_sum_assignment
 
-    counts = np.zeros((int(clusters.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
-    np.add.at(counts, (clusters, labels), 1)
+    counts = _counts(clusters, labels)
     class_of = np.full(len(counts), -1)
     rows, columns = linear_sum_assignment(counts, maximize=True)
     class_of[rows] = columns
     hit: NDArray[np.bool_] = class_of[clusters] == labels
     return hit
+
+
+def pure(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
+    """Which samples are of their cluster's largest class; several clusters may have the same."""
+    hit: NDArray[np.bool_] = _counts(clusters, labels).argmax(1)[clusters] == labels
+    return hit
+
+
+def equal(guesses: Numbers, labels: Numbers) -> NDArray[np.bool_]:
+    """Which classes are guessed right."""
+    hit: NDArray[np.bool_] = guesses == labels
+    return hit
+
+
+def _counts(clusters: Numbers, labels: Numbers) -> Numbers:
+    """Samples of each cluster and class."""
+    counts = np.zeros((int(clusters.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (clusters, labels), 1)
+    return counts
 
 
 def told_share(hits: NDArray[np.bool_]) -> Told:
@@ -76,18 +97,10 @@ def chance_of_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Told
     return Told(float(better.mean()), *_middle(better))
 
 
-def chance_of_matching(
-    labels: Numbers, rng: np.random.Generator, *, named: bool = False
-) -> Told:
-    """The accuracy of clusters as large as the classes that know nothing, matched to them at best.
-
-    `named`: of guesses at classes themselves, which no match improves.
-    """
-    drawn = []
-    for _ in range(DRAWS):
-        guess = rng.permutation(labels)
-        drawn.append((guess == labels if named else matched(guess, labels)).mean())
-    return Told(float(np.mean(drawn)), *_middle(np.array(drawn)))
+def chance_of(labels: Numbers, hits: Hits, rng: np.random.Generator) -> Told:
+    """The share that guesses hit which know nothing but how large the classes are."""
+    drawn = np.array([hits(rng.permutation(labels), labels).mean() for _ in range(DRAWS)])
+    return Told(float(drawn.mean()), *_middle(drawn))
 
 
 def majority_of(labels: Numbers) -> Told:

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING
 from simsplit.errors import RunError, near
 from simsplit.report.grouping import Entry
 from simsplit.report.numbers import frame, settings
+from simsplit.results.labels import worst_by_attack
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SETTINGS = "settings"
-_KEYS = {"recovered": ("attack",), "detections": ("detector", "window", "threshold")}
+_KEYS = {
+    "recovered": ("attack",),
+    "labels": ("attack", "figure"),
+    "detections": ("detector", "window", "threshold"),
+}
 _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "recovered": lambda entry: entry.run.attacks,
+    "labels": lambda entry: worst_by_attack(entry.run.labels).assign(round=0),
     "detections": lambda entry: entry.run.detections,
 }
 TABLES = (SETTINGS, *_TABLES, "overview")
-_ASIDE = ("round", "image", "text", "row", "label")
+_ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known")
 
 
 def csv_of(

@@ -21,6 +21,7 @@ from simsplit.report.grouping import (
 from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Better
 from simsplit.results import Run
+from simsplit.results.labels import worst_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ _COSTS = ("attack_success", "bytes", "seconds", "simulated", "resident")
 _AGAINST = ("accuracy_change", "bytes_ratio")
 _HIDES = ("mse", "lpips")
 """Of recoveries: the more, the less has leaked."""
-_LEAKS = ("psnr", "ssim", "rouge_l", "meteor", "token_accuracy")
+_LEAKS = ("psnr", "ssim", "rouge_l", "meteor", "token_accuracy", "leak")
 
 
 def compare(*runs: str | Path | Run, figure: str = "best_on_validation") -> "pd.DataFrame":
@@ -130,7 +131,7 @@ def _of_run(run: Run, figure: str) -> dict[str, float]:
     found |= {name: float(summary[name]) for name in _TOTALS if summary.get(name) is not None}
     samples = summary.get("per_sample", {})
     found |= {f"{name}_per_sample": float(value) for name, value in samples.items()}
-    return found | _recovered(run) | _detected(run)
+    return found | _recovered(run) | _labels(run) | _detected(run)
 
 
 def _recovered(run: Run) -> dict[str, float]:
@@ -143,6 +144,15 @@ def _recovered(run: Run) -> dict[str, float]:
         for attack, row in last.iterrows()
         for figure, value in row.items()
         if not math.isnan(value)
+    }
+
+
+def _labels(run: Run) -> dict[str, float]:
+    """The worst of what attacks tell of labels, and what chance would."""
+    return {
+        f"{name}_{figure}": float(worst[figure])
+        for name, worst in worst_of(run.labels).items()
+        for figure in ("leak", "chance")
     }
 
 

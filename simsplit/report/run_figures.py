@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.metrics.headline import said
 from simsplit.report.figures import attacked, saved, signal
 from simsplit.report.headline import headline
+from simsplit.report.label_figures import labels_seen
 from simsplit.report.recovered_figures import seen
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import HOLDINGS, Run
@@ -178,6 +179,7 @@ _DRAWINGS: dict[str, Callable[[Run], "Figure | None"]] = {
     "holdings": holdings,
     "signals": signals,
     "recovered": recovered,
+    "labels": labels_seen,
 }
 """By the names of their files."""
 _FITTED = ("recovered",)

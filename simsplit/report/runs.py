@@ -6,6 +6,7 @@ from simsplit.errors import counted
 from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
+from simsplit.report.labels import told_of_labels
 from simsplit.report.privacy import guarantees
 from simsplit.report.rates import Count
 from simsplit.report.recoveries import converging, recovered, sentences
@@ -32,7 +33,7 @@ def heading(run: Run) -> str:
 def show(run: Run) -> list[Table]:
     """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
     tables = [figures_of(run), guarantees(run), detected(run), recovered(run), converging(run)]
-    tables += [sentences(run), *costs_of(run)]
+    tables += [sentences(run), told_of_labels(run), *costs_of(run)]
     return [table for table in tables if table.rows]
 
 

@@ -22,7 +22,9 @@ def save_components(path: Path, number: int, rows: Sequence[Mapping[str, object]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()})
+        writer.writerow(
+            {name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()}
+        )
     with writing(path / FOLDER):
         (path / FOLDER).mkdir(parents=True, exist_ok=True)
         replace(path / FOLDER / f"round-{number:06d}.csv", text.getvalue().encode())

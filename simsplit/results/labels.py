@@ -10,6 +10,8 @@ COLUMNS = (
     *("leak", "low", "high", "samples", "known"),
 )
 MAJORITY, CHANCE = "majority", "chance"
+PURITY = "purity"
+"""A figure of clusters that is told beside their accuracy, and is no leak as papers measure it."""
 FLOORS = (MAJORITY, CHANCE)
 """Rows that take no attack."""
 _SAME = ["round", "figure", "samples", "known"]
@@ -27,13 +29,22 @@ def attacks_on_labels(table: "pd.DataFrame") -> "pd.DataFrame":
     return of_attacks
 
 
+def worst_by_attack(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Each attack's worst row over views, adapters and evaluations, of each of its figures."""
+    if table.empty:
+        return table
+    rows = attacks_on_labels(table)
+    worst = rows.loc[rows.groupby(["attack", "figure"], sort=False)["leak"].idxmax()]
+    return worst.reset_index(drop=True)
+
+
 def worst_of(table: "pd.DataFrame") -> dict[str, Any]:
     """The worst leak over attacks, views, adapters and evaluations, and its floors; that of attacks
     which know a part of the labels stands apart. Empty without attacks on labels.
     """
     if table.empty:
         return {}
-    rows = attacks_on_labels(table)
+    rows = attacks_on_labels(table[table["figure"] != PURITY])
     blind, told = rows[rows["known"] == 0], rows[rows["known"] > 0]
     worst = {"labels": blind, "labels_known": told}
     return {name: _worst(those) for name, those in worst.items() if len(those)}

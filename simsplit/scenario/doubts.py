@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from simsplit.attacks.labels import LabelAttackConfig
 from simsplit.data import Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
@@ -43,7 +44,8 @@ def _clients(scenario: Scenario) -> str:
 
 def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:
     """A line for each, of what loaded data are like."""
-    return [said for said in (_classes(scenario, data), _tests(data)) if said]
+    every = (_classes(scenario, data), _tests(data), _attacks(scenario, data))
+    return [said for said in every if said]
 
 
 def _classes(scenario: Scenario, data: Prepared) -> str:
@@ -67,6 +69,21 @@ def _classes(scenario: Scenario, data: Prepared) -> str:
 def _of_classes(source: TextTable) -> bool:
     """Whether partitions divide its texts by their class, and not by topics."""
     return isinstance(source.task, Classification) and source.topic is None
+
+
+def _attacks(scenario: Scenario, data: Prepared) -> str:
+    """Attacks on labels that will have no rows."""
+    pairs = [
+        config.title
+        for config in scenario.attacks
+        if isinstance(config, LabelAttackConfig) and config.two_classes
+    ]
+    if not pairs or (count := len(scenario.targets.labels(data).unique())) == 2:
+        return ""
+    return (
+        f"attacks: {listed(pairs)} can tell two classes apart and no more; the targets have "
+        f"{count}, so there will be no figures of it (kmeans and probe take any number)"
+    )
 
 
 def _tests(data: Prepared) -> str:

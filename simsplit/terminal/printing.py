@@ -9,6 +9,7 @@ import typer
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
+from simsplit.report.labels import told_of_labels_by
 from simsplit.report.long_tables import SETTINGS, csv_of, refuse_table
 from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.recoveries import recoveries_of
@@ -54,6 +55,7 @@ def print_comparison(
         SETTINGS: lambda: [compare(entries, figure, baseline_of(baseline, entries))],
         "detections": lambda: [detections_of(entries, figure)],
         "recovered": lambda: [*recoveries_of(entries)],
+        "labels": lambda: [told_of_labels_by(entries)],
     }
     tables = [each for name in ([table] if table else made) for each in made[name]() if each]
     if not tables:

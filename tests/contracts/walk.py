@@ -59,6 +59,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
     "adaptive_offline": {"unmixing": 1},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
+    "probe": {"trees": 2},
     "replace": {"how": "sign"},
     "semantic": {"share": 0.5},
 }
@@ -71,8 +72,10 @@ TWO_CLASSES = {
 }
 OF_LABELS = {"pslf": TWO_CLASSES, "marvell": TWO_CLASSES}
 """The data that methods for two classes are for; those of texts are refused for their tokens."""
+TARGETS = {"targets": {"count": 6, "per_class": 3}}
 BESIDE: dict[str, dict[str, Any]] = {
     "private_backprop": {"model": {"learns": ["head", "tail"]}},
+    **dict.fromkeys(("spectral", "norm", "kmeans", "probe"), TARGETS),
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
 }
 """What else a part must be given by other parts, or by the model."""

@@ -32,6 +32,11 @@ def test_clusters_beyond_the_classes_are_no_hits():
     assert leaks.matched(clusters, labels).tolist() == [True, True, False, True, True]
 
 
+def test_purity_lets_several_clusters_have_the_same_class():
+    labels, clusters = np.array([0, 0, 0, 1, 1, 0]), np.array([2, 2, 0, 1, 1, 1])
+    assert leaks.pure(clusters, labels).tolist() == [True, True, True, True, True, False]
+
+
 def test_an_interval_holds_its_auc_whatever_the_sign():
     labels = RNG(0).integers(0, 2, 80).astype(bool)
     scores = np.round(RNG(1).normal(size=80) + labels, 1)  # ties among them
@@ -66,8 +71,8 @@ def test_chance_is_what_permuted_labels_come_to():
 
 def test_chance_under_the_best_match_is_better_than_without():
     labels = np.arange(30) % 3
-    matched = leaks.chance_of_matching(labels, RNG(0))
-    named = leaks.chance_of_matching(labels, RNG(0), named=True)
+    matched = leaks.chance_of(labels, leaks.matched, RNG(0))
+    named = leaks.chance_of(labels, leaks.equal, RNG(0))
     assert named.value == pytest.approx(1 / 3, abs=0.02)
     assert matched.value > named.value + 0.08
     assert matched.low >= 1 / 3

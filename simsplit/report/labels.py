@@ -1,0 +1,80 @@
+"""What attacks tell of labels: of one run, and of several beside each other."""
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from simsplit.report.comparison import tabled
+from simsplit.report.grouping import Entry, Row, labels_of, rows_of
+from simsplit.report.tables import Table
+from simsplit.results import Run
+from simsplit.results.labels import PURITY, worst_by_attack
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FLOORS = "chance: labels permuted, mean and where it ends in 97.5 %; majority: the largest class"
+_FIGURES = {"auc": "AUC", "accuracy": "accuracy", PURITY: "purity of clusters"}
+
+
+def told_of_labels(run: Run) -> Table:
+    """A row per attack on labels: its worst over views, adapters and evaluations, and its floors;
+    may have no rows.
+    """
+    worst = worst_by_attack(run.labels)
+    several = len(worst) and worst["adapter"].max() > 0
+    rows = [
+        (
+            _name(row),
+            _FIGURES[row["figure"]],
+            f"{100 * row['leak']:.1f} ({100 * row['low']:.1f} to {100 * row['high']:.1f})",
+            f"{100 * row['chance']:.1f} (to {100 * row['chance_high']:.1f})",
+            "" if row["majority"] != row["majority"] else f"{100 * row['majority']:.1f}",
+            str(row["view"]) + (f", adapter {row['adapter']}" if several else ""),
+            str(row["round"]),
+            str(row["samples"]),
+        )
+        for _, row in worst.iterrows()
+    ]
+    title = f"labels that attacks tell, in %: the worst view and round; {_FLOORS}"
+    heads = ("attack", "figure", "leak", "chance", "majority", "seen in", "round", "targets")
+    return Table(title, heads, rows, "llrrrlrr")
+
+
+def told_of_labels_by(entries: Sequence[Entry]) -> Table | None:
+    """A row per cell, over seeds, and a column per attack on labels: its worst leak."""
+    entries = [entry for entry in entries if len(entry.run.labels)]
+    if not entries:
+        return None
+    rows = rows_of(entries)
+    cells = [label | _worst(row) for label, row in zip(labels_of(rows), rows, strict=True)]
+    title = f"labels that attacks tell, in %: the worst over views and rounds; {_FLOORS}"
+    return tabled(title, cells, entries)
+
+
+def _worst(row: Row) -> dict[str, str]:
+    """Attack by attack, then the floors of the worst of those that know no labels."""
+    found: dict[str, list[float]] = {}
+    floors: dict[str, list[float]] = {}
+    for entry in row.entries:
+        worst = worst_by_attack(entry.run.labels)
+        for _, each in worst.iterrows():
+            found.setdefault(f"{_name(each)}, {_FIGURES[each['figure']]}", []).append(each["leak"])
+            if not each["known"]:
+                floors.setdefault(f"chance of {_FIGURES[each['figure']]}", []).append(
+                    each["chance"]
+                )
+        majority = worst.loc[worst["known"] == 0, "majority"].dropna()
+        if len(majority):
+            floors.setdefault("majority", []).append(float(majority.iloc[0]))
+    return {name: _mean(values) for name, values in (found | floors).items()}
+
+
+def _name(row: "pd.Series") -> str:  # type: ignore[type-arg]
+    """The attack; of one that is told a part of the labels, how much."""
+    return f"{row['attack']} (told {row['known']:.0%})" if row["known"] else str(row["attack"])
+
+
+def _mean(values: Sequence[float]) -> str:
+    told = f"{100 * statistics.fmean(values):.1f}"
+    return f"{told} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else told

@@ -1,0 +1,90 @@
+"""What every attack on labels owes: a planted signal is found in each view, noise stays at chance,
+and the same is found again.
+"""
+
+import numpy as np
+import pytest
+import torch
+from builders import scenario
+from contracts.leaks import setting
+
+from simsplit.attacking.labels import LabelJudge
+from simsplit.attacks import ATTACKS
+from simsplit.packets import Leg, Packet
+from simsplit.results.labels import FLOORS, PURITY
+
+EVERY = [kind for kind, config in ATTACKS.items() if config.recovers == "labels"]
+COUNT, WIDTH = 80, 64
+CASES = {"probe": {"trees": 20}}
+every_attack = pytest.mark.parametrize("kind", EVERY)
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """Of forty digits of each of two classes."""
+    given = scenario(
+        data={"train_samples": 800},
+        clients={"count": 1},
+        targets={"count": COUNT, "per_class": COUNT // 2},
+        attacks=[{"kind": kind} for kind in EVERY],
+    )
+    return LabelJudge(given, given.prepared())
+
+
+def judged(judge, kind, *, planted, seed=0):
+    """The rows of an attack on features and gradients in two batches; and its floors."""
+    rng = torch.Generator().manual_seed(seed)
+    seen = []
+    for step, rows in enumerate(torch.arange(COUNT).split(COUNT // 2 + 4)):
+        for leg in (Leg.FEATURES, Leg.FEATURES_GRAD):
+            noise = torch.randn(len(rows), WIDTH, generator=rng)
+            away = torch.from_numpy(judge.labels)[rows].float()[:, None]
+            sent = noise + planted * away * torch.linspace(0, 2, WIDTH)
+            scale = len(rows) if leg is Leg.FEATURES_GRAD else 1
+            seen.append(Packet(0, leg, 1, step, (sent / scale,)))
+    attack = ATTACKS[kind](**CASES.get(kind, {})).build(setting().known)
+    attack.tell(judge.known(attack.options.told))
+    for _ in attack.work(seen):
+        pass
+    rows = judge.score(1, {kind: attack}).labels
+    rows = [row for row in rows if row["figure"] != PURITY]
+    floors = {row["attack"]: row for row in rows if row["attack"] in FLOORS}
+    return {row["view"]: row for row in rows if row["attack"] == kind}, floors
+
+
+@every_attack
+def test_a_planted_signal_is_found_in_each_view(kind, judge):
+    rows, floors = judged(judge, kind, planted=8.0)
+    assert rows.keys() >= {"features", "gradient"}
+    for row in rows.values():
+        assert row["leak"] > 0.9
+        assert row["low"] <= row["leak"] <= row["high"]
+        assert row["leak"] > floors["chance"]["high"]
+
+
+@every_attack
+def test_noise_stays_at_chance_and_not_below_it(kind, judge):
+    found, within = [], 0
+    for seed in range(8):
+        rows, floors = judged(judge, kind, planted=0.0, seed=seed)
+        chance, row = floors["chance"], rows["features"]
+        found.append(row["leak"])
+        within += chance["low"] - 0.05 <= row["leak"] <= chance["high"] + 0.03
+    assert within >= 7  # of 95 %
+    assert np.mean(found) == pytest.approx(chance["leak"], abs=0.05)
+    if not row["known"]:  # under the best sign or match no worse than a coin
+        assert min(found) >= 0.5
+
+
+@every_attack
+def test_the_same_again(kind, judge):
+    assert judged(judge, kind, planted=0.5) == judged(judge, kind, planted=0.5)
+
+
+@every_attack
+def test_what_is_known_is_a_part_of_each_class(kind, judge):
+    share = ATTACKS[kind]().told
+    known = judge.known(share)
+    assert known.classes == 2
+    assert known.labels.bincount(minlength=2).tolist() == [round(share * COUNT / 2)] * 2
+    assert (torch.from_numpy(judge.labels)[known.rows] == known.labels).all()
