@@ -34,7 +34,8 @@ def labels_seen(run: Run) -> "Figure | None":
     from matplotlib.figure import Figure
 
     rounds = _spread(sorted(seen["round"].unique()))
-    views = list(seen.groupby(["view", "adapter"], sort=False).groups)[:_ROWS]
+    pairs = seen[["view", "adapter"]].drop_duplicates().head(_ROWS)
+    views = list(zip(pairs["view"], pairs["adapter"], strict=True))
     several = seen["adapter"].max() > 0
     figure = Figure(figsize=(2.1 * len(rounds) + 1.6, 2.1 * len(views) + 0.6))
     figure.subplots_adjust(

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simsplit.report.comparison import tabled
 from simsplit.report.grouping import Entry, Row, labels_of, rows_of
@@ -53,24 +53,22 @@ def told_of_labels_by(entries: Sequence[Entry]) -> Table | None:
 
 
 def _worst(row: Row) -> dict[str, str]:
-    """Attack by attack, then the floors of the worst of those that know no labels."""
+    """Attack by attack, then the floors of those that know no labels, run by run."""
     found: dict[str, list[float]] = {}
     floors: dict[str, list[float]] = {}
     for entry in row.entries:
         worst = worst_by_attack(entry.run.labels)
         for _, each in worst.iterrows():
             found.setdefault(f"{_name(each)}, {_FIGURES[each['figure']]}", []).append(each["leak"])
-            if not each["known"]:
-                floors.setdefault(f"chance of {_FIGURES[each['figure']]}", []).append(
-                    each["chance"]
-                )
-        majority = worst.loc[worst["known"] == 0, "majority"].dropna()
-        if len(majority):
-            floors.setdefault("majority", []).append(float(majority.iloc[0]))
+        blind = worst[worst["known"] == 0]
+        for figure, chance in blind.groupby("figure", sort=False)["chance"].first().items():
+            floors.setdefault(f"chance of {_FIGURES[str(figure)]}", []).append(float(chance))
+        for majority in blind["majority"].dropna().head(1):
+            floors.setdefault("majority", []).append(float(majority))
     return {name: _mean(values) for name, values in (found | floors).items()}
 
 
-def _name(row: "pd.Series") -> str:  # type: ignore[type-arg]
+def _name(row: "pd.Series[Any]") -> str:
     """The attack; of one that is told a part of the labels, how much."""
     return f"{row['attack']} (told {row['known']:.0%})" if row["known"] else str(row["attack"])
 

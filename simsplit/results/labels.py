@@ -51,8 +51,7 @@ def worst_of(table: "pd.DataFrame") -> dict[str, Any]:
 
 
 def _worst(rows: "pd.DataFrame") -> dict[str, Any]:
-    row = rows.loc[rows["leak"].idxmax()].dropna()
-    whole = ("round", "adapter", "samples")
-    return {str(n): int(v) if n in whole else v for n, v in row.items() if n != "known"} | (
-        {"known": row["known"]} if row["known"] else {}
-    )
+    row: dict[str, Any] = rows.nlargest(1, "leak").iloc[0].dropna().to_dict()
+    whole = {name: int(row[name]) for name in ("round", "adapter", "samples")}
+    known = {"known": row.pop("known")}
+    return {**row, **whole, **(known if known["known"] else {})}

@@ -2,8 +2,8 @@
 
 A client owns B samples of two classes; dl_b/dh_b = (p_b - y_b) d_b, where the direction d_b does
 not depend on the label. It sends m messages that are random combinations of m vectors, whose span
-holds the batch's gradient. A server that knows the head knows both gradients that each sample can have,
-and so asks of each of the 2^B batches of labels whether its gradient lies in the span.
+holds the batch's gradient. A server that knows the head knows both gradients that each sample can
+have, and so asks of each of the 2^B batches of labels whether its gradient lies in the span.
 """
 
 import itertools
