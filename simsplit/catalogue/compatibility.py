@@ -30,6 +30,7 @@ _WORDS: dict[Given, str] = {
     Given.CLASSIFIES: "one label a sample",
     Given.TWO_CLASSES: "two classes",
     Given.FROZEN_TRUNK: "a trunk that does not learn",
+    Given.LABELLED: "samples with classes",
     Given.UNMASKED: "texts without a mask",
     Given.CAUSAL: "a model that predicts tokens",
     Given.PUBLIC: "public data",
