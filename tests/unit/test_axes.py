@@ -152,6 +152,27 @@ def test_a_bare_word_stands_for_a_part_without_options(
     assert not schema.is_valid(around | {field: word + "s"})
 
 
+@pytest.mark.parametrize(
+    ("values", "valid"),
+    [
+        ({"schedule": {"rounds": 1}}, True),
+        ({"train": {"client": {"lr": 0.1}}}, True),
+        ({"data": {"source": {"size": 28}}}, True),
+        ({"model": {"stem": "cifar"}}, False),
+        ({"schedule": {"max_ahead": 1}}, False),
+        ({"schedule": {"rounds": 0}}, False),
+    ],
+)
+def test_an_editor_knows_where_the_kind_may_be_left_out(
+    values: dict[str, Any], valid: bool
+) -> None:
+    assert validator().is_valid(values) == valid
+    if valid:
+        assert parse(values)
+    else:
+        assert refusal(values)
+
+
 @pytest.mark.parametrize("aggregation", AGGREGATIONS[1:])
 @pytest.mark.parametrize("word", STRATEGIES)
 def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str) -> None:

@@ -170,7 +170,7 @@ def test_a_part_without_a_kind_is_of_the_defaults(values, kind):
 
 def test_a_part_without_a_kind_starts_from_its_kinds_own_defaults():
     assert parse({"schedule": {"rounds": 3}}).schedule.rounds == 3
-    with pytest.raises(ScenarioError, match=r"data\.partition\.kind: missing; allowed: iid, dir"):
+    with pytest.raises(ScenarioError, match=r"data\.partition\.kind: missing; alpha belongs to d"):
         parse({"data": {"partition": {"alpha": 0.5}}})
 
 
