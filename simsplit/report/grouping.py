@@ -70,6 +70,25 @@ class Row:
         """One of the figures, run by run."""
         return [row[f"test_{metric}"] for row in self._at(figure) if f"test_{metric}" in row]
 
+    def changes(self, figure: str, metric: str) -> list[float]:
+        """The differences to the baseline, each to its run of the same seed; of one that shares no
+        seed the difference of means, if both have the figure.
+        """
+        if self.baseline is None:
+            return []
+        theirs = self.baseline.by_seed(figure, metric)
+        ours = self.by_seed(figure, metric)
+        paired = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
+        if paired or not (ours and theirs):
+            return paired
+        return [statistics.fmean(ours.values()) - statistics.fmean(theirs.values())]
+
+    def by_seed(self, figure: str, metric: str) -> dict[int, float]:
+        """One of the figures by seed, of the runs that have it."""
+        known = zip(self.entries, self._at(figure), strict=True)
+        name = f"test_{metric}"
+        return {entry.scenario["seed"]: row[name] for entry, row in known if name in row}
+
     def further(self, figure: str) -> list[str]:
         """What else was evaluated, such as perplexity."""
         names = dict.fromkeys(name for row in self._at(figure) for name in row)
