@@ -41,7 +41,7 @@ _WORDS = {
 """Fields, by the part that has them, in which a bare kind stands for a part without options."""
 
 
-_TEXTS = ("PythonDocs", "TextParquet", "TextHub")
+_TEXTS = ("PythonDocs", "TextParquet", "TextHub", "TextGiven")
 """Parts whose task may be named by a word."""
 
 
