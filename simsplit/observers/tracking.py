@@ -1,8 +1,9 @@
 """What trackers have in common: programs that keep the figures of many runs, and draw them.
 
 What a tracker has of a run is figures per round under the columns' names in `rounds.csv`, the
-spread over clients of each column of `clients.csv`, the scenario as flat fields, and the picture of
-what attacks recovered. A round that is told again has the same figures, so it is kept once.
+spread over clients of each column of `clients.csv`, who was flagged, the scenario as flat fields,
+and the picture of what attacks recovered. A round that is told again has the same figures, so it is
+kept once.
 """
 
 import json
@@ -25,6 +26,9 @@ Field = str | int | float | bool
 
 _NO_SPREAD = {"round", "client", "malicious", "barred"}
 """Columns of the `clients` table that say who, and not how it went."""
+
+_FLAGGED = "_flagged"
+"""How columns of detectors' verdicts end, in the `clients` table."""
 
 
 class TrackerConfig(ObserverConfig):
@@ -59,7 +63,8 @@ class Tracker(Observer, ABC):
     def round(self, told: RoundTold) -> None:
         """Pass a round on, unless the tracker has it."""
         if told.number > self.known:
-            self.keep(told.number, numbers(told.row), spreads(told.clients))
+            figures = {**numbers(told.row), **verdicts(told.clients)}
+            self.keep(told.number, figures, spreads(told.clients))
             self.known = told.number
 
     def end(self, status: Status) -> None:
@@ -105,6 +110,24 @@ def spreads(clients: Sequence[Row]) -> dict[str, list[float]]:
             if name not in _NO_SPREAD and math.isfinite(value):
                 columns.setdefault(name, []).append(value)
     return columns
+
+
+def verdicts(clients: Sequence[Row]) -> dict[str, float]:
+    """Of each detector how many clients it flagged, how many of these are malicious, and a 1 for
+    each of them by number.
+    """
+    found: dict[str, float] = {}
+    for row in clients:
+        for name, value in numbers(row).items():
+            if not name.endswith(_FLAGGED) or math.isnan(value):
+                continue
+            title = f"flagged/{name.removesuffix(_FLAGGED)}"
+            bad = value if row.get("malicious") == 1 else 0.0
+            found[title] = found.get(title, 0.0) + value
+            found[f"{title}/malicious"] = found.get(f"{title}/malicious", 0.0) + bad
+            if value:
+                found[f"{title}/client_{row['client']}"] = 1.0
+    return found
 
 
 def fields_of(path: Path) -> dict[str, Field]:
