@@ -14,11 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
-
 from simsplit.observers.base import ObserverConfig
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
-from simsplit.results import SCENARIO, SWEEP
+from simsplit.results import SWEEP, saved_scenario
 from simsplit.results.directory import replace
 from simsplit.results.images import PICTURE
 
@@ -132,8 +130,7 @@ def verdicts(clients: Sequence[Row]) -> dict[str, float]:
 
 def fields_of(path: Path) -> dict[str, Field]:
     """A run's scenario as flat fields: `method.0.ratio` -> 8; lists of plain values as text."""
-    values = yaml.safe_load((path / SCENARIO).read_text(encoding="utf-8"))
-    return dict(_flat(values, ""))
+    return dict(_flat(saved_scenario(path), ""))
 
 
 def _flat(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - plain values

@@ -4,15 +4,12 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simsplit.errors import RunError
 from simsplit.report.short_names import methods_of, setting_of, short_names, told_apart, value_of
-from simsplit.results import SCENARIO, Run
+from simsplit.results import Run
 
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""
@@ -35,12 +32,10 @@ class Entry:
     short: Mapping[str, str] = field(default_factory=dict)
     """Swept field -> its short name."""
 
-    @cached_property
+    @property
     def scenario(self) -> dict[str, Any]:
         """The saved scenario's plain values."""
-        text = (self.run.path / SCENARIO).read_text(encoding="utf-8")
-        values: dict[str, Any] = yaml.safe_load(text)
-        return values
+        return self.run.scenario
 
     @property
     def titles(self) -> dict[str, str]:
