@@ -1,19 +1,18 @@
 """Topology, heads, schedule, aggregation: each combination trains, or is refused with ways out."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from contracts.walk import AGGREGATIONS, HEADS, PRODUCT, SCHEDULES
-from jsonschema import Draft202012Validator
 from pace import quick
 from plain_loops import trained
+from schema import validator
 
 from simsplit.errors import ScenarioError
 from simsplit.results import Run
-from simsplit.scenario import file_schema, load_scenario, parse
+from simsplit.scenario import load_scenario, parse
 from simsplit.scenario.files import assign
 
 NETWORK = {"device": "phone", "link": "lte"}
@@ -122,11 +121,6 @@ WORDS = {
     "schedule": SCHEDULES,
 }
 STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedmedian", "krum")
-
-
-@functools.cache
-def validator() -> Draft202012Validator:
-    return Draft202012Validator(file_schema())
 
 
 @pytest.mark.parametrize(
