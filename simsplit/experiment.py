@@ -59,6 +59,7 @@ def run(
     data: Any = None,  # noqa: ANN401 - many forms
     model: Any = None,  # noqa: ANN401
     plugins: Given = (),
+    **columns: Any,  # noqa: ANN401
 ) -> Run:
     """Train what the scenario describes into a run directory, and open it.
 
@@ -67,13 +68,14 @@ def run(
         out: The run directory; by default a fresh one named after the scenario.
         resume: Go on from the directory's last checkpoint (or start, if there is none).
         observers: Told of progress, each round's rows included; the scenario may name more.
-        data: In place of the scenario's: arrays, a Dataset, a frame, ... (see `own`).
+        data: In place of the scenario's: arrays, texts, a Dataset, a frame, ... (see `own`).
         model: In place of the scenario's: a `SplitModel`, or head, trunk and tail.
         plugins: Modules with parts of your own; of a loaded scenario, those that it has.
+        columns: How `data` are read: a frame's `target`, texts' `task`, ... (see `own`).
 
     >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
     """
-    scenario = scenario_of(scenario, own(data, model), plugins)
+    scenario = scenario_of(scenario, own(data, model, **columns), plugins)
     refuse_lacking(scenario.observers)
     path = run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]

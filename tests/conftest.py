@@ -1,5 +1,6 @@
 """What every test shares: a flag to rewrite golden files, one torch thread, no wait for disks."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -18,6 +19,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def rarely_collected() -> Iterator[None]:
+    """Torch and others hold a million objects; to go through all of them takes half a second."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 50)
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -18,6 +18,13 @@ def quick(cases: Iterable[Any], *chosen: Any) -> list[Any]:
     return [c if c in chosen else pytest.param(c, marks=pytest.mark.slow) for c in every]
 
 
+def quick_rows(rows: Iterable[tuple[Any, ...]], *chosen: tuple[Any, ...]) -> list[Any]:
+    """The same of cases that are several arguments each."""
+    every = list(rows)
+    assert all(row in every for row in chosen), "a case that there is not"
+    return [r if r in chosen else pytest.param(*r, marks=pytest.mark.slow) for r in every]
+
+
 first_cells_or_all = pytest.mark.parametrize(
     "cells", quick([slice(1), slice(None)], slice(1)), ids=["the first", "all"]
 )

@@ -43,6 +43,7 @@ TINY: dict[str, Any] = {
         "server": {"kind": "adam", "lr": 0.002},
     },
     "threads": 1,
+    "output": {"figures": False},
 }
 
 

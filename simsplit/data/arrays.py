@@ -15,7 +15,7 @@ from pydantic import Field
 from simsplit.data.base import SourceConfig
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.splits import held_out
-from simsplit.errors import DataError
+from simsplit.errors import DataError, listed
 from simsplit.seeds import numpy_rng_for
 
 MOST_CLASSES = 1000
@@ -55,7 +55,7 @@ def numbered(labels: np.ndarray, names: Sequence[str], where: str) -> np.ndarray
     words = [_name(value) for value in values]
     if strange := [word for word in words if word not in numbers]:
         raise DataError(
-            f"{where}: has the class {', '.join(strange[:5])}, which no training sample has; "
+            f"{where}: has the class {listed(strange, 5)}, which no training sample has; "
             "remove these rows, or add some of them to the training data"
         )
     return np.array([numbers[word] for word in words], dtype=np.int64)[places]

@@ -4,7 +4,7 @@ A scenario names them by their digest, so a resumed run is held to the same data
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -12,6 +12,17 @@ import torch
 
 from simsplit.data.arrays import class_names_of, divided, samples_from
 from simsplit.data.base import SourceConfig
+from simsplit.data.forms import (
+    FORMS,
+    arrow,
+    as_labels,
+    checked,
+    is_frame,
+    is_hub,
+    is_pair,
+    not_passed,
+    splits_of,
+)
 from simsplit.data.frames import FrameOptions, encoded
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.errors import DataError
@@ -21,11 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "given"
-_FORMS = (
-    "(inputs, labels); a pair of such pairs, or {'train': ..., 'test': ...}; a torch Dataset; a "
-    "pandas DataFrame; a datasets.Dataset or DatasetDict; or a list of any of these, one for each "
-    "client"
-)
 
 
 class GivenSource(SourceConfig):
@@ -50,20 +56,23 @@ class GivenSource(SourceConfig):
         """As they were when they were passed; None where they never were."""
         return DataInfo(self.shape, self.classes) if self.shape else None
 
+    @property
+    def owners(self) -> int:
+        """How many clients they were dealt to; 0 if they were not."""
+        owners = self.load().train.owners
+        return 0 if owners is None else len(np.unique(owners))
+
     def load(self) -> DataSet:
         """What was passed in this process."""
         data = held(self.digest)
         if data is None:
-            raise DataError(
-                f"data.source: these data were passed from Python (digest {self.digest}); do so "
-                "again: run('RUN/scenario.yaml', 'RUN', resume=True, data=...)"
-            )
+            raise not_passed(self.digest)
         return cast("DataSet", data)
 
 
 def given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - many forms
     """The source of data that were passed; they are held in this process from now on."""
-    made = data_set_of(data, FrameOptions(**columns))
+    made = data_set_of(data, checked(FrameOptions, columns))
     digest = _digest(made)
     hold({digest: made})
     train = made.train
@@ -89,13 +98,13 @@ def data_set_of(data: Any, options: FrameOptions = FrameOptions()) -> DataSet:  
     """
     if isinstance(data, DataSet):
         return data
-    train, test = _splits(data)
+    train, test = splits_of(data)
     parts = train if isinstance(train, list) else [train]
     if not parts:
         raise DataError("data: an empty list; pass a part for each client")
-    if _is_frame(parts[0]):
+    if is_frame(parts[0]):
         return _of_frames(parts, test, options, dealt=isinstance(train, list))
-    if _is_hub(parts[0]) and (images := _of_hub(parts, test)) is not None:
+    if is_hub(parts[0]) and (images := _of_hub(parts, test)) is not None:
         return images
     read = [_reading(part) for part in parts]
     names = class_names_of(np.concatenate([each.labels() for each in read]), "data (labels)")
@@ -106,42 +115,16 @@ def data_set_of(data: Any, options: FrameOptions = FrameOptions()) -> DataSet:  
     return DataSet(NAME, whole, _reading(test).samples(names, "data, test"), names)
 
 
-def _splits(data: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Training data, and test data or None."""
-    if isinstance(data, Mapping):
-        if "train" not in data:
-            raise DataError(f"data: a mapping needs 'train', got {', '.join(map(str, data))}")
-        other = next((name for name in ("test", "validation") if name in data), None)
-        return data["train"], data[other] if other else None
-    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_pair, data)):
-        return data
-    return data, None
-
-
-def _is_pair(data: object) -> bool:
-    return isinstance(data, tuple) and len(data) == 2
-
-
-def _is_frame(data: object) -> bool:
-    return type(data).__module__.split(".")[0] == "pandas"
-
-
-def _is_hub(data: object) -> bool:
-    return type(data).__module__.split(".")[0] == "datasets"
-
-
 def _reading(part: Any) -> _Reading:  # noqa: ANN401
     """One part's labels and samples."""
-    if _is_pair(part):
+    if is_pair(part):
         x, y = part
-        return _Reading(
-            lambda: _as_labels(y), lambda names, where: samples_from(x, y, names, where)
-        )
-    if _is_hub(part) or _is_frame(part):
+        return _Reading(lambda: as_labels(y), lambda names, where: samples_from(x, y, names, where))
+    if is_hub(part) or is_frame(part):
         raise DataError("data: parts must be of one form; got tables beside others")
     if hasattr(part, "__len__") and hasattr(part, "__getitem__") and not isinstance(part, str):
         return _of_dataset(part)
-    raise DataError(f"data: cannot be a {type(part).__name__}; allowed: {_FORMS}")
+    raise DataError(f"data: cannot be a {type(part).__name__}; allowed: {FORMS}")
 
 
 def _of_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
@@ -150,7 +133,7 @@ def _of_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
     if not items or not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
         raise DataError(
             f"data: {type(dataset).__name__} must have items that are pairs (sample, label); "
-            f"allowed: {_FORMS}"
+            f"allowed: {FORMS}"
         )
     x = np.stack([_as_array(sample) for sample, _ in items])
     y = np.array([label.item() if hasattr(label, "item") else label for _, label in items])
@@ -159,10 +142,6 @@ def _of_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
 
 def _as_array(sample: Any) -> np.ndarray:  # noqa: ANN401
     return sample.numpy() if isinstance(sample, torch.Tensor) else np.asarray(sample)
-
-
-def _as_labels(labels: Any) -> np.ndarray:  # noqa: ANN401
-    return labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
 
 
 def _of_frames(
@@ -193,13 +172,13 @@ def _of_hub(parts: list[Any], test: Any) -> DataSet | None:  # noqa: ANN401
 
     if not any(type(kind).__name__ == "Image" for kind in parts[0].features.values()):
         raise DataError(
-            "data: a datasets.Dataset must have a column of images; pass tables as frames "
-            "(dataset.to_pandas()), and texts as files ({kind: text_parquet})"
+            "data: a datasets.Dataset must have a column of images, or texts: a column `text`, or "
+            "task=... beside data; pass tables as frames (dataset.to_pandas())"
         )
-    tables = [_arrow(part) for part in parts]
+    tables = [arrow(part) for part in parts]
     train = pa.concat_tables(tables)
     found = data_set(
-        NAME, train, train.slice(0, 1) if test is None else _arrow(test), HubSource(name=NAME)
+        NAME, train, train.slice(0, 1) if test is None else arrow(test), HubSource(name=NAME)
     )
     whole = found.train
     if len(parts) > 1:
@@ -208,11 +187,6 @@ def _of_hub(parts: list[Any], test: Any) -> DataSet | None:  # noqa: ANN401
     if test is None:
         return divided(NAME, whole, found.class_names, FrameOptions().test_fraction)
     return DataSet(NAME, whole, found.test, found.class_names)
-
-
-def _arrow(dataset: Any) -> Any:  # noqa: ANN401
-    schema = dataset.features.arrow_schema
-    return dataset.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
 
 
 def _joined(parts: Sequence[Samples], *, dealt: bool) -> Samples:

@@ -18,6 +18,7 @@ from simsplit.data.base import SourceConfig
 from simsplit.data.folders import FolderSource
 from simsplit.data.frames import SklearnSource, TableSource
 from simsplit.data.given import GivenSource
+from simsplit.data.given_texts import TextGiven
 from simsplit.data.images import Form, pixels
 from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
 from simsplit.data.splits import held_out
@@ -140,7 +141,8 @@ Source = Annotated[
     | GivenSource
     | PythonDocs
     | TextParquet
-    | TextHub,
+    | TextHub
+    | TextGiven,
     Field(discriminator="kind"),
 ]
 
@@ -161,4 +163,5 @@ SOURCES: dict[str, type[Config]] = {
     "python_docs": PythonDocs,
     "text_parquet": TextParquet,
     "text_hub": TextHub,
+    "text_given": TextGiven,
 }

@@ -34,6 +34,10 @@ class _Prompted(Config):
     prompt: str
     """Template of the prompt, columns in braces: `Question: {question}`."""
 
+    def readable(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The records that say something: all of them."""
+        return records
+
     @field_validator("prompt")
     @classmethod
     def _names_columns(cls, prompt: str) -> str:
@@ -104,11 +108,17 @@ class Language(Config):
     def columns(self) -> set[str]:
         return {self.text}
 
+    def readable(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The records whose text is not empty."""
+        return [record for record in records if self._text(record)]
+
     def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Each text as an answer without prompt; empty texts are left out."""
+        """Each text as an answer without prompt."""
         del where
-        texts = (str(record[self.text] or "").strip() for record in records)
-        return [Piece("", text) for text in texts if text]
+        return [Piece("", self._text(record)) for record in records]
+
+    def _text(self, record: Record) -> str:
+        return str(record[self.text] or "").strip()
 
 
 AnyTask = Classification | Generation | Language

@@ -7,6 +7,7 @@ tasks.
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -21,7 +22,7 @@ from simsplit.data.readable import refuse_other_than_texts
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
 from simsplit.data.splits import Limit, held_out
 from simsplit.data.stored import hub_table, parquet_files, parquet_table
-from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Task, task_of
+from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Record, Task, task_of
 from simsplit.errors import DataError, ScenarioError, near
 from simsplit.models.tokens import Reader
 from simsplit.seeds import numpy_rng_for
@@ -46,6 +47,8 @@ class TextTable(Config):
     """Whether a causal model learns the tokens of the answer only, or those of the prompt too."""
     topic: str | None = None
     """Column by which partitions divide texts; null: the class, if there are classes."""
+    client: str | None = None
+    """Column of the training texts that says whose each is, for `partition: natural`."""
     rows: int | None = Field(default=None, ge=1)
     """How many rows of each split to read at most, the first ones; null: all."""
     padding: Literal["right", "left"] = "right"
@@ -85,7 +88,8 @@ class TextTable(Config):
         """One split; of public texts a classifier is told no class, be they of its task or not."""
         table, where = self.table(split)
         task = self._learned()
-        wanted = sorted(task.columns | ({self.topic} if self.topic else set()))
+        client = self.client if split == "train" and not public else None
+        wanted = sorted(task.columns | set(filter(None, (self.topic, client))))
         for name in wanted:
             if name not in table.column_names:
                 allowed = ", ".join(table.column_names)
@@ -94,21 +98,20 @@ class TextTable(Config):
                     f"{near(name, table.column_names) or ','} it has: {allowed}"
                 )
         refuse_other_than_texts(table, task, where)
-        records = table.select(wanted).slice(0, self.rows).to_pylist()
+        records = task.readable(table.select(wanted).slice(0, self.rows).to_pylist())
         pieces = task.pieces(records, where)
         if not pieces:
             raise DataError(f"data.source: {where} has no rows")
-        groups = self._groups(records, pieces)
+        groups = _numbered(records, self.topic)
+        if groups is None:
+            groups = np.array([piece.label for piece in pieces], dtype=np.int64)
+        owners = _numbered(records, client)
         rows = None if limit is None else limit.rows(groups, split)
         if rows is not None:
             pieces, groups = [pieces[row] for row in rows], groups[rows]
-        return encoded(pieces, groups, self, reader, public=public)
-
-    def _groups(self, records: Sequence[dict[str, object]], pieces: Sequence[Piece]) -> np.ndarray:
-        if self.topic is None or len(records) != len(pieces):
-            return np.array([piece.label for piece in pieces], dtype=np.int64)
-        topics = [str(record[self.topic]) for record in records]
-        return np.unique(topics, return_inverse=True)[1].astype(np.int64)
+            owners = None if owners is None else owners[rows]
+        samples = encoded(pieces, groups, self, reader, public=public)
+        return replace(samples, owners=owners)
 
     def _learned(self) -> AnyTask:
         """The task in all its parts."""
@@ -204,6 +207,14 @@ class TextHub(TextTable):
 
     def _name(self) -> str:
         return self.name.rsplit("/", 1)[-1]
+
+
+def _numbered(records: Sequence[Record], column: str | None) -> np.ndarray | None:
+    """The values of a column as numbers from 0 on, in the order of their names."""
+    if column is None:
+        return None
+    values = [str(record[column]) for record in records]
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def encoded(

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from torch import Tensor
 
 from simsplit.detectors import Readings
-from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.errors import RunFailedError, SimsplitError, listed
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
@@ -42,8 +42,7 @@ class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where th
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
         self.host = host
-        few = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
-        super().__init__(f"host {host} (clients {few}) was lost: {cause}")
+        super().__init__(f"host {host} (clients {listed(clients, 5)}) was lost: {cause}")
 
 
 @dataclass(frozen=True)

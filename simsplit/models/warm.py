@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, listed
 
 FIELD = "model.weights"
 _FILE = "model.safetensors"
@@ -34,7 +34,7 @@ def warmed(segment: nn.Module, called: tuple[str, str], path: Path) -> nn.Module
             else:
                 tensor.copy_(found)
     if missing and owner != "tail":
-        raise ScenarioError(FIELD, f"{path} does not fit the {owner}: {', '.join(missing[:3])}")
+        raise ScenarioError(FIELD, f"{path} does not fit the {owner}: {listed(missing, 3)}")
     return segment
 
 

@@ -1,8 +1,9 @@
 """What trackers have in common: programs that keep the figures of many runs, and draw them.
 
 What a tracker has of a run is figures per round under the columns' names in `rounds.csv`, the
-spread over clients of each column of `clients.csv`, the scenario as flat fields, and the picture of
-what attacks recovered. A round that is told again has the same figures, so it is kept once.
+spread over clients of each column of `clients.csv`, who was flagged, the scenario as flat fields,
+and the picture of what attacks recovered. A round that is told again has the same figures, so it is
+kept once.
 """
 
 import json
@@ -13,11 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
-
 from simsplit.observers.base import ObserverConfig
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
-from simsplit.results import SCENARIO, SWEEP
+from simsplit.results import SWEEP, saved_scenario
 from simsplit.results.directory import replace
 from simsplit.results.images import PICTURE
 
@@ -25,6 +24,9 @@ Field = str | int | float | bool
 
 _NO_SPREAD = {"round", "client", "malicious", "barred"}
 """Columns of the `clients` table that say who, and not how it went."""
+
+_FLAGGED = "_flagged"
+"""How columns of detectors' verdicts end, in the `clients` table."""
 
 
 class TrackerConfig(ObserverConfig):
@@ -59,7 +61,8 @@ class Tracker(Observer, ABC):
     def round(self, told: RoundTold) -> None:
         """Pass a round on, unless the tracker has it."""
         if told.number > self.known:
-            self.keep(told.number, numbers(told.row), spreads(told.clients))
+            figures = {**numbers(told.row), **verdicts(told.clients)}
+            self.keep(told.number, figures, spreads(told.clients))
             self.known = told.number
 
     def end(self, status: Status) -> None:
@@ -107,10 +110,27 @@ def spreads(clients: Sequence[Row]) -> dict[str, list[float]]:
     return columns
 
 
+def verdicts(clients: Sequence[Row]) -> dict[str, float]:
+    """Of each detector how many clients it flagged, how many of these are malicious, and a 1 for
+    each of them by number.
+    """
+    found: dict[str, float] = {}
+    for row in clients:
+        for name, value in numbers(row).items():
+            if not name.endswith(_FLAGGED) or math.isnan(value):
+                continue
+            title = f"flagged/{name.removesuffix(_FLAGGED)}"
+            bad = value if row.get("malicious") == 1 else 0.0
+            found[title] = found.get(title, 0.0) + value
+            found[f"{title}/malicious"] = found.get(f"{title}/malicious", 0.0) + bad
+            if value:
+                found[f"{title}/client_{row['client']}"] = 1.0
+    return found
+
+
 def fields_of(path: Path) -> dict[str, Field]:
     """A run's scenario as flat fields: `method.0.ratio` -> 8; lists of plain values as text."""
-    values = yaml.safe_load((path / SCENARIO).read_text(encoding="utf-8"))
-    return dict(_flat(values, ""))
+    return dict(_flat(saved_scenario(path), ""))
 
 
 def _flat(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - plain values

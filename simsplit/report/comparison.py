@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simsplit.errors import RunError
+from simsplit.metrics.intervals import half_width
 from simsplit.preflight import size
 from simsplit.report.bests import values_of, ways_of
 from simsplit.report.grouping import (
@@ -31,6 +32,7 @@ Numbers = tuple[Sequence[Mapping[str, float]], Mapping[str, Better]]
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these is a question of cost: its table says what a run took."""
 _COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "memory")
+_PAIRED = "change seed by seed, in brackets its 95 % interval over seeds (Student's)"
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
 
 
@@ -55,6 +57,8 @@ def compare(
     cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
     values = [values_of(row, figure, ratio) for row in rows]
     title = f"accuracies in % on the test data, at the round: {_said(figure, rows)}"
+    if any("[" in each["change"] for each in cells):
+        title += f"; {_PAIRED}"
     held = handed_over(entry.run for entry in entries)
     hands = f"; hand-overs are of {held}" if held else ""
     again = [str(entry.run.path) for row in rows for entry in row.repeated]
@@ -161,14 +165,21 @@ def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     cells |= _costs(row)
     if row.baseline is not None:
         of_same_seeds = row.baseline.of_the_seeds_of(row)
-        base = of_same_seeds.values(figure, "accuracy")
         if row.baseline is row:
             cells["change"] = "" if ratio == "of Raw" else "baseline"
-        elif base and accuracy:
-            change = statistics.fmean(accuracy) - statistics.fmean(base)
-            cells["change"] = f"{100 * change:+.2f}"
+        else:
+            cells["change"] = change_of(row.changes(figure, "accuracy"))
         cells[ratio] = f"{row.nbytes / of_same_seeds.nbytes:.3f}"
     return cells
+
+
+def change_of(changes: Sequence[float]) -> str:
+    """Mean of the seeds' changes in points, and its interval where there are several."""
+    if not changes:
+        return ""
+    mean, half = 100 * statistics.fmean(changes), half_width(changes)
+    told = f"{mean:+.2f}"
+    return told if half is None else f"{told} [{mean - 100 * half:+.2f}, {mean + 100 * half:+.2f}]"
 
 
 def _costs(row: Row) -> dict[str, str]:

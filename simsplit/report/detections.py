@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simsplit.errors import listed
 from simsplit.report.grouping import Entry
 from simsplit.report.rates import SUCCESS, Count, success_of
 from simsplit.report.tables import Better, Table, best
@@ -101,10 +102,9 @@ def flagged_of(run: Run, detector: str, number: int | None = None) -> list[int]:
     return [int(c) for c in table.loc[at & (table[f"{detector}_flagged"] == 1), "client"]]
 
 
-def listed(clients: Sequence[int]) -> str:
+def some(clients: Sequence[int]) -> str:
     """Some clients in a cell."""
-    few = ", ".join(map(str, clients[:6]))
-    return f"{few}, ... ({len(clients)})" if len(clients) > 6 else few or "none"
+    return listed(clients, 6) or "none"
 
 
 def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[dict[str, str]]:
@@ -116,7 +116,7 @@ def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[
     twins = [twin for entry in group if (twin := clean.get(_key(entry, seed=True))) is not None]
     if malicious_of(first.run):
         common[_CLEAN] = success_of([twin.run for twin in twins], "attack_success", figure)
-    common["malicious"] = " | ".join(listed(malicious_of(run)) for run in runs)
+    common["malicious"] = " | ".join(some(malicious_of(run)) for run in runs)
     if not len(first.run.detections):
         return [{**common, "detector": "none"}]
     rows = []
@@ -139,8 +139,8 @@ def _judged(runs: Sequence[Run], name: str) -> dict[str, str]:
         if not math.isnan(end["tpr_at_1pct_fpr"]):
             ranked += Count(round(end["tpr_at_1pct_fpr"] * malicious), malicious)
     row = {"detector": name, **{field: str(ends[0].get(field, "")) for field in _OF_DETECTOR}}
-    row["malicious"] = " | ".join(listed(malicious_of(run)) for run in known)
-    row["flagged"] = " | ".join(listed(flagged_of(run, name)) for run in known)
+    row["malicious"] = " | ".join(some(malicious_of(run)) for run in known)
+    row["flagged"] = " | ".join(some(flagged_of(run, name)) for run in known)
     row |= {"caught": caught.said, "caught at 1% FPR": ranked.said}
     row |= {title: _mean(end[figure] for end in ends) for figure, title in _FIGURES.items()}
     return row | {"false alarms": _alarms(known, name).said}

@@ -4,15 +4,12 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simsplit.errors import RunError
 from simsplit.report.short_names import methods_of, setting_of, short_names, told_apart, value_of
-from simsplit.results import SCENARIO, Run
+from simsplit.results import Run
 
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""
@@ -35,12 +32,10 @@ class Entry:
     short: Mapping[str, str] = field(default_factory=dict)
     """Swept field -> its short name."""
 
-    @cached_property
+    @property
     def scenario(self) -> dict[str, Any]:
         """The saved scenario's plain values."""
-        text = (self.run.path / SCENARIO).read_text(encoding="utf-8")
-        values: dict[str, Any] = yaml.safe_load(text)
-        return values
+        return self.run.scenario
 
     @property
     def titles(self) -> dict[str, str]:
@@ -69,6 +64,25 @@ class Row:
     def values(self, figure: str, metric: str) -> list[float]:
         """One of the figures, run by run."""
         return [row[f"test_{metric}"] for row in self._at(figure) if f"test_{metric}" in row]
+
+    def changes(self, figure: str, metric: str) -> list[float]:
+        """The differences to the baseline, each to its run of the same seed; of one that shares no
+        seed the difference of means, if both have the figure.
+        """
+        if self.baseline is None:
+            return []
+        theirs = self.baseline.by_seed(figure, metric)
+        ours = self.by_seed(figure, metric)
+        paired = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
+        if paired or not (ours and theirs):
+            return paired
+        return [statistics.fmean(ours.values()) - statistics.fmean(theirs.values())]
+
+    def by_seed(self, figure: str, metric: str) -> dict[int, float]:
+        """One of the figures by seed, of the runs that have it."""
+        known = zip(self.entries, self._at(figure), strict=True)
+        name = f"test_{metric}"
+        return {entry.scenario["seed"]: row[name] for entry, row in known if name in row}
 
     def further(self, figure: str) -> list[str]:
         """What else was evaluated, such as perplexity."""

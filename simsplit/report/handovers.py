@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-import yaml
-
-from simsplit.results import SCENARIO, Run
+from simsplit.results import Run
 
 _HELD = {"state": "weights and the optimizer's moments", "weights": "weights"}
 
@@ -18,6 +16,6 @@ def _held(run: Run) -> str:
     wire = run.wire
     if not (wire["leg"] == "handover").any():
         return ""
-    values = yaml.safe_load((run.path / SCENARIO).read_text(encoding="utf-8"))
+    values = run.scenario
     averages = (values.get("aggregation") or {}).get("kind", "none") != "none"
     return _HELD["weights" if averages else values["clients"].get("handover", "state")]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.metrics import falls
+from simsplit.metrics.intervals import half_width
 from simsplit.report.comparison import find_baselines
 from simsplit.report.grouping import (
     Entry,
@@ -32,7 +33,7 @@ Values = dict[str, list[float]]
 _TOTALS = ("seconds", "simulated_s", "resident_bytes")
 _DETECTED = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
 _COSTS = ("attack_success", "bytes", "seconds", "simulated", "resident")
-_AGAINST = ("accuracy_change", "bytes_ratio")
+_AGAINST = ("accuracy_change", "accuracy_change_low", "accuracy_change_high", "bytes_ratio")
 _HIDES = ("mse", "lpips")
 """Of recoveries: the more, the less has leaked."""
 _LEAKS = ("psnr", "ssim", "rouge_l", "meteor", "token_accuracy", "leak")
@@ -71,14 +72,16 @@ def frame(
 
 
 def _against(row: Row, figure: str) -> dict[str, float]:
-    """What a row differs by from its baseline."""
+    """What a row differs by from its baseline, seed by seed, with a 95 % interval over seeds."""
     if row.baseline is None:
         return {}
     base = row.baseline.of_the_seeds_of(row)
-    scores = row.values(figure, "accuracy"), base.values(figure, "accuracy")
     found = {"bytes_ratio": row.nbytes / base.nbytes}
-    if all(scores):
-        found["accuracy_change"] = statistics.fmean(scores[0]) - statistics.fmean(scores[1])
+    if changes := row.changes(figure, "accuracy"):
+        mean, half = statistics.fmean(changes), half_width(changes)
+        found["accuracy_change"] = mean
+        if half is not None and row.baseline is not row:
+            found |= {"accuracy_change_low": mean - half, "accuracy_change_high": mean + half}
     return found
 
 

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import ValidationError
 
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, suspicion
-from simsplit.results import SCENARIO, Run
+from simsplit.results import Run, saved_scenario
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def suspicion_of(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def _configs(path: Path) -> Mapping[str, DetectorConfig]:
     """By name, the detectors of a saved scenario that ship with simsplit."""
-    values: dict[str, Any] = yaml.safe_load((path / SCENARIO).read_text(encoding="utf-8"))
+    values = saved_scenario(path)
     found = {}
     for each in values.get("detectors") or ():
         if each["kind"] in DETECTORS:

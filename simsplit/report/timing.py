@@ -7,14 +7,12 @@ trained on) and from the FLOPs that its summary states, so a run need not be rep
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import yaml
-
 from simsplit.metrics.headline import headline, said
 from simsplit.network import Flops, NetworkConfig, Work, order_of, round_times
 from simsplit.packets import ClientId, Leg
 from simsplit.preflight import size
 from simsplit.report.tables import Table
-from simsplit.results import SCENARIO, Run
+from simsplit.results import Run
 from simsplit.topologies import TOPOLOGIES
 from simsplit.wire import RECEIVED
 
@@ -38,7 +36,7 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
     """
     figure = headline(map(str, run.rounds.columns)) or "test_accuracy"
     marks = _marks(run.rounds, figure)
-    scenario = yaml.safe_load((run.path / SCENARIO).read_text(encoding="utf-8"))
+    scenario = run.scenario
     if scenario["topology"] not in TOPOLOGIES:  # a plugin's: what its turns compute is not known
         marks = []
     own = scenario.get("network")

@@ -9,6 +9,7 @@ from simsplit.results.directory import (
     TRACEBACK,
     Run,
     RunWriter,
+    saved_scenario,
 )
 from simsplit.results.sweep_directory import (
     SWEEP,
@@ -33,5 +34,6 @@ __all__ = [
     "RunWriter",
     "SweepDirectory",
     "progress_of",
+    "saved_scenario",
     "summary_of",
 ]

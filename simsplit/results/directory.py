@@ -199,10 +199,7 @@ class Run:
         """The resolved scenario as plain values; `load_scenario(run.path / "scenario.yaml")` makes
         a Scenario of it.
         """
-        import yaml
-
-        values: dict[str, Any] = yaml.safe_load((self.path / SCENARIO).read_text(encoding="utf-8"))
-        return values
+        return saved_scenario(self.path)
 
     @cached_property
     def detections(self) -> "pd.DataFrame":
@@ -299,3 +296,13 @@ def _read_table(file: Path) -> "pd.DataFrame":
     precision: Literal["round_trip"] | None
     precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
     return pd.read_csv(io.StringIO(whole), float_precision=precision)
+
+
+def saved_scenario(path: Path) -> dict[str, Any]:
+    """The plain values of a run directory's scenario."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it
+    text = (path / SCENARIO).read_text(encoding="utf-8")
+    values: dict[str, Any] = yaml.load(text, Loader=loader)
+    return values

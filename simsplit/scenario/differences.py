@@ -2,15 +2,13 @@
 
 from typing import Any
 
-import yaml
-
 from simsplit.scenario.messages import shown
 from simsplit.scenario.model import Scenario
 
 
 def differences(before: Scenario, now: Scenario) -> list[str]:
     """What a checkpoint of one cannot serve the other for, as `seed was 0, is 1`."""
-    return _below(yaml.safe_load(before.identity()), yaml.safe_load(now.identity()), "")
+    return _below(before.identified(), now.identified(), "")
 
 
 def _below(before: Any, now: Any, name: str) -> list[str]:  # noqa: ANN401 - plain values

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from simsplit.errors import ScenarioError, near
+from simsplit.scenario.kinds import Kinds, without_kind
 
 _BOUNDS = {
     "greater_than": ("gt", "above"),
@@ -35,7 +36,6 @@ _TYPES = {
     "model": "a mapping of fields",
     "path": "a path",
 }
-
 _DEEPEST, _MOST = 3, 2
 """Levels of a scenario that are searched for a misplaced name, and places that are named."""
 
@@ -124,18 +124,18 @@ def unknown_field(
 
 
 def _which_kind(
-    field: str, got: object, kinds: list[str], *, bare: bool, model: type[BaseModel]
+    field: str, got: object, kinds: Kinds, *, bare: bool, model: type[BaseModel]
 ) -> ScenarioError:
     """A part whose `kind` is missing, unknown, or not in its place."""
     if isinstance(got, Mapping) and "kind" in got:
         # a bare word has been spelled out on the way: blame what the user wrote
-        wrong = unknown(got["kind"], kinds)
+        wrong = unknown(got["kind"], [*kinds])
         if not near(str(got["kind"]), kinds) and (place := _place_of(str(got["kind"]), model)):
             wrong += f"; '{got['kind']}' goes under {place}"
         return ScenarioError(field if bare else f"{field}.kind", wrong)
     if isinstance(got, Mapping):
-        return ScenarioError(f"{field}.kind", f"missing; allowed: {', '.join(kinds)}")
-    meant = f"; write {{kind: {got}}}" if got in kinds else f"; its kinds: {', '.join(kinds)}"
+        return without_kind(field, got, kinds)
+    meant = f"; write {{kind: {got}}}" if got in [*kinds] else f"; its kinds: {', '.join(kinds)}"
     return ScenarioError(field, f"must be a mapping of fields, got {shown(got)}{meant}")
 
 
@@ -167,7 +167,7 @@ def _locate(
     loc: tuple[int | str, ...],
     model: type[BaseModel],
     values: Any,  # noqa: ANN401
-) -> tuple[list[int | str], type[BaseModel] | None, list[str]]:
+) -> tuple[list[int | str], type[BaseModel] | None, Kinds]:
     """(field path, config that holds the last field, kinds it chooses among, if it does).
 
     pydantic's own path has the tags of unions in it, which no user wrote.
@@ -208,12 +208,12 @@ def _place_of(name: str, model: type[BaseModel]) -> str:
     return " or ".join([*(single or listed)][:_MOST])
 
 
-def _kinds(members: list[Any]) -> list[str]:
-    """The kinds that a union of configs is told apart by; empty where it is no such union."""
+def _kinds(members: list[Any]) -> Kinds:
+    """The configs of a union by the kinds that tell them apart; empty where it is no such union."""
     configs = [member for member in members if _is_config(member)]
     if len(configs) < 2:
-        return []
-    return [kind for config in configs for kind in get_args(config.model_fields["kind"].annotation)]
+        return {}
+    return {k: c for c in configs for k in get_args(c.model_fields["kind"].annotation)}
 
 
 def _is_config(member: Any) -> bool:  # noqa: ANN401

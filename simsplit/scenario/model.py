@@ -413,14 +413,18 @@ class Scenario(Config):
         return dump(self.model_dump(mode="json"))
 
     def identity(self) -> str:
-        """What a checkpoint must agree with: all but what a resumed run may change."""
+        """What a checkpoint must agree with, as text."""
+        return dump(self.identified())
+
+    def identified(self) -> dict[str, Any]:
+        """All fields but those that a resumed run may change."""
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]
         if not self.train.lr_schedule.stretches:
             for name in ("rounds", "epochs"):
                 del values["schedule"][name]
-        return dump(values)
+        return values
 
 
 def _refusal(optimizer: "OptimizerConfig") -> str | None:

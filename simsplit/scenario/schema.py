@@ -6,6 +6,7 @@ from typing import Any
 from simsplit.data.tasks import LAYOUTS
 from simsplit.plugins import Given
 from simsplit.scenario.cells import SCHEMA
+from simsplit.scenario.kinds import kinds_left_out
 from simsplit.scenario.model import scenario_class
 
 
@@ -18,6 +19,8 @@ def file_schema(plugins: Given = ()) -> dict[str, Any]:
     for part, fields in _WORDS.items():
         for field in fields:
             _allow_word(parts[part]["properties"][field], schema["$defs"])
+    for part, field in kinds_left_out(scenario_class(plugins)):
+        _allow_no_kind(parts[part]["properties"][field], schema["$defs"])
     for part in _TEXTS:
         _allow(list(LAYOUTS), parts[part]["properties"]["task"])
     extends = {"type": "string", "description": "A scenario file whose fields this one overrides."}
@@ -38,7 +41,7 @@ _WORDS = {
 """Fields, by the part that has them, in which a bare kind stands for a part without options."""
 
 
-_TEXTS = ("PythonDocs", "TextParquet", "TextHub")
+_TEXTS = ("PythonDocs", "TextParquet", "TextHub", "TextGiven")
 """Parts whose task may be named by a word."""
 
 
@@ -55,6 +58,16 @@ def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
     union = union if "discriminator" in union else union["anyOf"][0]  # or null
     kinds = union["discriminator"]["mapping"].items()
     _allow([k for k, ref in kinds if parts[ref.split("/")[-1]]["required"] == ["kind"]], union)
+
+
+def _allow_no_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
+    """Let fields of the default's kind stand without that kind."""
+    ref = field["discriminator"]["mapping"][field["default"]["kind"]]
+    part = parts[ref.split("/")[-1]]
+    others = {name: each for name, each in part["properties"].items() if name != "kind"}
+    required = [name for name in part["required"] if name != "kind"]
+    alone = part | {"properties": others, "required": required, "minProperties": 1}
+    field["oneOf"] = [*field["oneOf"], alone]
 
 
 def _allow(words: list[str], union: dict[str, Any]) -> None:

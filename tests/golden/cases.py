@@ -227,6 +227,12 @@ SHIPPED = {
         targets={"count": 4},
     ),
     "table": shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
+    "digits-table": shipped(
+        "digits-table",
+        method=[{"kind": "lightsplit", "ratio": 8}],
+        schedule={"rounds": 1},
+        targets={"count": 4},
+    ),
     "everything": shipped(
         "everything",
         data={"source": "digits", "auxiliary": 0.3},

@@ -1,5 +1,6 @@
 """Malicious clients and detectors in whole runs: scored, resumed, and acted upon."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from builders import experiment, finished, scenario
 from by_hand import Recorder
 from comparing import assert_equal, weights
-from pace import quick
+from pace import quick, quick_rows
 
 from simsplit.errors import RunFailedError, ScenarioError
 from simsplit.experiment import Experiment
@@ -156,8 +157,13 @@ def test_rollback_undoes_the_round(tmp_path: Path):
     assert run.clients[run.clients["client"] == 2]["steps"].tolist() == [2, 0]
 
 
-@pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
-@pytest.mark.parametrize("aggregation", ["none", "fused"])
+@pytest.mark.parametrize(
+    ("topology", "aggregation"),
+    quick_rows(
+        itertools.product(["u_shaped", "vanilla"], ["none", "fused"]),
+        *[("u_shaped", "none"), ("vanilla", "fused")],
+    ),
+)
 def test_downweight_counts_a_tenth(topology: str, aggregation: str, tmp_path: Path):
     """The trunk's next update, against one computed with the client's gradient by hand."""
     schedule = "parallel" if aggregation == "fused" else "round_robin"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import quick_rows
 from plain_loops import (
     Weights,
     assert_equal,
@@ -88,7 +89,10 @@ def deadline(case: str, steps: float) -> tuple[float, ClientId]:
 
 @pytest.mark.parametrize(
     ("case", "steps", "taken"),
-    [(case, 1.999, 2) for case in CASES] + [(case, 2.001, 3) for case in ("none", "v1")],
+    quick_rows(
+        [(case, 1.999, 2) for case in CASES] + [(case, 2.001, 3) for case in ("none", "v1")],
+        *[("none", 2.001, 3), ("v1", 1.999, 2), ("v2", 1.999, 2), ("none, vanilla", 1.999, 2)],
+    ),
 )
 def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
     case: str, steps: float, taken: int, tmp_path: Path

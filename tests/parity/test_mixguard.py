@@ -184,13 +184,14 @@ def test_simulated_time_counts_every_input_and_every_message(tmp_path):
     assert made.live.flops.tail == plain.live.flops.tail + unmixing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "aggregation", "heads"),
     [
-        pytest.param("per_client", "none", "shared", marks=pytest.mark.slow),
-        pytest.param("parallel", "splitfed_v1", "shared", marks=pytest.mark.slow),
-        pytest.param("parallel", "splitfed_v2", "shared", marks=pytest.mark.slow),
-        pytest.param("parallel", "none", "per_client", marks=pytest.mark.slow),
+        ("per_client", "none", "shared"),
+        ("parallel", "splitfed_v1", "shared"),
+        ("parallel", "splitfed_v2", "shared"),
+        ("parallel", "none", "per_client"),
         ("asynchronous", "none", "per_client"),
     ],
 )

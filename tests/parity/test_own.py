@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from comparing import assert_equal
+from texts import TINY as TEXTS
+from texts import reviews
 from torch import nn
 
 from simsplit import SplitModel, load_sweep, own, run, run_sweep
@@ -31,6 +34,7 @@ VALUES: dict[str, Any] = {
         "server": {"kind": "sgd", "lr": 0.1, "momentum": 0.9},
     },
     "threads": 1,
+    "output": {"figures": False},
 }
 
 
@@ -119,3 +123,30 @@ def test_hosts_and_workers_are_given_the_same(tmp_path: Path) -> None:
     swept = run_sweep(load_sweep(file, own(**given)), tmp_path / "sweep", jobs=2)
     assert not swept.failed, swept.why()
     assert_equal(tmp_path / "inline", Run.load(next((tmp_path / "sweep").glob("seed=0"))).path)
+
+
+def test_texts_are_what_the_same_texts_from_files_are(tmp_path: Path) -> None:
+    rows = {
+        name: pq.read_table(reviews(tmp_path) / f"{name}.parquet") for name in ("train", "test")
+    }
+    values = {**TEXTS, "data": {}}
+    files = {"kind": "text_parquet", "path": str(tmp_path), "task": "sst2", "length": 32}
+    run({**values, "data": {"source": files}}, tmp_path / "files")
+    frames = {name: table.to_pandas() for name, table in rows.items()}
+    run(values, tmp_path / "frames", data=frames, task="sst2", length=32)
+    assert_equal(tmp_path / "files", tmp_path / "frames")
+    names = ["negative", "positive"]
+    strings = {
+        name: (table["sentence"].to_pylist(), [names[n] for n in table["label"].to_pylist()])
+        for name, table in rows.items()
+    }
+    task = {"kind": "classification", "prompt": "{text} It was", "names": names}
+    run(values, tmp_path / "strings", data=strings, task=task, length=32)
+    assert_equal(tmp_path / "files", tmp_path / "strings")
+
+
+def test_texts_that_are_dealt_stay_with_their_clients(tmp_path: Path) -> None:
+    parts = [(["fine", "dull", "grim"] * 2, [1, 0, 0] * 2), (["bright", "awful"], [1, 0])]
+    changes = {**TEXTS, "data": {}, "schedule": {"kind": "round_robin", "rounds": 1}}
+    made = run(changes, tmp_path / "run", data={"train": parts, "test": parts[0]}, length=16)
+    assert made.holdings.groupby("client")["samples"].sum().tolist() == [6, 2]

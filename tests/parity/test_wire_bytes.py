@@ -88,12 +88,10 @@ def test_int8_counts_its_scales_and_a_matrix_is_counted_once_per_client(
     assert legs["features"] == SAMPLES * FEATURES * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handover", "copies"),
-    [
-        pytest.param("weights", 1, marks=pytest.mark.slow),
-        ("state", 2),  # momentum doubles the parameters
-    ],
+    [("weights", 1), ("state", 2)],  # momentum doubles the parameters
 )
 def test_hand_overs_carry_head_and_tail(
     handover: str, copies: int, images: Path, tmp_path: Path

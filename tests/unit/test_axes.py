@@ -1,19 +1,18 @@
 """Topology, heads, schedule, aggregation: each combination trains, or is refused with ways out."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from contracts.walk import AGGREGATIONS, HEADS, PRODUCT, SCHEDULES
-from jsonschema import Draft202012Validator
 from pace import quick
 from plain_loops import trained
+from schema import validator
 
 from simsplit.errors import ScenarioError
 from simsplit.results import Run
-from simsplit.scenario import file_schema, load_scenario, parse
+from simsplit.scenario import load_scenario, parse
 from simsplit.scenario.files import assign
 
 NETWORK = {"device": "phone", "link": "lte"}
@@ -124,11 +123,6 @@ WORDS = {
 STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedmedian", "krum")
 
 
-@functools.cache
-def validator() -> Draft202012Validator:
-    return Draft202012Validator(file_schema())
-
-
 @pytest.mark.parametrize(
     ("field", "word"), [(field, word) for field, words in WORDS.items() for word in words]
 )
@@ -150,6 +144,27 @@ def test_a_bare_word_stands_for_a_part_without_options(
     schema = validator()
     assert schema.is_valid(around | {field: word})
     assert not schema.is_valid(around | {field: word + "s"})
+
+
+@pytest.mark.parametrize(
+    ("values", "valid"),
+    [
+        ({"schedule": {"rounds": 1}}, True),
+        ({"train": {"client": {"lr": 0.1}}}, True),
+        ({"data": {"source": {"size": 28}}}, True),
+        ({"model": {"stem": "cifar"}}, False),
+        ({"schedule": {"max_ahead": 1}}, False),
+        ({"schedule": {"rounds": 0}}, False),
+    ],
+)
+def test_an_editor_knows_where_the_kind_may_be_left_out(
+    values: dict[str, Any], valid: bool
+) -> None:
+    assert validator().is_valid(values) == valid
+    if valid:
+        assert parse(values)
+    else:
+        assert refusal(values)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS[1:])

@@ -83,7 +83,7 @@ def test_kinds_that_share_their_fields_share_a_table():
     titles = [table.title.split(":")[0] for table in catalogue("data")]
     assert titles == [
         "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder",
-        "npz", "table", "sklearn", "given", "python_docs", "text_parquet", "text_hub",
+        "npz", "table", "sklearn", "given", "python_docs", "text_parquet", "text_hub", "text_given",
     ]  # fmt: skip
 
 

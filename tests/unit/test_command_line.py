@@ -14,9 +14,9 @@ import pytest
 import yaml
 from builders import TINY
 from jsonschema import Draft202012Validator
+from schema import validator
 
 from simsplit.results import Run
-from simsplit.scenario import file_schema
 
 SMALL = {
     **TINY,
@@ -255,7 +255,7 @@ def test_validate_says_what_would_be_sent(simsplit, small):
 def test_the_schema_that_is_printed(simsplit):
     code, out, _ = simsplit("schema")
     assert code == 0
-    assert json.loads(out) == file_schema()
+    assert json.loads(out) == validator().schema
 
 
 def test_listings(simsplit, monkeypatch):

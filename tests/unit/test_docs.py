@@ -85,6 +85,12 @@ def test_a_page_fetches_nothing_from_another_host(site: Path) -> None:
     assert not outside
 
 
+def test_the_gallerys_pictures_are_of_shipped_scenarios_and_small() -> None:
+    pictures = list((DOCS / "gallery").glob("*.png"))
+    assert {picture.stem for picture in pictures} <= set(names())
+    assert 0 < sum(picture.stat().st_size for picture in pictures) < 300_000
+
+
 @pytest.mark.parametrize("group", ["attacks", "methods", "poisons", "detectors"])
 def test_the_threat_models_name_every_part_once(group: str) -> None:
     page = (DOCS / "threats.md").read_text(encoding="utf-8")

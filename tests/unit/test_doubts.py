@@ -12,9 +12,11 @@ from texts import text_scenario
 
 from simsplit import DataError, ScenarioError, run
 from simsplit.attacking.finished import attack
+from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, counted, listed
 from simsplit.metrics.headline import headline
 from simsplit.progress import Observer
+from simsplit.report.detections import some
 from simsplit.report.recoveries import _line
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
@@ -136,3 +138,9 @@ def test_words_for_numbers_and_lists():
     assert [counted(n, "round") for n in (0, 1, 2000)] == ["0 rounds", "1 round", "2,000 rounds"]
     assert listed([1, 2, 3], most=2) == "1, 2 and 1 more"
     assert listed("ab") == "a, b"
+
+
+def test_long_lists_of_clients_say_how_many_more_there_are():
+    assert some(range(9)) == "0, 1, 2, 3, 4, 5 and 3 more"
+    assert some([]) == "none"
+    assert "(clients 0, 1, 2, 3, 4 and 7 more)" in str(HostLost(1, range(12), "killed"))

@@ -73,8 +73,8 @@ def test_metrics_of_generated_texts_are_in_the_tables_and_see_a_model_learn(tmp_
 @pytest.mark.parametrize(
     "method",
     [
-        {"kind": "mixguard", "tokens": 4, "warm_up": 0},
-        pytest.param({"kind": "dp_forward", "sigma": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"kind": "mixguard", "tokens": 4, "warm_up": 0}, marks=pytest.mark.slow),
+        {"kind": "dp_forward", "sigma": 0.1},
         pytest.param({"kind": "snd", "heads": 2, "layers": 1}, marks=pytest.mark.slow),
     ],
     ids=lambda method: method["kind"],

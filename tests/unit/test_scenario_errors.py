@@ -101,7 +101,16 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
         ({"model": {"kind": "zzz"}}, "model.kind: unknown 'zzz', allowed: resnet18, "),
         ({"model": {"kind": None}}, "model.kind: got null; allowed: resnet18, "),
         ({"model": {"kind": ["raw"]}}, 'model.kind: got ["raw"]; allowed: resnet18, '),
-        ({"model": {"stem": "cifar"}}, "model.kind: missing; allowed: resnet18, simplecnn, "),
+        (
+            {"model": {"stem": "cifar"}},
+            "model.kind: missing; stem belongs to resnet18; allowed: resnet18, simplecnn, ",
+        ),
+        (
+            {"schedule": {"max_ahead": 2}},
+            "schedule.kind: missing; max_ahead belongs to asynchronous; allowed: round_robin, ",
+        ),
+        ({"schedule": {"foo": 1}}, "schedule.foo: unknown field, allowed: rounds, epochs, "),
+        ({"schedule": {"round": 1}}, "schedule.round: unknown field, did you mean 'rounds'? "),
         ({"method": [{}]}, "method.0.kind: missing; allowed: raw, lightsplit, "),
         ({"data": {"source": {}}}, "data.source.kind: missing; allowed: digits, "),
         ({"model": "simplecn"}, "model: unknown 'simplecn', did you mean 'simplecnn'? allowed: "),

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import shipped
-from jsonschema import Draft202012Validator
 from pace import first_cells_or_all, together
+from schema import validator
 
 from simsplit.errors import ScenarioError
-from simsplit.scenario import file_schema, load_scenario, parse
+from simsplit.scenario import load_scenario, parse
 from simsplit.scenario.files import assign, dump, merge, read
 
 SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
@@ -248,7 +248,7 @@ def test_overrides_are_yaml(tmp_path):
 @pytest.mark.slow
 @first_cells_or_all
 def test_every_shipped_scenario_replays_from_what_is_saved_and_is_of_the_schema(tmp_path, cells):
-    schema = Draft202012Validator(file_schema())
+    schema = validator()
 
     @together(SHIPPED)
     def replays(path):

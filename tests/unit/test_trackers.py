@@ -14,7 +14,7 @@ from builders import StopAt, scenario
 from simsplit import Run, ScenarioError, run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.tensorboard import _hush_writers
-from simsplit.observers.tracking import fields_of, numbers, spreads
+from simsplit.observers.tracking import fields_of, numbers, spreads, verdicts
 from simsplit.progress import Observer, Observers
 
 FOUR = {"rounds": 4}
@@ -79,6 +79,22 @@ def test_rows_become_numbers_and_spreads_over_clients() -> None:
     }
     rows = [{"client": 0, "loss": 1.0}, {"client": 1, "loss": float("nan")}, {"client": 2}]
     assert spreads(rows) == {"loss": [1.0]}
+
+
+def test_verdicts_are_counts_and_who_was_flagged() -> None:
+    rows = [
+        {"client": 0, "malicious": 1, "krum": 3.0, "krum_flagged": 1},
+        {"client": 1, "malicious": 0, "krum": 3.0, "krum_flagged": 1},
+        {"client": 2, "malicious": 0, "krum": 0.0, "krum_flagged": 0},
+        {"client": 3, "malicious": 0, "krum": float("nan"), "krum_flagged": float("nan")},
+    ]
+    assert verdicts(rows) == {
+        "flagged/krum": 2.0,
+        "flagged/krum/malicious": 1.0,
+        "flagged/krum/client_0": 1.0,
+        "flagged/krum/client_1": 1.0,
+    }
+    assert verdicts([{"client": 0, "train_loss": 1.0}]) == {}
 
 
 def test_a_scenario_is_flat_hyper_parameters(tmp_path: Path) -> None:

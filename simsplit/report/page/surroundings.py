@@ -64,7 +64,7 @@ def _program(word: str) -> str:
 def _given(scenario: Facts) -> list[str]:
     """What was passed from Python rather than named."""
     kinds = {"data": scenario["data"]["source"]["kind"], "model": scenario["model"]["kind"]}
-    return [name for name, kind in kinds.items() if kind == "given"]
+    return [name for name, kind in kinds.items() if kind in ("given", "text_given")]
 
 
 def _called(run: Run, given: Sequence[str]) -> str:

@@ -95,7 +95,7 @@ def test_structured_is_far_smaller_than_the_matrix():
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "hadamard"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", quick(SHAPES, SHAPES[2]), ids=str)
 def test_squared_norms_are_kept(kind, shape):
     """Of each kind of input, by k / d in the mean over seeds; each seed is good to sqrt(2 / k)."""
     k, seeds = 128, 12
@@ -110,7 +110,7 @@ def test_squared_norms_are_kept(kind, shape):
 
 
 @pytest.mark.parametrize("kind", quick(["gaussian", "hadamard"], "hadamard"))
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", quick(SHAPES, SHAPES[2]), ids=str)
 def test_no_value_or_channel_is_lost_or_favoured(kind, shape):
     """Of one draw, as a run has it: each value alone, and each channel alone, is kept like any."""
     d = torch.Size(shape).numel()

@@ -14,6 +14,7 @@ def default():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_python_brings_more_than_a_megabyte_of_english(default):
     whole = "\n\n".join(default)
     assert len(whole.encode()) > 1_000_000
@@ -24,6 +25,7 @@ def test_python_brings_more_than_a_megabyte_of_english(default):
     assert letters / len(whole) > 0.75
 
 
+@pytest.mark.slow
 def test_it_is_the_same_whenever_it_is_read(default, monkeypatch):
     first = corpus._library()[:60]
     monkeypatch.setattr(corpus, "_library", lambda: first)
@@ -33,6 +35,7 @@ def test_it_is_the_same_whenever_it_is_read(default, monkeypatch):
     assert corpus.fingerprint(None) == corpus.fingerprint(None)
 
 
+@pytest.mark.slow
 def test_it_has_each_paragraph_once(default):
     paragraphs = [part for document in default for part in document.split("\n\n")]
     assert len(paragraphs) == len(set(paragraphs))

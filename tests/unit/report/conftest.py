@@ -2,12 +2,11 @@ import json
 import shutil
 
 import pytest
-import yaml
 from builders import scenario
 
 from simsplit import run
-from simsplit.results import Run
-from simsplit.scenario.files import merge
+from simsplit.results import Run, saved_scenario
+from simsplit.scenario.files import dump, merge
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +28,8 @@ def variant(finished_run, tmp_path):
     def make(name, scenario=None, last=None, total=None, **summary):
         path = tmp_path / name
         shutil.copytree(finished_run.path, path)
-        values = yaml.safe_load((path / "scenario.yaml").read_text())
-        values = merge(values, {"name": name, **(scenario or {})})
-        (path / "scenario.yaml").write_text(yaml.safe_dump(values))
+        values = merge(saved_scenario(path), {"name": name, **(scenario or {})})
+        (path / "scenario.yaml").write_text(dump(values))
         facts = json.loads((path / "summary.json").read_text()) | {"name": name} | summary
         for chosen in ("last", "best_on_validation", "best_on_test"):
             facts[chosen] = facts.get(chosen) and facts[chosen] | (last or {})

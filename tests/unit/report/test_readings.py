@@ -39,6 +39,7 @@ def test_a_run_of_texts_leaves_a_picture(run):
     assert (run.path / "figures" / "recovered.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_bars_are_means_lines_are_bests_and_guesses_are_dashed(run):
     ax = figures.read({"one": run, "other": run}, "token_accuracy")
     last = run.attacks.groupby("attack").last()
@@ -53,6 +54,7 @@ def test_bars_are_means_lines_are_bests_and_guesses_are_dashed(run):
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_texts_of_attacks_made_afterwards_stand_beside_the_runs_own(run):
     texts = load_texts(run.path)
     assert set(texts["attack"]) >= {"sip", "gradient_ratio", "tag", "random_tokens"}

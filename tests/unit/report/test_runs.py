@@ -116,8 +116,8 @@ def test_runs_alike_but_for_their_seed_are_a_mean_and_a_spread(variant):
         },
         "light-0": {
             "run": "light-0", "method": "lightsplit 8 fixed", "seeds": "3",
-            "accuracy": "87.00 ± 1.00", "balanced": "77.00 ± 1.00", "change": "-5.00",
-            "bytes": "400 B", "of Raw": "0.400",
+            "accuracy": "87.00 ± 1.00", "balanced": "77.00 ± 1.00",
+            "change": "-5.00 [-43.12, +33.12]", "bytes": "400 B", "of Raw": "0.400",
         },
     }  # fmt: skip
     assert table.align == "llrrrrrr"

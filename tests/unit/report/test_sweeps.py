@@ -4,6 +4,7 @@ import pytest
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
+from simsplit.report.numbers import frame
 from simsplit.report.short_names import short_names, value_of
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.results import CellEntry, SweepDirectory
@@ -68,7 +69,35 @@ def test_the_swept_fields_tell_the_rows_apart_and_seeds_are_one_row(swept):
     assert column(table, "seeds") == ["2", "2", "1"]
     assert column(table, "accuracy") == ["92.00 ± 2.83", "80.00 ± 0.00", "95.00"]
     # all are raw, so none is any other's; and the last is held against the first of its own seed
-    assert column(table, "change") == ["baseline", "-12.00", "+1.00"]
+    assert column(table, "change") == ["baseline", "-12.00 [-37.41, +13.41]", "+1.00"]
+
+
+def test_change_is_seed_by_seed_with_its_interval(swept):
+    """Seeds differ by ten points, changes by two: -4, -5 and -6 points."""
+    path = swept(
+        [
+            ({"train.batch_size": size, "seed": seed}, accuracy, size)
+            for size, seed, accuracy in [
+                (8, 0, 0.70), (8, 1, 0.80), (8, 2, 0.90), (8, 3, 0.10),
+                (16, 0, 0.66), (16, 1, 0.75), (16, 2, 0.84), (16, 4, 0.99),
+                (32, 5, 0.80), (64, 3, 0.20),
+            ]
+        ]
+    )  # fmt: skip
+    table = table_of(path)
+    half = 4.302653 * 1.0 / 3**0.5  # Student's 97.5 % at two degrees of freedom, deviation 1
+    assert column(table, "change") == [
+        "baseline",
+        f"-5.00 [{-5 - half:+.2f}, {-5 + half:+.2f}]",
+        "+17.50",  # shares no seed: of the means, 0.625 for the baseline
+        "+10.00",
+    ]
+    assert "95 % interval over seeds" in table.title
+    numbers = frame(entries_of([path])[0]).to_dict("records")
+    assert numbers[1]["accuracy_change"] == pytest.approx(-0.05)
+    assert numbers[1]["accuracy_change_low"] == pytest.approx(-0.05 - half / 100)
+    assert numbers[1]["accuracy_change_high"] == pytest.approx(-0.05 + half / 100)
+    assert numbers[3]["accuracy_change_low"] != numbers[3]["accuracy_change_low"]
 
 
 def test_without_a_raw_cell_the_first_row_is_the_baseline(swept):
@@ -79,7 +108,7 @@ def test_without_a_raw_cell_the_first_row_is_the_baseline(swept):
     )
     table = table_of(path)
     assert table.title.endswith("; change is against ratio=16.0")
-    assert column(table, "change") == ["baseline", "+10.00"]
+    assert column(table, "change") == ["baseline", "+10.00 [+10.00, +10.00]"]
     assert column(table, "of baseline") == ["1.000", "2.000"]
     assert column(table, "method") == ["lightsplit 16 fixed", "lightsplit 8 fixed"]
 

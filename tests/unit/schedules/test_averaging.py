@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import numpy as np
@@ -228,18 +229,18 @@ def test_a_client_of_no_samples_has_no_say(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-def test_flower_is_not_heard(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_flower_is_not_heard(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import flwr
 
-    logger = logging.getLogger(flwr.__name__)
-    with caplog.at_level(logging.DEBUG):
-        averager(kind, module(0), **OPTIONS[kind]).average(1, updates(8))
-        assert not caplog.records
-        logger.info("heard again")
-    assert [record.message for record in caplog.records] == ["heard again"]
+    logger, heard = logging.getLogger(flwr.__name__), BufferingHandler(100)
+    monkeypatch.setattr(logger, "handlers", [heard])
+    averager(kind, module(0), **OPTIONS[kind]).average(1, updates(8))
+    assert not heard.buffer
+    logger.info("heard again")
+    assert [record.getMessage() for record in heard.buffer] == ["heard again"]
 
 
-@pytest.mark.parametrize("kind", quick(STRATEGIES, "fedavg", "fedadam"))
+@pytest.mark.parametrize("kind", quick(STRATEGIES, "fedavg"))
 def test_the_clients_weights_do_not_pile_up(kind: str) -> None:
     """Flower's records refer to each other in circles, and so outlive the call."""
     from flwr.app import Array, ArrayRecord

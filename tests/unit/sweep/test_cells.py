@@ -5,10 +5,10 @@ import re
 import pytest
 import yaml
 from builders import TINY
-from jsonschema import Draft202012Validator
+from schema import validator
 
 from simsplit.errors import ScenarioError
-from simsplit.scenario import file_schema, has_sweep, load_scenario, load_sweep, parse
+from simsplit.scenario import has_sweep, load_scenario, load_sweep, parse
 from simsplit.scenario.differences import differences
 from simsplit.scenario.files import merge
 
@@ -265,7 +265,7 @@ def test_a_mistake_beside_the_sweep_is_said_once(file):
     ],
 )
 def test_the_schema_knows_the_field(sweep, valid):
-    assert Draft202012Validator(file_schema()).is_valid({"sweep": sweep}) is valid
+    assert validator().is_valid({"sweep": sweep}) is valid
 
 
 def test_differences_name_the_fields_that_a_checkpoint_depends_on():

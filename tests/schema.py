@@ -1,0 +1,13 @@
+"""The schema of scenario files, made once for all tests of a process: it takes a second."""
+
+import functools
+
+from jsonschema import Draft202012Validator
+
+from simsplit.scenario import file_schema
+
+
+@functools.cache
+def validator() -> Draft202012Validator:
+    """Of files that name no parts of plugins."""
+    return Draft202012Validator(file_schema())
