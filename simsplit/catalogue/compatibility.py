@@ -104,6 +104,8 @@ def _data(part: Any, modality: str) -> str:  # noqa: ANN401 - any part's config
 
 def _under(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's config
     """Whether all that it needs crosses; or with which other values of the field that asks."""
+    if topology.of_texts and not _data(part, "texts"):
+        return ""
     lacking = [need for need in part.needs if not _crosses(need, topology)]
     if not lacking:
         return "yes"

@@ -47,7 +47,7 @@ _NAMES = {
 }
 _SET_PUBLIC = "data.auxiliary (the part of the training samples that is public, such as 0.2)"
 _LACKS: dict[Given, _Lack] = {
-    Given.CROSSES: _Lack("needs {leg}, which do not cross a {topology} cut", "topology: u_shaped"),
+    Given.CROSSES: _Lack("needs {leg}, which do not cross {a_topology} cut", "topology: u_shaped"),
     Given.SAMPLES: _Lack("needs {leg} of single samples, and {culprit} sends none"),
     Given.READABLE: _Lack("needs {leg} in their places, which {culprit} does not send"),
     Given.CLASSES: _Lack(
@@ -58,7 +58,7 @@ _LACKS: dict[Given, _Lack] = {
         "data.source.task with kind: classification",
     ),
     Given.SCORING: _Lack(
-        "needs clients to compute the loss, which the server does at a {topology} cut",
+        "needs clients to compute the loss, which the server does at {a_topology} cut",
         "topology: u_shaped",
     ),
     Given.CLASSIFIES: _Lack(
@@ -341,7 +341,7 @@ def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, objec
     apart = {"clients.heads": "per_client", "clients.tail": "own"}
     shared, culprits = scenario.shared_field, _culprits(scenario.method, need.what, need.leg)
     return {
-        "topology": scenario.topology,
+        "a_topology": f"{'an' if scenario.topology[0] in 'aeio' else 'a'} {scenario.topology}",
         "schedule": scenario.schedule.kind,
         "aggregation": scenario.aggregation.kind,
         "model": scenario.model.kind,

@@ -137,6 +137,7 @@ API = Topology(
     client=ApiClient,
     server=ApiServer,
     served=frozenset({"trunk"}),
+    of_texts=True,
     headed=_adapters,
     beside=_inputs,
 )

@@ -36,6 +36,8 @@ class Topology:
     server: type[ServerEnd]
     served: frozenset[str]
     """The segments that the server owns."""
+    of_texts: bool = False
+    """Whether samples can be texts alone."""
     headed: Callable[[nn.Module, Batch], Tensor] = _headed
     """What the head makes of a batch."""
     beside: Callable[[Batch], Tensors] = _context
