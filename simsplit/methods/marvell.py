@@ -176,11 +176,12 @@ def solved(problem: Problem, power: float) -> Noise:
         return solved(problem.turned, power).turned
     if problem.u == problem.v == 0:  # across the difference of means there is nothing at all
         problem = Problem(0.0, 0.0, 1.0, problem.g, problem.p)
-    low, high = 0.0, power / ((1 - problem.p) * problem.d) if problem.v > 0 else 0.0
+    most = power / ((1 - problem.p) * problem.d) if problem.v > 0 else 0.0
+    grid = np.linspace(0.0, most, _GRID)
     for _ in range(_FINER):
-        grid = np.linspace(low, high, _GRID)
-        best = int(_profile(problem, power, grid)[2].argmin())
-        low, high = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
+        near = int(_profile(problem, power, grid)[2].argmin())
+        grid = np.linspace(grid[max(near - 1, 0)], grid[min(near + 1, _GRID - 1)], _GRID)
+    best = int(_profile(problem, power, grid)[2].argmin())
     lam10, lam11, divergence = (each[best] for each in _profile(problem, power, grid))
     return Noise(*map(float, (lam10, grid[best], lam11, 0.0, divergence, power)))
 

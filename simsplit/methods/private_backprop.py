@@ -92,17 +92,20 @@ class PrivateBackprop(Method):
 
     def _noise(self, rows: Tensor, rng: torch.Generator) -> Tensor:
         if self.config.noise == "gaussian":
-            return self.config.variance**0.5 * _normal(rows.shape, rng).to(rows)
+            noise: Tensor = self.config.variance**0.5 * _normal(rows.shape, rng).to(rows)
+            return noise
         size = len(rows)
         mixing = _normal(torch.Size((size, size)), rng) * self.config.scale / size**0.5
-        return mixing.to(rows) @ rows
+        mixed: Tensor = mixing.to(rows) @ rows
+        return mixed
 
 
 def blinding(num: int, rng: torch.Generator) -> Tensor:
     """A random orthogonal matrix, in no row of which the gradient outweighs the noise."""
     while True:
-        turned, upper = torch.linalg.qr(_normal(torch.Size((num, num)), rng))
-        turned = turned * upper.diagonal().sign()  # so that all rotations are equally likely
+        rotation, upper = torch.linalg.qr(_normal(torch.Size((num, num)), rng))
+        # with these signs all rotations are equally likely
+        turned: Tensor = rotation * upper.diagonal().sign()
         if turned[:, 0].abs().max() <= MOST:
             return turned
 

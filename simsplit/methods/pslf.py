@@ -83,7 +83,8 @@ class Pslf(Method):
         self.num_positive = positives_of(self.num_pseudo, shares[1] if len(shares) > 1 else 0.5)
         self.draws = SampleDraws("pslf", 3)
         with isolated(site.seed, "pslf"):
-            self.module: nn.Module = nn.Linear(_width(site.features), self.num_pseudo)
+            self.classifier = nn.Linear(_width(site.features), self.num_pseudo)
+        self.module = self.classifier
         self.flat = len(site.features) != 2
 
     def transform(self, batch: Batch, step: Step) -> Batch:
@@ -108,7 +109,7 @@ class Pslf(Method):
             return None
         pseudo, real, features = step.memo.pop(self)
         flat = features.flatten(1) if self.flat else _pooled(features, real)
-        outputs: Tensor = self.module(flat.to(self.module.weight.dtype))
+        outputs: Tensor = self.classifier(flat.to(self.classifier.weight.dtype))
         step.told["pseudo_accuracy"] = (outputs.argmax(1) == pseudo).double().mean()
         return nn.functional.cross_entropy(outputs, pseudo)
 
