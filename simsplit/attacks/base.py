@@ -7,7 +7,7 @@ recovers is joined to the truth only when it is scored.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -76,10 +76,6 @@ class Knowledge:
     """Networks that attacks of this run have trained and others can reuse."""
     start: int = 0
     """The seed of the initial weights; these are public where they are pretrained."""
-    base: Callable[[Sequence[Packet]], Tensor] | None = None
-    """The features (N x D) that the server computes for a batch's packets without what clients
-    trained; None where it cannot.
-    """
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
         """A segment with the weights it had before training, or other ones of the same kind if

@@ -6,7 +6,8 @@ features the state at the position with the largest gradient is taken. There the
 label, so this leaks the most; a mean over a text's positions would dilute it by all other tokens.
 
 Where clients send adapters (the leg ADAPTERS), packets hold a row for each sample and adapter, and
-each adapter has views of its own. A view that a topology does not have is left out.
+each adapter has views of its own; the shift of features is against adapters that are nothing. A
+view that a topology does not have is left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +16,11 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.base import Knowledge, inference
 from simsplit.packets import Leg, Packet
 
 ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-ADAPTERS, ADAPTERS_GRAD = "adapters", "adapters_grad"
-"""The names of the legs on which adapters and their gradients travel."""
 
 
 class View(NamedTuple):
@@ -47,7 +46,7 @@ def views_of(known: Knowledge, targets: Sequence[Packet]) -> list[View]:
     ]
 
 
-Batch = dict[str, Packet]
+Batch = dict[Leg, Packet]
 """The packets of one batch by leg, the first of each: that of one server."""
 
 
@@ -57,12 +56,12 @@ def by_batch(targets: Sequence[Packet]) -> list[Batch]:
     first = min((packet.round for packet in targets), default=0)
     for packet in targets:
         if packet.round == first:
-            found.setdefault(packet.step, {}).setdefault(str(packet.leg), packet)
+            found.setdefault(packet.step, {}).setdefault(packet.leg, packet)
     return list(found.values())
 
 
 def _of_batch(known: Knowledge, batch: Batch) -> Iterator[View]:
-    by_adapter = ADAPTERS in batch
+    by_adapter = Leg.ADAPTERS in batch
     texts = known.vocabulary is not None and not by_adapter
     # the loss is a mean over the batch, whose size the server knows
     grads = _payload(known, batch[Leg.FEATURES_GRAD])
@@ -71,17 +70,16 @@ def _of_batch(known: Knowledge, batch: Batch) -> Iterator[View]:
     if texts:
         features, grads = state_at_gradient(features, grads), grads.sum(1)
     seen: dict[ViewName, Tensor] = {"features": features, "gradient": grads}
-    if known.base is not None:
-        base = known.base(list(batch.values()))
-        seen["shift"] = features - (base[:, None] if by_adapter else base)
+    if by_adapter:
+        seen["shift"] = features - _without_adapters(known, batch)
     for name, values in seen.items():
         every = values.unbind(1) if by_adapter else (values,)
         for adapter, rows in enumerate(every):
             yield View(name, adapter, rows.flatten(1))
             if name == "gradient":
                 yield View("direction", adapter, torch.nn.functional.normalize(rows.flatten(1)))
-    if ADAPTERS_GRAD in batch and len(features) == 1:  # of more samples it is a sum over them
-        for adapter, row in enumerate(_payload(known, batch[ADAPTERS_GRAD])):
+    if Leg.ADAPTERS_GRAD in batch and len(features) == 1:  # of more samples it is a sum over them
+        for adapter, row in enumerate(_payload(known, batch[Leg.ADAPTERS_GRAD])):
             yield View("adapter_gradient", adapter, row[None])
 
 
@@ -92,6 +90,14 @@ def _payload(known: Knowledge, packet: Packet) -> Tensor:
     with torch.no_grad():
         message = known.stack.messages(packet.leg, packet.tensors)[0]
         return known.stack.unpack(packet.leg, message, known.step(packet)).float()
+
+
+def _without_adapters(known: Knowledge, batch: Batch) -> Tensor:
+    """What the server's model makes of the inputs with adapters that are nothing."""
+    nothing = torch.zeros_like(_payload(known, batch[Leg.ADAPTERS]))
+    with torch.no_grad(), inference(known.trunk):
+        states: Tensor = known.trunk(nothing, *batch[Leg.INPUTS].tensors[:2])
+    return states.float()
 
 
 def state_at_gradient(features_BLD: Tensor, grads_BLD: Tensor) -> Tensor:
