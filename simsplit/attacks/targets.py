@@ -58,10 +58,9 @@ class TargetsConfig(Config):
         if samples.texts is None:
             return samples.labels[rows]
         choices = None if data.vocabulary is None else data.vocabulary.choices
-        after = 0 if choices is None else choices.after
-        told = samples.labels[samples.answering(after)][rows]
-        if choices is None:
-            return told
+        if choices is None:  # a classifier's labels, of which a text has but one
+            return samples.labels[rows].amax(1)
+        told = samples.labels[samples.answering(choices.after)][rows]
         return (told[:, None] == torch.tensor(choices.tokens)).long().argmax(1)
 
     def at_once(self, training: int) -> int:

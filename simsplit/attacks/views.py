@@ -6,7 +6,8 @@ features the state at the position with the largest gradient is taken. There the
 label, so this leaks the most; a mean over a text's positions would dilute it by all other tokens.
 
 Where clients send adapters (the leg ADAPTERS), packets hold a row for each sample and adapter, and
-each adapter has views of its own. A view that a topology does not have is left out.
+each adapter has views of its own; the shift of features is against adapters that are nothing. A
+view that a topology does not have is left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,7 @@ def views_of(known: Knowledge, targets: Sequence[Packet]) -> list[View]:
     ]
 
 
-Batch = dict[str, Packet]
+Batch = dict[Leg, Packet]
 """The packets of one batch by leg, the first of each: that of one server."""
 
 
@@ -55,7 +56,7 @@ def by_batch(targets: Sequence[Packet]) -> list[Batch]:
     first = min((packet.round for packet in targets), default=0)
     for packet in targets:
         if packet.round == first:
-            found.setdefault(packet.step, {}).setdefault(str(packet.leg), packet)
+            found.setdefault(packet.step, {}).setdefault(packet.leg, packet)
     return list(found.values())
 
 

@@ -235,7 +235,8 @@ class Run:
             return pd.DataFrame()
         # the floors of the same targets are in each table
         place = ["round", "attack", "view", "adapter", "figure", "samples", "known"]
-        return pd.concat(tables).drop_duplicates(place, ignore_index=True)
+        together = pd.concat(tables).drop_duplicates(place, ignore_index=True)
+        return together.astype({"adapter": "Int64"})  # whole, and none of floors
 
     @cached_property
     def attacks(self) -> "pd.DataFrame":

@@ -51,7 +51,8 @@ def worst_of(table: "pd.DataFrame") -> dict[str, Any]:
 
 
 def _worst(rows: "pd.DataFrame") -> dict[str, Any]:
-    row: dict[str, Any] = rows.nlargest(1, "leak").iloc[0].dropna().to_dict()
+    kept = rows.nlargest(1, "leak").iloc[0].dropna()
+    row: dict[str, Any] = {str(name): value for name, value in kept.items()}
     whole = {name: int(row[name]) for name in ("round", "adapter", "samples")}
     known = {"known": row.pop("known")}
     return {**row, **whole, **(known if known["known"] else {})}

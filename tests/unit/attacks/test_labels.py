@@ -1,12 +1,11 @@
 """Attacks on labels: what they make of planted clouds, of noise, and of what is seen."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from builders import finished, scenario
 from contracts.leaks import setting
+from parity.test_api import api_scenario
 from sklearn.cluster import KMeans
 from sklearn.metrics import roc_auc_score
 from texts import text_scenario
@@ -104,22 +103,36 @@ def test_views_are_rows_in_the_order_of_targets_and_gradients_of_sums():
     torch.testing.assert_close(views["direction"].norm(dim=1), torch.ones(5))
 
 
-def test_each_adapter_has_views_of_its_own():
-    known = replace(setting().known, base=lambda batch: torch.ones(1, 64))
-    features = torch.rand(1, 2, 64)
-    seen = packets(
-        step=0,
-        adapters=torch.rand(2, 9),
-        features=features,
-        features_grad=-features,
-        adapters_grad=torch.rand(2, 9),
+@pytest.fixture(scope="module")
+def over_an_api(tmp_path_factory):
+    """Two sets of adapters, and what the server sees of each."""
+    given = api_scenario(
+        tmp_path_factory.mktemp("api"),
+        model={"adapters": 2},
+        method=[{"kind": "p3eft"}],
+        clients={"count": 1},
+        schedule={"rounds": 2},
+        targets={"count": 24},
+        attacks=ALL[:1],
+        output={"figures": False},
     )
-    views = {(view.name, view.adapter): view.rows for view in views_of(known, seen)}
+    return finished(given, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_each_adapter_has_views_of_its_own(over_an_api):
+    found = Run.load(over_an_api.path).labels.query("attack == 'spectral'")
+    views = set(zip(found["view"], found["adapter"], strict=True))
     names = ("features", "shift", "gradient", "direction", "adapter_gradient")
-    assert set(views) == {(name, adapter) for name in names for adapter in (0, 1)}
-    torch.testing.assert_close(views["shift", 1], features[:, 1] - 1)
-    torch.testing.assert_close(views["gradient", 0], -features[:, 0])
-    assert views["adapter_gradient", 0].shape == (1, 9)
+    assert views == {(name, adapter) for name in names for adapter in (0, 1)}
+
+
+def test_the_shift_is_against_adapters_that_are_nothing(over_an_api):
+    attack = over_an_api.live.attacking.attacks["spectral"]
+    views = {(view.name, view.adapter): view.rows for view in attack.views}
+    base = [views["features", adapter] - views["shift", adapter] for adapter in (0, 1)]
+    torch.testing.assert_close(base[0], base[1])
+    assert views["shift", 0].norm() > 0
+    assert not torch.equal(views["shift", 0], views["shift", 1])
 
 
 def test_several_epochs_and_several_messages_are_seen_once():
