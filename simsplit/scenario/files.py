@@ -61,7 +61,7 @@ class _Fast(_CLoader):
     """The same by libyaml, whose places and words for what is wrong are less exact."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
-    construct_mapping = _Loader.construct_mapping  # type: ignore[assignment]
+    construct_mapping = _Loader.construct_mapping
 
 
 class _Dumper(_CDumper):

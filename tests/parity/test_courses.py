@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from by_hand import Recorder
+from pace import quick
 from plain_loops import (
     Net,
     assert_close,
@@ -67,7 +68,9 @@ def assert_same_tensors(one: list[torch.Tensor], other: list[torch.Tensor]) -> N
     ("optimizer", "method"),
     [("momentum", []), pytest.param("adam", [LIFT], marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("aggregation", ["splitfed_v1", "splitfed_v2", "fused"])
+@pytest.mark.parametrize(
+    "aggregation", quick(["splitfed_v1", "splitfed_v2", "fused"], "splitfed_v1", "fused")
+)
 def test_one_client_alone_trains_as_without_averaging(
     aggregation: str, optimizer: str, method: list[Any], tmp_path: Path
 ) -> None:
@@ -81,7 +84,7 @@ def test_one_client_alone_trains_as_without_averaging(
     assert_same_tensors(client_moments(run), client_moments(plain))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", quick(OPTIMIZERS, "adam"))
 def test_a_reset_is_a_new_optimizer_for_the_trunk_every_round(
     optimizer: str, tmp_path: Path
 ) -> None:
@@ -158,7 +161,7 @@ def test_where_the_tail_is_changes_nothing_that_a_copy_of_it_would_not(
 @pytest.mark.parametrize(
     ("kind", "order", "topology"),
     [
-        ("parallel", "number", "u_shaped"),
+        pytest.param("parallel", "number", "u_shaped", marks=pytest.mark.slow),
         ("parallel", "random", "u_shaped"),
         ("round_robin", "random", "vanilla"),
     ],
@@ -240,7 +243,7 @@ def test_a_fused_laps_batch_norm_sees_all_batches_at_once(tmp_path: Path) -> Non
 # no averages
 
 
-@pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
+@pytest.mark.parametrize("topology", quick(["u_shaped", "vanilla"], "u_shaped"))
 def test_parallel_is_round_robin_to_everybody_but_the_clock(topology: str, tmp_path: Path) -> None:
     common = {"clients": {"heads": "per_client"}, "topology": topology}
     kinds = ("parallel", "round_robin")

@@ -129,7 +129,7 @@ def test_texts_are_what_the_same_texts_from_files_are(tmp_path: Path) -> None:
     rows = {
         name: pq.read_table(reviews(tmp_path) / f"{name}.parquet") for name in ("train", "test")
     }
-    values = {**TEXTS, "data": {}}
+    values = {**TEXTS, "data": {}, "schedule": {"kind": "round_robin", "rounds": 1}}
     files = {"kind": "text_parquet", "path": str(tmp_path), "task": "sst2", "length": 32}
     run({**values, "data": {"source": files}}, tmp_path / "files")
     frames = {name: table.to_pandas() for name, table in rows.items()}

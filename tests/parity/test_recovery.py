@@ -195,6 +195,7 @@ def test_auxiliary_images_are_nobodys(tmp_path):
     assert not rows & private
 
 
+@pytest.mark.slow
 def test_images_lie_beside_the_originals(whole):
     from simsplit.results.images import load_images
 

@@ -90,10 +90,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 
-QUICK = (
-    "learned lift, int8, augmented",
-    "asynchronous, own heads",
-)
+QUICK = ("learned lift, int8, augmented",)
 
 
 def total_steps(path: Path) -> int:

@@ -38,13 +38,14 @@ def leg_bytes(wire: pd.DataFrame) -> dict[str, int]:
     return wire.groupby("leg")["bytes"].sum().to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ratio", "gib", "gib_with_features"),
     [
-        pytest.param(1, 152.59, 171.66, marks=pytest.mark.slow),
+        (1, 152.59, 171.66),
         (8, 19.07, 38.15),
-        pytest.param(16, 9.54, 28.61, marks=pytest.mark.slow),
-        pytest.param(32, 4.77, 23.84, marks=pytest.mark.slow),
+        (16, 9.54, 28.61),
+        (32, 4.77, 23.84),
     ],
 )
 def test_table_one(

@@ -215,6 +215,7 @@ def test_without_a_guarantee_the_tables_say_why(tmp_path):
     assert compared.rows[0][compared.columns.index("epsilon")] == "none"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_spent_what_one_that_was_never_stopped_has(tmp_path):
     whole = run(few(schedule={"rounds": 3}), tmp_path / "whole")
     run(few(schedule={"rounds": 1}), tmp_path / "parts")

@@ -237,7 +237,7 @@ def test_a_tail_at_the_server_reads_padded_texts_as_one_at_the_client_does(
         assert made["u_shaped"][column].tolist() == made["vanilla"][column].tolist(), column
 
 
-@pytest.mark.parametrize("legs", [["smashed"], ["features"]])
+@pytest.mark.parametrize("legs", quick([["smashed"], ["features"]], ["features"]))
 def test_sparse_gradients_go_back_to_each_client_of_a_lap(legs: list[str], tmp_path: Path) -> None:
     """A cohort of one is what that client would have been by itself."""
     sent = []
