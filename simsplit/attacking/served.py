@@ -19,14 +19,14 @@ class Apart:
     def __init__(self, trunk: nn.Module, seed: int) -> None:
         self.trunk, self.seed = trunk, seed
 
-    def base(self, batch: Mapping[str, Packet]) -> Tensor:
+    def base(self, batch: Mapping[Leg, Packet]) -> Tensor:
         """The features without any adapters, N x D."""
         ids, mask, *_ = batch[Leg.INPUTS].tensors
         with torch.no_grad():
             features: Tensor = self.trunk(torch.empty(0, 0), ids, mask)
         return features[:, 0]
 
-    def adapter_gradients(self, known: Knowledge, batch: Mapping[str, Packet]) -> Tensor:
+    def adapter_gradients(self, known: Knowledge, batch: Mapping[Leg, Packet]) -> Tensor:
         """Of each sample and adapter, N x n x SKETCHED: what its row of the message comes to alone.
 
         Sketched by random signs into random places, which keeps norms and angles on average.

@@ -52,10 +52,10 @@ class Surrogate:
 class Served(Protocol):
     """A whole transformer, and what a batch's packets (by leg) come to in other calls."""
 
-    def base(self, batch: Mapping[str, Packet]) -> Tensor:
+    def base(self, batch: Mapping[Leg, Packet]) -> Tensor:
         """The features without what clients trained, N x D."""
 
-    def adapter_gradients(self, known: "Knowledge", batch: Mapping[str, Packet]) -> Tensor:
+    def adapter_gradients(self, known: "Knowledge", batch: Mapping[Leg, Packet]) -> Tensor:
         """Of each sample and adapter, N x n x values."""
 
 

@@ -64,7 +64,7 @@ class TextGiven(TextTable):
 def is_texts(data: Any, options: Mapping[str, Any]) -> bool:  # noqa: ANN401 - many forms
     """Whether texts were passed: strings, rows of which a task was named, or a column `text`."""
     parts, _ = _parts_of(splits_of(data)[0])
-    part = parts[0] if parts else None
+    part: Any = parts[0] if parts else None
     if is_hub(part) and any(type(kind).__name__ == "Image" for kind in part.features.values()):
         return False
     if is_frame(part) or is_hub(part):
