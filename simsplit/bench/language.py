@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from simsplit.assembly import Assembler, Assembly
+from simsplit.bench.api import api
 from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, feed_of, ratio_of, ratio_row
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
@@ -43,6 +44,7 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         model = _model(Path(folder))
         yield _against_whole(model, where, quick, say)
         yield _against_passes(model, where, quick, say)
+        yield api(model, where, quick, say)
 
 
 def _model(folder: Path) -> str:
