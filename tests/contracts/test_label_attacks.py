@@ -57,8 +57,8 @@ def test_a_planted_signal_is_found_in_each_view(kind, judge):
     rows, floors = judged(judge, kind, planted=8.0)
     assert rows.keys() >= {"features", "gradient"}
     for view, row in rows.items():
-        # at unit length the plant is less of a row, and trees see a column at a time
-        assert row["leak"] > (0.75 if view == "direction" else 0.97)
+        # trees take the first column that parts what they were told, and at unit length none is wide
+        assert row["leak"] > (0.75 if view == "direction" else 0.9)
         assert row["low"] <= row["leak"] <= row["high"]
         assert row["leak"] > floors["chance"]["high"]
 
