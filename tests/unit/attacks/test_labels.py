@@ -108,11 +108,12 @@ def over_an_api(tmp_path_factory):
     """Two sets of adapters, and what the server sees of each."""
     given = api_scenario(
         tmp_path_factory.mktemp("api"),
+        "bert",  # whose labels stand at the first token
         model={"adapters": 2},
         method=[{"kind": "p3eft"}],
         clients={"count": 1},
-        schedule={"rounds": 2},
-        targets={"count": 24},
+        schedule={"rounds": 1},
+        targets={"count": 12},
         attacks=ALL[:1],
         output={"figures": False},
     )
