@@ -14,6 +14,7 @@ from simsplit.report.label_figures import labels_seen
 from simsplit.report.recovered_figures import seen
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import HOLDINGS, Run
+from simsplit.results.images import FOLDER as IMAGES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,8 +152,12 @@ def _signal(run: Run, detector: str, ax: "Axes") -> None:
 
 
 def recovered(run: Run) -> "Figure | None":
-    """What attacks made of private images, or how much they read of texts."""
-    return attacked({"": run}) if seen(run) else None
+    """What attacks made of private images, or how much they read of texts.
+
+    None where images are of attacks on the finished run alone: each of these has a picture.
+    """
+    without = "image" in run.recovered and not any((run.path / IMAGES).glob("round-*"))
+    return attacked({"": run}) if seen(run) and not without else None
 
 
 def _figure(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import finished, scenario
@@ -11,7 +12,7 @@ from PIL import Image
 from simsplit.progress import Observer
 from simsplit.report import figures
 from simsplit.report.headline import headline
-from simsplit.report.run_figures import draw_figures, holdings, learning_curve, signals
+from simsplit.report.run_figures import draw_figures, holdings, learning_curve, recovered, signals
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import Run
 
@@ -127,3 +128,11 @@ def test_who_holds_what_is_a_bar_a_client(watched: Run) -> None:
     bars = zip(*ax.containers, strict=True)
     ends = [max(bar.get_x() + bar.get_width() for bar in row) for row in bars]
     assert ends == watched.holdings.groupby("client")["samples"].sum().tolist()
+
+
+def test_images_of_attacks_on_a_finished_run_alone_are_no_failure(variant: Any) -> None:
+    run = variant("later")
+    folder = run.path / "attacks" / "later"
+    folder.mkdir(parents=True)
+    (folder / "recovered.csv").write_text("round,attack,image,mse\n1,later,0,0.5\n")
+    assert recovered(Run.load(run.path)) is None
