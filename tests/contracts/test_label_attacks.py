@@ -39,7 +39,7 @@ def judged(judge, kind, *, planted, seed=0):
         for leg in (Leg.FEATURES, Leg.FEATURES_GRAD):
             noise = torch.randn(len(rows), WIDTH, generator=rng)
             away = torch.from_numpy(judge.labels)[rows].float()[:, None]
-            sent = noise + planted * away * torch.linspace(0, 2, WIDTH)
+            sent = noise + planted * away * torch.linspace(1, 2, WIDTH)
             scale = len(rows) if leg is Leg.FEATURES_GRAD else 1
             seen.append(Packet(0, leg, 1, step, (sent / scale,)))
     attack = ATTACKS[kind](**CASES.get(kind, {})).build(setting().known)
@@ -57,8 +57,8 @@ def test_a_planted_signal_is_found_in_each_view(kind, judge):
     rows, floors = judged(judge, kind, planted=8.0)
     assert rows.keys() >= {"features", "gradient"}
     for view, row in rows.items():
-        # trees take the first column that parts what they were told, and at unit length none is wide
-        assert row["leak"] > (0.75 if view == "direction" else 0.9)
+        # trees look at a column at a time, and at unit length each has little of the plant
+        assert row["leak"] > (0.75 if view == "direction" else 0.97)
         assert row["low"] <= row["leak"] <= row["high"]
         assert row["leak"] > floors["chance"]["high"]
 
