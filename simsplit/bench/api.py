@@ -50,10 +50,13 @@ class _Peft:
     """The same transformer with peft's adapters and the same head, in a plain loop."""
 
     def __init__(self, parts: Assembly, device: torch.device) -> None:
-        client = parts.pool.crew.clients[0].training.end  # type: ignore[attr-defined]
-        self.body: Any = copy.deepcopy(parts.server.end.trunk.body).to(device)
+        pool: Any = parts.pool
+        trunk: Any = parts.server.end.trunk
+        client = pool.crew.clients[0].training.end
+        self.body: Any = copy.deepcopy(trunk.body).to(device)
         self.reader: nn.Module = copy.deepcopy(client.tail.reader)
-        own, learned = dict(self.body.named_parameters()), []
+        own: dict[str, nn.Parameter] = dict(self.body.named_parameters())
+        learned: list[torch.Tensor] = []
         for name, weight in client.head.sets[0].items():
             own[name.replace("/", ".")].data.copy_(weight.data)
             learned.append(own[name.replace("/", ".")].requires_grad_(True))

@@ -169,6 +169,14 @@ def shipped(name: str, **changes: Any) -> Case:
 
 SHIPPED = {
     "quickstart": shipped("quickstart", schedule={"rounds": 2}),
+    "labels": shipped("labels", schedule={"rounds": 2}, targets={"count": 20}),
+    "p3eft": shipped(
+        "p3eft",
+        model={"name": "simsplit/ci"},
+        data={"train_samples": 60, "test_samples": 40},
+        schedule={"rounds": 2},
+        targets={"count": 40},
+    ),
     "splitfed": shipped("splitfed", schedule={"rounds": 2}, engine={"kind": "inline"}),
     "phones": shipped(
         "phones",
@@ -712,6 +720,12 @@ CLASSIFIER: Values = {
     "head": 1,
     "tail": 1,
 }
+ADAPTED: Values = {
+    "kind": "adapted_classifier",
+    "sizes": {"width": 16, "layers": 3},
+    "adapters": 2,
+    "lora": {"rank": 2},
+}
 QUICK: Values = {"iterations": 4, "hidden": 16}
 MATCHED: Values = {"iterations": 4, "lr": 0.3}
 
@@ -830,6 +844,34 @@ WORDS = {
     ),
     "dp-sgd": texts(method=[{"kind": "dp_sgd", "noise": "laplace"}], model=CLASSIFIER),
     "naive-mix": texts(method=[{"kind": "naive_mix", "alpha": 0.2}]),
+    "labels-drawn-anew": texts(
+        method=[
+            {"kind": "randomised_response", "epsilon": 1.0},
+            {"kind": "distance_correlation"},
+            {"kind": "max_norm"},
+        ],
+        model=CLASSIFIER,
+        attacks=[
+            {"kind": "spectral"},
+            {"kind": "norm"},
+            {"kind": "kmeans"},
+            {"kind": "probe", "trees": 2},
+        ],
+        targets={"count": 12},
+    ),
+    "pslf": texts(method=[{"kind": "pslf"}], model=CLASSIFIER, clients=OWN),
+    "marvell": texts(method=[{"kind": "marvell"}], model=CLASSIFIER),
+    "p3eft": texts(
+        topology="api",
+        method=[{"kind": "p3eft", "messages": 2}],
+        model=ADAPTED,
+        servers=2,
+        clients=OWN,
+    ),
+    "private-backprop": texts(
+        method=[{"kind": "private_backprop", "messages": 3}],
+        model={**CLASSIFIER, "learns": ["head", "tail"]},
+    ),
     "sip-tag-lamp-bisr": overheard(
         {"kind": "sip", **QUICK},
         {"kind": "tag", **MATCHED},
