@@ -35,7 +35,7 @@ def refused(values, plugins=()):
     ("values", "said"),
     [
         ({"nam": "x"}, "nam: unknown field, did you mean 'name'? allowed: name, seed, data,"),
-        ({"zzz": 1}, "zzz: unknown field, allowed: name, seed, data, model, topology, clients,"),
+        ({"zzz": 1}, "zzz: unknown field, allowed: name, seed, data, model, topology, servers, clients,"),
         ({1: 2}, "1: unknown field, allowed: name,"),
         ({"train": {"batchsize": 3}}, "train.batchsize: unknown field, did you mean 'batch_size'?"),
         (
@@ -328,7 +328,7 @@ def test_a_plugins_fields_are_named_like_any_other():
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")
-    assert "dp_sgd, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
+    assert "private_backprop, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in refused({"method": [{"kind": "halv"}]})
 
 
