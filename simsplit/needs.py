@@ -30,6 +30,8 @@ class Given(StrEnum):
     """A sample has one label, a class."""
     TWO_CLASSES = "two_classes"
     """There are two classes; only data say so, so it is checked when they are known."""
+    LEARNED_TRUNK = "learned_trunk"
+    """The trunk learns."""
     FROZEN_TRUNK = "frozen_trunk"
     """Nothing of the server learns."""
     IMAGES = "images"

@@ -16,6 +16,7 @@ from simsplit.attacks.base import Attack, Done, Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
+from simsplit.methods import MethodConfig
 from simsplit.packets import Leg, Packet
 
 
@@ -116,14 +117,19 @@ def payload(known: Knowledge, packet: Packet) -> Tensor:
 
 def messages_of(known: Knowledge) -> int:
     """How many messages a client sends for each text, which is no secret."""
-    counts = [getattr(method, "messages", 1) for method in known.methods]
+    counts = [getattr(method, "messages", 1) for method in _mixing(known)]
     return max(counts, default=1)
 
 
 def sources_of(known: Knowledge) -> int:
     """How many texts are in the messages for one, which is no secret either."""
-    counts = [getattr(each, "inputs", getattr(each, "messages", 1)) for each in known.methods]
+    counts = [getattr(each, "inputs", getattr(each, "messages", 1)) for each in _mixing(known)]
     return max(counts, default=1)
+
+
+def _mixing(known: Knowledge) -> list[MethodConfig]:
+    """The methods that may change smashed data; messages of others are of gradients."""
+    return [method for method in known.methods if not method.everywhere]
 
 
 def turned(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:

@@ -29,6 +29,7 @@ _WORDS: dict[Given, str] = {
     Given.CLASSES: "gradients of single samples, or labels",
     Given.CLASSIFIES: "one label a sample",
     Given.TWO_CLASSES: "two classes",
+    Given.LEARNED_TRUNK: "",
     Given.FROZEN_TRUNK: "a trunk that does not learn",
     Given.LABELLED: "samples with classes",
     Given.UNMASKED: "texts without a mask",

@@ -60,8 +60,8 @@ class SafeSplitConfig(DetectorConfig):
 
     @property
     def needs(self) -> Needs:
-        """Turns, of as many clients as have a majority."""
-        return (Need(Given.TURNS), Need(Given.CLIENTS, least=3))
+        """Turns over a trunk that learns, of as many clients as have a majority."""
+        return (Need(Given.TURNS), Need(Given.LEARNED_TRUNK), Need(Given.CLIENTS, least=3))
 
     def build(self) -> "SafeSplit":
         return SafeSplit(self)

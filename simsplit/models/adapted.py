@@ -41,19 +41,23 @@ class AdaptedClassifier(TextModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.lora is None:
-            raise ValueError(
-                "lora: got null, which is full fine-tuning; over an API nothing but adapters "
-                "travels: give their sizes, such as {rank: 8}, or learns: [tail] to have none"
+            raise ScenarioError(
+                "model.lora",
+                "got null, which is full fine-tuning; over an API nothing but adapters travels: "
+                "give their sizes, such as {rank: 8}, or learns: [tail] to have none",
             )
         if self.lora.dropout:
-            raise ValueError(
-                f"lora.dropout: got {self.lora.dropout:g}; an API answers the same call the same "
-                "way, and dropout does not: use 0"
+            raise ScenarioError(
+                "model.lora.dropout",
+                f"got {self.lora.dropout:g}; an API answers the same call the same way, and "
+                "dropout does not: use 0",
             )
         if "tail" not in self.learns:
-            raise ValueError("learns: a head that never learns reads nothing; add tail")
+            raise ScenarioError("model.learns", "a head that never learns reads nothing; add tail")
         if "head" not in self.learns and self.adapters > 1:
-            raise ValueError(f"adapters: got {self.adapters}, and learns leaves them out; use 1")
+            raise ScenarioError(
+                "model.adapters", f"got {self.adapters}, and learns leaves adapters out; use 1"
+            )
         return self
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:

@@ -65,6 +65,10 @@ _LACKS: dict[Given, _Lack] = {
         "is for samples with one label each, and those of {model} are tokens", "sequence_classifier"
     ),
     Given.TWO_CLASSES: _Lack("is for two classes"),
+    Given.LEARNED_TRUNK: _Lack(
+        "judges clients by what the trunk learns of them, and it learns nothing",
+        "model.learns with trunk",
+    ),
     Given.FROZEN_TRUNK: _Lack(
         "needs a trunk that does not learn: the server would learn from what hides the gradient",
         "model.learns without trunk",
@@ -127,6 +131,7 @@ def setting_of(scenario: "Scenario") -> Setting:
     both_ways = isinstance(scenario.model, TextModel) and scenario.model.both_ways
     texts, in_turn = padding is not None, schedule in ("round_robin", "per_client")
     public = data.auxiliary > 0 or data.public is not None
+    learned = "trunk" in getattr(scenario.model, "learns", ("trunk",))
     of_legs: dict[tuple[Given, Leg | None], int] = {
         (what, leg): int(not _culprits(methods, what, leg))
         for leg in legs
@@ -139,7 +144,8 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.SCORING: tail,
         Given.CLASSIFIES: scenario.model.kind != "causal_lm",
         Given.TWO_CLASSES: True,
-        Given.FROZEN_TRUNK: "trunk" not in getattr(scenario.model, "learns", ("trunk",)),
+        Given.FROZEN_TRUNK: not learned,
+        Given.LEARNED_TRUNK: learned,
         Given.IMAGES: data.source.modality == "images",
         Given.TEXTS: texts,
         Given.TABLES: data.source.modality == "tables",

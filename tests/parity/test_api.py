@@ -14,6 +14,7 @@ from texts import TINY, reviews
 
 from simsplit.data.batches import batch_indices
 from simsplit.data.texts import TextBatcher
+from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.models.served import Adapters, Served
 from simsplit.models.whole import config_of
@@ -234,3 +235,30 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
     for leg in ("features", "features_grad", "adapters_grad"):
         assert len({made[servers][leg] for servers in made}) == 1
     assert made[1]["adapters_grad"] == 3 * made[1]["adapters"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": {"lora": None}}, "model.lora: got null, which is full fine-tuning; over an API"),
+        ({"model": {"lora": {"dropout": 0.1}}}, "model.lora.dropout: got 0.1; an API answers"),
+        ({"model": {"learns": ["head"]}}, "model.learns: a head that never learns"),
+        ({"model": {"learns": ["tail"], "adapters": 2}}, "model.adapters: got 2, and learns"),
+        ({"model": {"adapters": 0}}, "model.adapters: must be at least 1"),
+        ({"topology": "u_shaped"}, "topology: got u_shaped, and an adapted_classifier is not cut"),
+        ({"aggregation": "splitfed_v1"}, "aggregation: got splitfed_v1; it needs smashed data"),
+        ({"method": [{"kind": "noise"}]}, "method.0.kind: noise needs smashed data, which do not"),
+        ({"attacks": ["sip"], "data": {"auxiliary": 0.2}}, "attacks.0.kind: sip needs smashed"),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else value.split(":")[0],
+)
+def test_what_an_api_cannot_do_is_refused_by_path(tmp_path, changes, said):
+    with pytest.raises(ScenarioError) as refused:
+        api_scenario(tmp_path, **changes)
+    assert str(refused.value).startswith(f"scenario.{said}")
+
+
+def test_layers_that_do_not_exist_have_no_adapters(tmp_path):
+    given = api_scenario(tmp_path, model={"lora": {"targets": ["querry"]}})
+    with pytest.raises(ScenarioError, match=r"^scenario.model.lora.targets: unknown 'querry'"):
+        finished(given, tmp_path / "run")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from simsplit.bench import Bench, attacking, benches, overhead
+from simsplit.bench.api import api
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.language import passes
@@ -120,6 +121,10 @@ def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.Monke
     module = sys.modules[passes.__module__]
     monkeypatch.setattr(module, "LENGTH", 8)
     monkeypatch.setattr(module, "BATCH", 2)
-    whole, mixed = module.language("cpu", quick=True, say=lambda line: None)
+    own = sys.modules[api.__module__]
+    monkeypatch.setattr(own, "LENGTH", 8)
+    monkeypatch.setattr(own, "BATCH", 2)
+    whole, mixed, served = module.language("cpu", quick=True, say=lambda line: None)
+    assert {"api over peft", "P3EFT over its passes"} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2

@@ -35,7 +35,10 @@ def refused(values, plugins=()):
     ("values", "said"),
     [
         ({"nam": "x"}, "nam: unknown field, did you mean 'name'? allowed: name, seed, data,"),
-        ({"zzz": 1}, "zzz: unknown field, allowed: name, seed, data, model, topology, servers, clients,"),
+        (
+            {"zzz": 1},
+            "zzz: unknown field, allowed: name, seed, data, model, topology, servers, clients,",
+        ),
         ({1: 2}, "1: unknown field, allowed: name,"),
         ({"train": {"batchsize": 3}}, "train.batchsize: unknown field, did you mean 'batch_size'?"),
         (
@@ -388,6 +391,9 @@ WRITES = {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}
 LEAST = {"prompt": "{text}", "names": ["no", "yes"], "task": "language"}
 
 
+LANGUAGE = ("causal_lm", "sequence_classifier", "adapted_classifier")
+
+
 def matched(values):
     """Texts need a model that reads them, and such a model needs texts."""
     data = values.get("data")
@@ -402,8 +408,15 @@ def matched(values):
     if any(kind in of_texts for kind in named if isinstance(kind, str)):
         public = {"source": TEXTS, "auxiliary": 0.2}
         return {"model": WRITES, **values, "data": {**public, **(data or {})}}
+    if any(kind in ("pslf", "marvell") for kind in named if isinstance(kind, str)):
+        source = {"kind": "sklearn", "name": "breast_cancer"}
+        return {"model": "mlp", **values, "data": {"source": source, **(data or {})}}
+    if "private_backprop" in [kind for kind in named if isinstance(kind, str)]:
+        return {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}, **values}
     model = values.get("model")
-    if isinstance(model, dict) and model.get("kind") in ("causal_lm", "sequence_classifier"):
+    if isinstance(model, dict) and model.get("kind") == "adapted_classifier":
+        values = {"topology": "api", **values}
+    if isinstance(model, dict) and model.get("kind") in LANGUAGE:
         return {"data": {"source": TEXTS}, **values}
     return values
 

@@ -53,7 +53,8 @@ def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     ]  # fmt: skip
     assert err.splitlines()[3].startswith("ratio=8,seed=0: finished, 1/1 rounds, test accuracy ")
     assert err.splitlines()[-1].endswith("(4 of 4 done)")
-    assert "change is against ratio=8" in out
+    assert "change seed by seed" in out
+    assert "against ratio=8" in " ".join(out.split())
     assert [line.split()[0] for line in out.splitlines() if "lightsplit" in line] == ["8", "16"]
     assert out.rstrip().endswith("The sweep lies in runs/small  (simsplit compare runs/small)")
     assert sorted(path.name for path in (tmp_path / "runs" / "small").iterdir()) == [
