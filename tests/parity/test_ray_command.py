@@ -95,7 +95,7 @@ def test_auto_stays_inline_for_a_head_that_is_handed_round(
     )
 
 
-LONG = scenario(schedule={"rounds": 8}, clients={"heads": "per_client"})
+LONG = scenario(schedule={"rounds": 24}, clients={"heads": "per_client"})
 
 
 def test_ctrl_c(command: Command, tmp_path: Path) -> None:
