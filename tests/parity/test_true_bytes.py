@@ -160,11 +160,6 @@ def everything(run: Experiment) -> dict[str, Tensor]:
     }
 
 
-SAFESPLIT = {
-    "clients": {"count": 4},
-    "schedule": {"kind": "per_client", "rounds": 3},
-    "detectors": [{"kind": "safesplit"}],
-}
 CASES: dict[str, dict[str, Any]] = {
     "adapters": {},
     "adapters, moments at home": {"clients": {"handover": "weights"}},
@@ -181,8 +176,11 @@ CASES: dict[str, dict[str, Any]] = {
         "aggregation": "splitfed_v1",
         "schedule": PARALLEL | {"rounds": 3},
     },
-    "adapters, turns undone": SAFESPLIT,
-    "head and tail, turns undone": {"model": only("head", "tail"), **SAFESPLIT},
+    "adapters, turns undone": {
+        "clients": {"count": 4},
+        "schedule": {"kind": "per_client", "rounds": 3},
+        "detectors": [{"kind": "safesplit"}],
+    },
 }
 APART = ("adapters, splitfed_v1", "trunk alone, splitfed_v1")
 QUICK = ("adapters, own heads",)
