@@ -51,3 +51,23 @@ def text_scenario(path: Path, **changes: Any) -> Scenario:
     """A tiny scenario on reviews below `path`, with fields merged over it."""
     where = {"data": {"source": {"path": str(reviews(path / "reviews"))}}}
     return parse(merge(merge(TINY, where), changes))
+
+
+LORA = {"rank": 2, "alpha": 4}
+
+
+def api_scenario(path: Path, family: str = "llama", **changes: Any) -> Scenario:
+    """Tiny: two clients with adapters of their own."""
+    model = {
+        "kind": "adapted_classifier",
+        "sizes": {"family": family, "width": 16, "layers": 2},
+        "lora": LORA,
+    }
+    given = {
+        **TINY,
+        "data": {"source": {**TINY["data"]["source"], "path": str(reviews(path / "reviews"))}},
+        "model": model,
+        "topology": "api",
+        "clients": {"count": 2, "heads": "per_client"},
+    }
+    return parse(merge(given, changes))

@@ -22,6 +22,7 @@ from simsplit.attacking.rows import RowJudge
 from simsplit.attacking.served import Apart
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
+from simsplit.attacks.base import Seen
 from simsplit.attacks.labels import LabelAttack
 from simsplit.data import Prepared
 from simsplit.packets import Leg, Packet
@@ -60,6 +61,9 @@ class Attacking:
         self.configs = scenario.attacks
         self.targets = scenario.targets
         self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
+        self._seen = Seen()
+        calls = Apart(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
+        self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
             config.title: config.build(self._knowledge(config.title)) for config in self.configs
         }
@@ -213,7 +217,6 @@ class Attacking:
         # attacks on texts draw alike, so that what they have in common is learned but once
         which = () if data.info.texts else (title,)
         seed = seed_for(scenario.seed, "attack", *which)
-        legs = scenario.crossings.training.legs
         return Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
@@ -231,7 +234,8 @@ class Attacking:
             vocabulary=data.vocabulary,
             learned=self._learned,
             start=scenario.seed,
-            served=Apart(server.end.trunk, seed) if Leg.ADAPTERS in legs else None,
+            served=self._apart,
+            seen=self._seen,
         )
 
     def _auxiliary(self, seed: int) -> Feed | None:

@@ -18,13 +18,16 @@ class Apart:
 
     def __init__(self, trunk: nn.Module, seed: int) -> None:
         self.trunk, self.seed = trunk, seed
+        self._bases: dict[bytes, Tensor] = {}
 
     def base(self, batch: Mapping[Leg, Packet]) -> Tensor:
-        """The features without any adapters, N x D."""
+        """The features without any adapters, N x D; made once, for they stay as they are."""
         ids, mask, *_ = batch[Leg.INPUTS].tensors
-        with torch.no_grad():
-            features: Tensor = self.trunk(torch.empty(0, 0), ids, mask)
-        return features[:, 0]
+        key = torch.cat([ids, mask]).cpu().numpy().tobytes()
+        if key not in self._bases:
+            with torch.no_grad():
+                self._bases[key] = self.trunk(torch.empty(0, 0), ids, mask)[:, 0]
+        return self._bases[key]
 
     def adapter_gradients(self, known: Knowledge, batch: Mapping[Leg, Packet]) -> Tensor:
         """Of each sample and adapter, N x n x SKETCHED: what its row of the message comes to alone.

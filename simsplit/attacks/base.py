@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from operator import is_not
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -30,6 +31,9 @@ from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
 from simsplit.seeds import seed_for
 from simsplit.states import below
+
+if TYPE_CHECKING:
+    from simsplit.attacks.views import View, ViewName
 
 Done = tuple[int, int]
 """(pieces of work done, pieces in all)."""
@@ -57,6 +61,20 @@ class Served(Protocol):
 
     def adapter_gradients(self, known: "Knowledge", batch: Mapping[Leg, Packet]) -> Tensor:
         """Of each sample and adapter, N x n x values."""
+
+
+@dataclass
+class Seen:
+    """Views of packets by name; those of other packets are dropped."""
+
+    packets: Sequence[Packet] = ()
+    views: "dict[ViewName, list[View]]" = field(default_factory=dict)
+
+    def of(self, packets: Sequence[Packet]) -> "dict[ViewName, list[View]]":
+        """The views of these packets, to look at and to add to."""
+        if len(packets) != len(self.packets) or any(map(is_not, packets, self.packets)):
+            self.packets, self.views = packets, {}
+        return self.views
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,8 @@ class Knowledge:
     """The seed of the initial weights; these are public where they are pretrained."""
     served: "Served | None" = None
     """What the server of a whole transformer can compute of a batch by itself."""
+    seen: "Seen" = field(default_factory=lambda: Seen())
+    """What attacks of this judgement have made of the targets, and others can look at."""
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
         """A segment with the weights it had before training, or other ones of the same kind if

@@ -103,8 +103,7 @@ class LabelAttack(Attack):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Read view after view."""
-        every = views_of(self.known, targets)
-        self.views = [view for view in every if view.name in self.options.views]
+        self.views = views_of(self.known, targets, self.options.views)
         self.clues = []
         for number, view in enumerate(self.views, 1):
             clue = self.read(view)
@@ -117,5 +116,5 @@ class LabelAttack(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """No inputs."""
+        """Nothing: what it tells of labels are its clues, not inputs."""
         return torch.empty(0)

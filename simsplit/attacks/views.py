@@ -10,7 +10,7 @@ each adapter has views of its own; the shift of features is against adapters tha
 view that a topology does not have is left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -32,18 +32,28 @@ class View(NamedTuple):
     """N x D, the targets in order."""
 
 
-def views_of(known: Knowledge, targets: Sequence[Packet]) -> list[View]:
-    """All views that the targets' packets give."""
+def views_of(
+    known: Knowledge, targets: Sequence[Packet], names: Collection[ViewName] = VIEWS
+) -> list[View]:
+    """The views of these names that the targets' packets give, each made once a judgement."""
+    seen = known.seen.of(targets)
+    if missing := [name for name in names if name not in seen]:
+        seen |= _made(known, by_batch(targets), missing)
+    return [view for name in VIEWS if name in names for view in seen[name]]
+
+
+def _made(
+    known: Knowledge, batches: Sequence["Batch"], names: Sequence[ViewName]
+) -> dict[ViewName, list[View]]:
     parts: dict[tuple[ViewName, int], list[Tensor]] = {}
-    batches = by_batch(targets)
     for batch in batches:
-        for view in _of_batch(known, batch):
+        for view in _of_batch(known, batch, names):
             parts.setdefault((view.name, view.adapter), []).append(view.rows.cpu())
-    whole = {key: rows for key, rows in parts.items() if len(rows) == len(batches)}
-    return [
-        View(name, adapter, torch.cat(rows))
-        for (name, adapter), rows in sorted(whole.items(), key=lambda item: VIEWS.index(item[0][0]))
-    ]
+    made: dict[ViewName, list[View]] = {name: [] for name in names}
+    for (name, adapter), rows in parts.items():
+        if len(rows) == len(batches):  # a batch that the client left lacks its gradients
+            made[name].append(View(name, adapter, torch.cat(rows)))
+    return made
 
 
 Batch = dict[Leg, Packet]
@@ -60,7 +70,7 @@ def by_batch(targets: Sequence[Packet]) -> list[Batch]:
     return list(found.values())
 
 
-def _of_batch(known: Knowledge, batch: Batch) -> Iterator[View]:
+def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iterator[View]:
     by_adapter = Leg.ADAPTERS in batch
     texts = known.vocabulary is not None and not by_adapter
     features, grads = known.message(batch[Leg.FEATURES]), None
@@ -70,17 +80,29 @@ def _of_batch(known: Knowledge, batch: Batch) -> Iterator[View]:
     if texts:
         assert grads is not None, "in a U shape they cross"
         features, grads = state_at_gradient(features, grads), grads.sum(1)
-    seen: dict[ViewName, Tensor] = {"features": features}
+    makers = _makers(known, batch, features, grads)
+    for name in names:
+        if name in makers:
+            values = makers[name]()
+            for adapter, rows in enumerate(values.unbind(1) if by_adapter else (values,)):
+                yield View(name, adapter, rows.flatten(1))
+
+
+def _makers(
+    known: Knowledge, batch: Batch, features: Tensor, grads: Tensor | None
+) -> dict[ViewName, Callable[[], Tensor]]:
+    """How each view is made that a topology has; a text's gradients of adapters take a while."""
+    normalized, served = torch.nn.functional.normalize, known.served
+    makers: dict[ViewName, Callable[[], Tensor]] = {"features": lambda: features}
     if grads is not None:
-        directions = torch.nn.functional.normalize(grads.flatten(1 + by_adapter), dim=-1)
-        seen |= {"gradient": grads, "direction": directions}
-    if known.served is not None:
-        seen["shift"] = features - known.served.base(batch)[:, None]
+        by_adapter = Leg.ADAPTERS in batch
+        makers["gradient"] = lambda: grads
+        makers["direction"] = lambda: normalized(grads.flatten(1 + by_adapter), dim=-1)
+    if served is not None:
+        makers["shift"] = lambda: features - served.base(batch)[:, None]
         if grads is not None:
-            seen["adapter_gradient"] = known.served.adapter_gradients(known, batch)
-    for name, values in seen.items():
-        for adapter, rows in enumerate(values.unbind(1) if by_adapter else (values,)):
-            yield View(name, adapter, rows.flatten(1))
+            makers["adapter_gradient"] = lambda: served.adapter_gradients(known, batch)
+    return makers
 
 
 def state_at_gradient(features_BLD: Tensor, grads_BLD: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """A fine-tuning API: training is peft's on the whole model, and every byte is known beforehand."""
 
-from typing import Any
-
 import peft
 import pytest
 import torch
@@ -10,7 +8,7 @@ from builders import StopAt, finished
 from comparing import assert_equal
 from hosted import on_hosts
 from pace import quick
-from texts import TINY, reviews
+from texts import LORA, api_scenario
 
 from simsplit.data.batches import batch_indices
 from simsplit.data.texts import TextBatcher
@@ -19,28 +17,9 @@ from simsplit.experiment import Experiment
 from simsplit.models.served import Adapters, Served
 from simsplit.models.whole import config_of
 from simsplit.results import Run
-from simsplit.scenario import Scenario, parse
-from simsplit.scenario.files import merge
+from simsplit.scenario import Scenario
 
-LORA = {"rank": 2, "alpha": 4}
 FAMILIES = quick(["bert", "roberta", "deberta-v2", "llama", "qwen3", "gpt2", "t5"], "bert", "llama")
-
-
-def api_scenario(path, family="llama", **changes: Any) -> Scenario:
-    """Tiny: two clients with adapters of their own."""
-    model = {
-        "kind": "adapted_classifier",
-        "sizes": {"family": family, "width": 16, "layers": 2},
-        "lora": LORA,
-    }
-    given = {
-        **TINY,
-        "data": {"source": {**TINY["data"]["source"], "path": str(reviews(path / "reviews"))}},
-        "model": model,
-        "topology": "api",
-        "clients": {"count": 2, "heads": "per_client"},
-    }
-    return parse(merge(given, changes))
 
 
 class Whole(torch.nn.Module):
@@ -165,11 +144,13 @@ def _tokens(given: Scenario) -> int:
 
 
 def test_a_client_without_adapters_sends_no_gradient(tmp_path):
-    given = api_scenario(tmp_path, model={"learns": ["tail"]})
+    given = api_scenario(tmp_path, model={"learns": ["tail"]}, method=["raw"])
     run = Run.load(finished(given, tmp_path / "run").path)
     sent = run.wire[run.wire["bytes"] > 0]
     assert set(sent["leg"]) == {"inputs", "features"}
     assert run.rounds["train_loss"].iloc[1] < run.rounds["train_loss"].iloc[0]
+    trained = sent[sent["phase"] == "train"]
+    assert run.rounds["bytes_plain"].sum() == trained["bytes"].sum()
 
 
 @pytest.mark.slow
@@ -249,6 +230,23 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
         ({"aggregation": "splitfed_v1"}, "aggregation: got splitfed_v1; it needs smashed data"),
         ({"method": [{"kind": "noise"}]}, "method.0.kind: noise needs smashed data, which do not"),
         ({"attacks": ["sip"], "data": {"auxiliary": 0.2}}, "attacks.0.kind: sip needs smashed"),
+        ({"servers": 2, "topology": "u_shaped"}, "servers: got 2; several servers can be asked"),
+        (
+            {"method": [{"kind": "p3eft", "mixing": True}]},
+            "method.0.mixing: got true; it mixes the states of several sets of adapters",
+        ),
+        (
+            {"method": [{"kind": "p3eft", "alpha": 0}]},
+            "method.0.alpha: got 0.0; it mixes the states of several sets of adapters",
+        ),
+        (
+            {"method": [{"kind": "p3eft", "alpha": 0, "mixing": False}]},
+            "method.0: all of its parts are off",
+        ),
+        (
+            {"model": {"learns": ["tail"]}, "method": ["private_backprop"]},
+            "method.0.kind: private_backprop hides what gradients or trained adapters tell",
+        ),
     ],
     ids=lambda value: None if isinstance(value, dict) else value.split(":")[0],
 )

@@ -1,14 +1,15 @@
 """Attacks on labels: what they make of planted clouds, of noise, and of what is seen."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from builders import finished, scenario
 from contracts.leaks import setting
-from parity.test_api import api_scenario
 from sklearn.cluster import KMeans
 from sklearn.metrics import roc_auc_score
-from texts import text_scenario
+from texts import api_scenario, text_scenario
 
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.kmeans import clusters
@@ -101,6 +102,27 @@ def test_views_are_rows_in_the_order_of_targets_and_gradients_of_sums():
     torch.testing.assert_close(views["features"], whole)
     torch.testing.assert_close(views["gradient"], whole)  # not a third and a half
     torch.testing.assert_close(views["direction"].norm(dim=1), torch.ones(5))
+
+
+def test_a_view_is_made_if_it_is_asked_for_and_then_once():
+    asked = []
+
+    class Dear:
+        def base(self, batch):
+            asked.append("base")
+            return torch.zeros(3, 4)
+
+        def adapter_gradients(self, known, batch):
+            raise AssertionError("nobody asked for it")
+
+    known = dataclasses.replace(setting().known, served=Dear())
+    seen = packets(step=0, adapters=torch.rand(1, 2), features=torch.rand(3, 1, 4))
+    for _ in range(2):  # two attacks
+        assert [view.name for view in views_of(known, seen, ("shift", "features"))] == [
+            "features",
+            "shift",
+        ]
+    assert asked == ["base"]
 
 
 @pytest.fixture(scope="module")
