@@ -30,6 +30,8 @@ class Given(StrEnum):
     """A sample has one label, a class."""
     TWO_CLASSES = "two_classes"
     """There are two classes; only data say so, so it is checked when they are known."""
+    ADAPTER_SETS = "adapter_sets"
+    """At least so many sets of adapters at a client."""
     LEARNED_TRUNK = "learned_trunk"
     """The trunk learns."""
     FROZEN_TRUNK = "frozen_trunk"

@@ -36,7 +36,7 @@ class Kmeans(LabelAttack):
 
 
 def clusters(rows_ND: Tensor, count: int, starts: int, seed: int) -> Tensor:
-    """Each row's cluster."""
+    """The number of the cluster that each row is put in, best of several starts."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 

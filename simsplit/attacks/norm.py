@@ -21,7 +21,7 @@ class NormConfig(LabelAttackConfig):
 
 
 class Norm(LabelAttack):
-    """Takes row norms."""
+    """Scores each sample by the norm of its row: classes have gradients of different lengths."""
 
     def read(self, view: View) -> Clue | None:
         if self.told.classes != 2 or view.name == "direction":  # of length one

@@ -13,11 +13,11 @@ set, and nothing to mix.
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -47,8 +47,9 @@ class P3eftConfig(MethodConfig):
     """Mixes sets of adapters with secret weights, and trains each not to tell labels."""
 
     kind: Literal["p3eft"] = "p3eft"
-    mixing: bool = True
-    """Whether the head gets a secret mixture of the sets' states; false: their mean."""
+    mixing: bool | None = None
+    """Whether the head gets a secret mixture of the sets' states, which needs two sets
+    (model.adapters: 2); false: their mean. Null: a mixture where there are several."""
     spread: float = Field(default=1.0, gt=0)
     """Standard deviation of the secret weights."""
     weights: Literal["drawn", "learned"] = "drawn"
@@ -62,19 +63,33 @@ class P3eftConfig(MethodConfig):
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if self.mixing is False and not self.alpha and self.messages == 1:
+            raise ValueError(
+                "all of its parts are off; leave the method out, or give mixing: true, alpha above "
+                "0 or messages above 1"
+            )
+        return self
+
     @property
     def needs(self) -> Needs:
         """Clients have the labels and the loss; several messages say nothing to a trunk."""
-        own = (Need(Given.SCORING), Need(Given.CLASSIFIES), needs_leg(Leg.FEATURES_GRAD))
-        frozen = (Need(Given.FROZEN_TRUNK, "messages"),) if self.messages > 1 else ()
-        return (*super().needs, *own, *frozen)
+        own = [Need(Given.SCORING), Need(Given.CLASSIFIES), needs_leg(Leg.FEATURES_GRAD)]
+        if self.mixing:
+            own.append(Need(Given.ADAPTER_SETS, "mixing", least=2))
+        elif not self.alpha and self.messages == 1:  # there is nothing else for it to do
+            own.append(Need(Given.ADAPTER_SETS, "alpha", least=2))
+        if self.messages > 1:
+            own.append(Need(Given.FROZEN_TRUNK, "messages"))
+        return (*super().needs, *own)
 
     def build(self, site: Site) -> Method:
         """The client's half; the server has none."""
         if site.side == "server":
             return Method()
         weights = None
-        if self.mixing and site.sets > 1:
+        if self.mixing is not False and site.sets > 1:
             weights = mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
             weights = weights.to(site.device)
         return P3eft(self, weights, sets=site.sets)

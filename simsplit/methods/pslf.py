@@ -104,7 +104,7 @@ class Pslf(Method):
         return u.detach()
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """The pseudo-classifier's cross-entropy."""
+        """Cross-entropy of the pseudo-classifier, which alone trains what lies before the cut."""
         if self not in step.memo:
             return None
         pseudo, real, features = step.memo.pop(self)

@@ -62,20 +62,8 @@ class AdaptedClassifier(TextModel):
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """A text's tokens; and its pooled state under each set of adapters."""
-        if len(input_shape) != 1:
-            raise ScenarioError(
-                "model.kind",
-                f"{self.word} reads texts, got images; choose a text source, such as "
-                "data.source: python_docs",
-            )
-        width, _, context = self.measures()
-        (length,) = input_shape
-        if length > context:
-            raise ScenarioError(
-                "data.source.length",
-                f"must be at most the model's {context} positions, got {length}",
-            )
-        return (length,), (self.adapters, width)
+        self.refuse_misfits(input_shape)
+        return input_shape, (self.adapters, self.measures()[0])
 
     def segment(
         self,

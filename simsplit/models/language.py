@@ -40,24 +40,14 @@ class LanguageConfig(TextModel):
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Both shapes are a text's tokens by the model's width."""
-        if len(input_shape) != 1:
-            raise ScenarioError(
-                "model.kind",
-                f"{self.word} reads texts, got images; choose a text source, such as "
-                "data.source: python_docs",
-            )
-        width, layers, context = self.measures()
+        self.refuse_misfits(input_shape)
+        width, layers, _ = self.measures()
         (length,) = input_shape
         if self.head + self.tail >= layers:
             raise ScenarioError(
                 "model.head" if self.sizes is None else "model.sizes.layers",
                 f"must leave the trunk a layer or more, got head: {self.head}, tail: {self.tail} "
                 f"of {layers} layers",
-            )
-        if length > context:
-            raise ScenarioError(
-                "data.source.length",
-                f"must be at most the model's {context} positions, got {length}",
             )
         return (length, width), (length, width)
 

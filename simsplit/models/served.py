@@ -74,7 +74,7 @@ class NoAdapters(nn.Module):
 
 
 class Served(nn.Module):
-    """The server's transformer."""
+    """The transformer that a server offers: frozen, and run under whatever adapters arrive."""
 
     def __init__(self, body: nn.Module, layout: Layout, scale: float, pooling: Pooling) -> None:
         """`scale` is what adapters' outputs are multiplied by."""

@@ -6,8 +6,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from simsplit.config import Config
+from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, positions_in
-from simsplit.models.fresh import SplitConfig
+from simsplit.models.fresh import InputShape, SplitConfig
 from simsplit.models.tokens import Reader, tokenizer_of
 from simsplit.models.whole import T5, Sizes, config_at
 
@@ -110,6 +111,21 @@ class TextModel(SplitConfig):
             return config.hidden_size, config.num_hidden_layers, _ANY_LENGTH
         most = positions_in(config) if family in ENCODERS else config.max_position_embeddings
         return config.hidden_size, config.num_hidden_layers, most
+
+    def refuse_misfits(self, input_shape: InputShape) -> None:
+        """ScenarioError for samples that are no texts, or longer than its positions."""
+        if len(input_shape) != 1:
+            raise ScenarioError(
+                "model.kind",
+                f"{self.word} reads texts, got images; choose a text source, such as "
+                "data.source: python_docs",
+            )
+        (length,), context = input_shape, self.measures()[2]
+        if length > context:
+            raise ScenarioError(
+                "data.source.length",
+                f"must be at most the model's {context} positions, got {length}",
+            )
 
     def folder(self) -> str:
         """Where a pretrained model lies, or its name on the hub."""

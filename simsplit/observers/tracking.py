@@ -84,7 +84,7 @@ class Tracker(Observer, ABC):
 
     @abstractmethod
     def show(self, picture: Path) -> None:
-        """Keep a picture."""
+        """Store one of the run's figures beside its numbers."""
 
     @abstractmethod
     def close(self, status: Status) -> None:

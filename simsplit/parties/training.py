@@ -58,8 +58,8 @@ class Training:
         if sends and not pending.over:
             return self._made(sends, pending)
         self._pending = None
-        if not pending.over:
-            self._count_plain(pending, self.protocol.legs)
+        back = () if pending.phase.gradients else self.protocol.gradients
+        self._count_plain(pending, [leg for leg in self.protocol.legs if leg not in back])
         self.end.learn(pending)
         return ()
 

@@ -138,7 +138,7 @@ def signals(run: Run) -> "Figure | None":
 
 
 def _signal(run: Run, detector: str, ax: "Axes") -> None:
-    """A detector's panel."""
+    """One detector's scores per client over rounds, with its threshold."""
     cut = cut_of(run, detector)
     absolute = cut is not None and cut.of_scores
     signal(run, detector, z=not absolute, ax=ax, cuts=() if cut is None else cut.lines)

@@ -163,7 +163,7 @@ def _placed(text: Any, taken: Sequence[Any], inside: Any, renderer: Any) -> tupl
 
 
 def _offsets() -> Iterator[_Place]:
-    """Near places first."""
+    """Places for a label around its point, those nearest to the point first."""
     across, up = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
     for distance in (9, 18, 30, 46, 66):
         for dx, dy in _PLACES:

@@ -1,5 +1,7 @@
 """What is allowed and hardly meant: said before a run, and by `simsplit validate`."""
 
+import math
+
 import numpy as np
 
 from simsplit.attacks.labels import LabelAttackConfig
@@ -8,12 +10,15 @@ from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.errors import ScenarioError, counted, listed
 from simsplit.machine import device_of, processors
+from simsplit.methods.p3eft import P3eftConfig
+from simsplit.methods.private_backprop import PrivateBackpropConfig
 from simsplit.scenario.model import Scenario
 
 
 def doubts_of(scenario: Scenario) -> list[str]:
     """A line for each, of what is known before data are loaded."""
-    return [said for said in (_device(scenario), _threads(scenario), _clients(scenario)) if said]
+    every = (_device(scenario), _threads(scenario), _clients(scenario), _servers(scenario))
+    return [said for said in every if said]
 
 
 def _device(scenario: Scenario) -> str:
@@ -40,6 +45,23 @@ def _clients(scenario: Scenario) -> str:
     if count <= left:
         return ""
     return f"scenario.clients.count: got {count:,}, for {left:,} training samples at most"
+
+
+def _servers(scenario: Scenario) -> str:
+    """Messages of one gradient that all reach the same server."""
+    messages = math.prod(
+        method.messages
+        for method in scenario.method
+        if isinstance(method, PrivateBackpropConfig | P3eftConfig)
+    )
+    if messages <= scenario.servers:
+        return ""
+    return (
+        f"scenario.servers: got {scenario.servers}, and gradients cross in {messages} messages. A "
+        "server that gets several can search their span for the gradient; attacks on labels here "
+        "read one message, so they understate that leak. Use topology: api with "
+        f"servers: {messages}"
+    )
 
 
 def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:

@@ -46,6 +46,7 @@ from simsplit.models.text_model import TextModel
 from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
+from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
 from simsplit.plugins.record import remind
@@ -237,6 +238,14 @@ class Scenario(Config):
     def _refuse_unserved(self) -> None:
         """An API is for a model with adapters, and no other topology is."""
         whole = isinstance(self.model, AdaptedClassifier)
+        for index, method in enumerate(() if self.gradients_cross else self.method):
+            if any(need.leg is Leg.FEATURES_GRAD for need in method.needs):
+                raise ScenarioError(
+                    f"method.{index}.kind",
+                    f"{method.word} hides what gradients or trained adapters tell, and over an API "
+                    "where the head alone learns (model.learns: [tail]) neither crosses; leave it "
+                    "out, or add head to model.learns",
+                )
         if self.servers > 1 and self.topology != "api":
             raise ScenarioError(
                 "servers", f"got {self.servers}; several servers can be asked over topology: api"

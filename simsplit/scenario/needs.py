@@ -65,6 +65,10 @@ _LACKS: dict[Given, _Lack] = {
         "is for samples with one label each, and those of {model} are tokens", "sequence_classifier"
     ),
     Given.TWO_CLASSES: _Lack("is for two classes"),
+    Given.ADAPTER_SETS: _Lack(
+        "mixes the states of several sets of adapters, and clients have {got}",
+        "topology: api with model.adapters: {least}",
+    ),
     Given.LEARNED_TRUNK: _Lack(
         "judges clients by what the trunk learns of them, and it learns nothing",
         "model.learns with trunk",
@@ -145,6 +149,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.CLASSIFIES: scenario.model.kind != "causal_lm",
         Given.TWO_CLASSES: True,
         Given.FROZEN_TRUNK: not learned,
+        Given.ADAPTER_SETS: getattr(scenario.model, "adapters", 0),
         Given.LEARNED_TRUNK: learned,
         Given.IMAGES: data.source.modality == "images",
         Given.TEXTS: texts,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from builders import scenario
 from PIL import Image
-from texts import text_scenario
+from texts import api_scenario, text_scenario
 
 from simsplit import DataError, ScenarioError, run
 from simsplit.attacking.finished import attack
@@ -20,6 +20,7 @@ from simsplit.report.detections import some
 from simsplit.report.recoveries import _line
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
+from simsplit.scenario.doubts import doubts_of
 from simsplit.terminal.runs import figures
 
 
@@ -53,6 +54,14 @@ def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
     assert warned(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
     (said,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
     assert said.startswith("no training sample is of class 1, 2, 3, 4, 5, 6, of 8 classes; ")
+
+
+def test_messages_that_all_reach_one_server_are_told(tmp_path):
+    few = api_scenario(tmp_path, method=[{"kind": "private_backprop", "messages": 3}])
+    (said,) = doubts_of(few)
+    assert said.startswith("scenario.servers: got 1, and gradients cross in 3 messages. ")
+    assert said.endswith("Use topology: api with servers: 3")
+    assert doubts_of(api_scenario(tmp_path)) == []
 
 
 def test_one_class_and_few_tests_are_told(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
+from simsplit.errors import RunError
 from simsplit.report.page.markup import Markup, details, figure, joined, section, tag, void
 from simsplit.report.page.subject import Subject
 from simsplit.report.page.tables import table
@@ -103,7 +104,7 @@ def _texts(runs: Mapping[str, Run]) -> Markup:
     for name, run in list(runs.items())[:_SETTINGS]:
         try:
             made = _of_run(load_texts(run.path))
-        except Exception:  # noqa: BLE001 - a run of which only the figures were kept
+        except RunError:  # a run of which only the figures were kept
             continue
         parts.append(made if len(runs) == 1 else details(name, made))
     if not parts:
