@@ -100,6 +100,9 @@ def _explain(
     if kind in ("extra_forbidden", "invalid_key"):
         if field in _RENAMED:
             return ScenarioError(field, f"renamed, use {_RENAMED[field]}")
+        if others := _kinds_with(error["loc"], model, values):
+            whose = f"{' or '.join(others)}; {error['loc'][-2]}"
+            return ScenarioError(field, f"belongs to kind {whose} has {_fields_of(owner)}")
         return ScenarioError(field, unknown_field(str(path[-1]), owner, model))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
         bare = isinstance(_at(values, path), str)
@@ -111,6 +114,18 @@ def _explain(
         meaning = owner.model_fields[str(path[-1])].description or f"what matches {ctx['pattern']}"
         return ScenarioError(field, f"got {shown(got)}; allowed: {' '.join(meaning.split())}")
     return ScenarioError(field, _reason(kind, ctx, got, error["msg"]))
+
+
+def _kinds_with(
+    loc: tuple[int | str, ...], model: type[BaseModel], values: Mapping[str, Any]
+) -> list[str]:
+    """The other kinds of a part that do have a field which its own kind has not."""
+    kinds = _locate(loc[:-2], model, values)[2]
+    return [kind for kind, one in kinds.items() if loc[-1] in one.model_fields]
+
+
+def _fields_of(config: type[BaseModel] | None) -> str:
+    return ", ".join(config.model_fields) if config else "none"
 
 
 def unknown_field(

@@ -112,6 +112,14 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
             {"schedule": {"max_ahead": 2}},
             "schedule.kind: missing; max_ahead belongs to asynchronous; allowed: round_robin, ",
         ),
+        (
+            {"schedule": {"kind": "per_client", "max_ahead": 2}},
+            "schedule.max_ahead: belongs to kind asynchronous; per_client has rounds, ",
+        ),
+        (
+            {"train": {"client": {"kind": "adam", "momentum": 0.9}}},
+            "train.client.momentum: belongs to kind sgd; adam has ",
+        ),
         ({"schedule": {"foo": 1}}, "schedule.foo: unknown field, allowed: rounds, epochs, "),
         ({"schedule": {"round": 1}}, "schedule.round: unknown field, did you mean 'rounds'? "),
         ({"method": [{}]}, "method.0.kind: missing; allowed: raw, lightsplit, "),
