@@ -98,12 +98,7 @@ def _explain(
     field = ".".join(str(part) for part in path)
     kind, ctx, got = error["type"], error.get("ctx", {}), error["input"]
     if kind in ("extra_forbidden", "invalid_key"):
-        if field in _RENAMED:
-            return ScenarioError(field, f"renamed, use {_RENAMED[field]}")
-        if others := _kinds_with(error["loc"], model, values):
-            whose = f"{' or '.join(others)}; {error['loc'][-2]}"
-            return ScenarioError(field, f"belongs to kind {whose} has {_fields_of(owner)}")
-        return ScenarioError(field, unknown_field(str(path[-1]), owner, model))
+        return ScenarioError(field, _misplaced(field, error["loc"], owner, model, values))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
         bare = isinstance(_at(values, path), str)
         return _which_kind(field, got, kinds, bare=bare, model=model)
@@ -116,16 +111,21 @@ def _explain(
     return ScenarioError(field, _reason(kind, ctx, got, error["msg"]))
 
 
-def _kinds_with(
-    loc: tuple[int | str, ...], model: type[BaseModel], values: Mapping[str, Any]
-) -> list[str]:
-    """The other kinds of a part that do have a field which its own kind has not."""
-    kinds = _locate(loc[:-2], model, values)[2]
-    return [kind for kind, one in kinds.items() if loc[-1] in one.model_fields]
-
-
-def _fields_of(config: type[BaseModel] | None) -> str:
-    return ", ".join(config.model_fields) if config else "none"
+def _misplaced(
+    field: str,
+    loc: tuple[int | str, ...],
+    owner: type[BaseModel] | None,
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+) -> str:
+    """What is wrong with a field that its config does not have, though another kind may."""
+    if field in _RENAMED:
+        return f"renamed, use {_RENAMED[field]}"
+    kinds, name = _locate(loc[:-2], model, values)[2], str(loc[-1])
+    if others := [kind for kind, one in kinds.items() if name in one.model_fields]:
+        own = ", ".join(owner.model_fields) if owner else "none"
+        return f"belongs to kind {' or '.join(others)}; {loc[-2]} has {own}"
+    return unknown_field(name, owner, model)
 
 
 def unknown_field(
