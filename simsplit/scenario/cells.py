@@ -15,12 +15,13 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.report.short_names import short_names
+from simsplit.scenario import draws
 from simsplit.scenario.cell_names import LABEL, joined, labelled
 from simsplit.scenario.messages import shown
 
 Settings = dict[str, Any]
 
-FORMS = ("grid", "zip", "list")
+FORMS = ("grid", "zip", "list", "random")
 MOST = 10_000
 """Cells that one sweep may have; more is a slip of the pen."""
 _NO_FIELDS = {
@@ -41,6 +42,7 @@ SCHEMA: dict[str, Any] = {
             "items": {"type": "object"},
             "description": "Fields and values of each cell; its `name` labels it.",
         },
+        "random": draws.SCHEMA,
     },
     "additionalProperties": {"type": ["array", "null"]},
 }
@@ -58,7 +60,7 @@ class Draft:
 
 
 def expand(declared: Any) -> list[Draft]:  # noqa: ANN401 - any YAML value
-    """The cells of a sweep: the product of its grid's fields, its zip and its list."""
+    """The cells of a sweep: the product of its grid's fields, its zip, its list and its draws."""
     axes = list(_axes(_forms(declared)))
     if not axes:
         raise ScenarioError("sweep", "is empty; write fields and lists: {seed: [0, 1, 2]}")
@@ -94,7 +96,8 @@ def sweep_over(values: Settings, swept: str, value: Any) -> None:  # noqa: ANN40
     elif form in FORMS:
         _mapping(sweep, form)[below] = value
     elif any(known in sweep for known in FORMS):
-        home = "zip" if swept in (sweep.get("zip") or {}) else "grid"
+        homes = (known for known in ("zip", "random") if swept in (sweep.get(known) or {}))
+        home = next(homes, "grid")
         _mapping(sweep, home)[swept] = value
     else:
         sweep[swept] = value
@@ -118,9 +121,10 @@ def _forms(declared: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
         return
     for key in declared:
         if key not in FORMS:
+            beside = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
             raise ScenarioError(
                 f"sweep.{key}",
-                "stands beside grid, zip or list: a field belongs below one of them, such as "
+                f"stands beside {beside}: a field belongs below one of them, such as "
                 f"sweep.grid.{key}",
             )
     for form in FORMS:
@@ -139,17 +143,25 @@ def _axes(forms: Iterator[tuple[str, str, Any]]) -> Iterator[Axis]:
             continue
         if not isinstance(content, Mapping):
             raise ScenarioError(where, f"must map fields to lists of values, got {shown(content)}")
-        # null takes a field out again, in a child file or with --set
-        lists = {key: v for key, v in content.items() if v is not None}
-        for key, values in lists.items():
+        for key in content:
             _refuse_no_field(f"{where}.{key}", key)
-            _refuse_no_list(f"{where}.{key}", values)
-        if form == "grid":
-            for key, values in lists.items():
-                _refuse_twins(f"{where}.{key}", values)
-                yield where, [{key: value} for value in values]
-        elif lists:
-            yield where, _walked(where, lists)
+        if form == "random":
+            yield where, draws.drawn(where, content, MOST)
+        else:
+            # null takes a field out again, in a child file or with --set
+            yield from _listed(form, where, {k: v for k, v in content.items() if v is not None})
+
+
+def _listed(form: str, where: str, lists: Mapping[str, Any]) -> Iterator[Axis]:
+    """A grid's fields, an axis each; or those of a zip, one axis."""
+    for key, values in lists.items():
+        _refuse_no_list(f"{where}.{key}", values)
+    if form == "grid":
+        for key, values in lists.items():
+            _refuse_twins(f"{where}.{key}", values)
+            yield where, [{key: value} for value in values]
+    elif lists:
+        yield where, _walked(where, lists)
 
 
 def _walked(where: str, lists: Mapping[str, Sequence[Any]]) -> list[Settings]:

@@ -4,6 +4,7 @@ Plain words mean what YAML 1.2 says. PyYAML, which keeps to 1.1, reads `on:` as 
 is a field), 1e-3 as text, 010 as 8 and 2024-01-01 as a date.
 """
 
+import copy
 import re
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -144,7 +145,9 @@ def _descend(here: Any, key: str, following: str, field: str) -> Any:  # noqa: A
         position, below = key, here.get(key)
     if isinstance(below, str):
         below = {"kind": below}
-    elif not isinstance(below, dict | list):
+    elif isinstance(below, dict | list):
+        below = copy.copy(below)  # an alias (`*name`) elsewhere keeps what it had
+    else:
         below = [] if following.isdecimal() else {}
     here[position] = below
     return below

@@ -291,3 +291,13 @@ def test_a_field_that_another_kind_left_behind_is_named_as_that(tmp_path):
     with pytest.raises(ScenarioError, match=r"got 4; allowed: l1h, l2h$"):
         load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn", "model.cut": 4})
     assert load_scenario(tmp_path / "s.yaml", {"model": "simplecnn"}).model.word == "simplecnn"
+
+
+def test_an_override_of_an_alias_leaves_what_it_was_taken_from(tmp_path):
+    path = tmp_path / "aliased.yaml"
+    path.write_text(
+        "data: {source: digits}\nmodel: simplecnn\n"
+        "train: {client: &same {kind: sgd, lr: 0.5}, server: *same}\n"
+    )
+    train = load_scenario(path, {"train.client.lr": "0.1"}).train
+    assert (train.client.lr, train.server.lr) == (0.1, 0.5)

@@ -40,6 +40,39 @@ def message(path, overrides=None):
     return str(caught.value)
 
 
+def test_draws_are_within_their_ranges_and_more_of_them_keep_the_first(file):
+    search = {
+        "train.client.lr": {"log": [1e-4, 1e-1]},
+        "method.0.ratio": [8, 16, 32],
+        "train.server.lr": {"uniform": [0.1, 0.5]},
+    }
+    few, many = (
+        load_sweep(file({"grid": {"seed": [0, 1]}, "random": {"count": count, **search}},
+                        method=[LIGHT])).cells
+        for count in (4, 40)
+    )  # fmt: skip
+    assert len(few) == 8
+    assert len(many) == 80
+    assert {cell.name for cell in few} <= {cell.name for cell in many}
+    rates = sorted(cell.scenario.train.client.lr for cell in many)
+    assert 1e-4 <= rates[0] < 3e-4
+    assert 3e-2 < rates[-1] <= 1e-1
+    assert 1e-3 < rates[40] < 1e-2  # as many below the geometric mean as above it
+    assert {cell.scenario.method[0].ratio for cell in many} == {8, 16, 32}
+    assert 0.25 < sum(cell.scenario.train.server.lr for cell in many) / 80 < 0.35
+    assert all(len(f"{rate:g}".replace("e-05", "")) < 10 for rate in rates)
+
+
+def test_draws_from_lists_are_all_different(file):
+    search = {"method.0.ratio": [8, 16], "seed": [0, 1]}
+    path = file({"random": {"count": 4, **search}}, method=[LIGHT])
+    assert len(set(names(path))) == 4
+    assert "sweep.random.count: got 5, and there are 4 combinations; use a grid" in message(
+        path, {"sweep.random.count": "5"}
+    )
+    assert len(load_sweep(path, {"sweep.random.seed": "[3]", "sweep.random.count": "2"}).cells) == 2
+
+
 def test_the_short_form_is_a_grid_whose_first_field_goes_slowest(file):
     path = file({"method.0.ratio": [8, 16], "seed": [0, 1]}, method=[LIGHT])
     sweep = load_sweep(path)
@@ -213,6 +246,15 @@ def test_a_file_with_a_sweep_is_no_single_scenario(file):
         ({"list": [{"seed": 0}, {"seed": 0}]}, 'sweep.list: has {"seed": 0} twice'),
         ({"grid": {"seed": [0]}, "list": [{"seed": 1}]},
          "sweep.list.seed: is swept in sweep.grid already"),
+        ({"random": {"seed": [1]}}, "sweep.random.count: must be how many cells to draw, from 1 "),
+        ({"random": {"count": 0, "seed": [1]}}, "sweep.random.count: must be how many cells to "),
+        ({"random": {"count": 2}}, "sweep.random: has no fields to draw: write a list of values"),
+        ({"random": {"count": 2, "seed": 3}}, "sweep.random.seed: got 3; write a list of values,"),
+        ({"random": {"count": 2, "train.client.lr": {"log": [0, 1]}}},
+         "sweep.random.train.client.lr.log: must be above 0, got [0, 1]"),
+        ({"random": {"count": 2, "train.client.lr": {"uniform": [1]}}},
+         "sweep.random.train.client.lr.uniform: must be two numbers, low before high, got [1]"),
+        ({"random": {"count": 2, "name": ["a"]}}, "sweep.random.name: cannot be swept"),
         ({"seed": list(range(200)), "clients.count": list(range(1, 200))},
          "sweep: has 39,800 cells; at most 10,000 are allowed"),
         ({"train.client.lr": [1, 1.0]},
@@ -257,6 +299,9 @@ def test_a_mistake_beside_the_sweep_is_said_once(file):
     [
         ({"seed": [0, 1]}, True),
         ({"grid": {"seed": [0]}, "zip": {"a": [1]}, "list": [{"name": "x", "seed": 3}]}, True),
+        ({"random": {"count": 3, "a": {"log": [1, 2]}, "b": [1]}}, True),
+        ({"random": {"count": 0}}, False),
+        ({"random": {"count": 1, "a": {"normal": [1, 2]}}}, False),
         (None, True),
         ({"seed": None}, True),
         ({"seed": 3}, False),
