@@ -65,6 +65,21 @@ class Net:
     tail: nn.Module
     client: torch.optim.Optimizer
     server: torch.optim.Optimizer
+    proximal: float = 0.0
+    anchor: dict[str, Tensor] = field(default_factory=dict)
+
+    def held(self, segments: Sequence[str]) -> None:
+        """From now on the proximal term pulls these segments to where they are."""
+        found = self.parameters.items()
+        self.anchor = {n: p.detach().clone() for n, p in found if n.split(".")[0] in segments}
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return {
+            f"{segment}.{name}": parameter
+            for segment in SEGMENTS
+            for name, parameter in getattr(self, segment).named_parameters()
+        }
 
     def step(self, batch: Batch) -> float:
         """One step of everything on the batch's mean loss, which is given back."""
@@ -77,6 +92,9 @@ class Net:
         return nn.functional.cross_entropy(self.tail(features), batch.labels)
 
     def learn(self, *optimizers: torch.optim.Optimizer) -> None:
+        for name, tensor in self.anchor.items():  # FedProx: mu / 2 |w - w of the round's start|^2
+            parameter = self.parameters[name]
+            parameter.grad = parameter.grad + self.proximal * (parameter.detach() - tensor)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

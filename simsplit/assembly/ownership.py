@@ -82,7 +82,7 @@ class Ownership:
         """A learner as clients have them."""
         train = self.scenario.train
         own = self.client_stack.optimizers if "method" in modules else {}
-        return Learner(modules, train.client, train.clip_norm, own)
+        return Learner(modules, train.client, train.clip_norm, own, self.scenario.proximal)
 
     def shared_modules(self) -> dict[str, nn.Module]:
         """What clients share, as it is before training."""
@@ -118,7 +118,9 @@ class Ownership:
         """The optimizer of all that the server owns, its methods' parts included."""
         train = self.scenario.train
         own = self.server_stack.optimizers
-        return Learner(self.server_modules(), train.server, train.clip_norm, own)
+        # only copies of a trunk are averaged, and only they start a round where others do
+        proximal = self.scenario.proximal if self.scenario.aggregation.kind == "splitfed_v1" else 0
+        return Learner(self.server_modules(), train.server, train.clip_norm, own, proximal)
 
     def joint(self) -> tuple[CutNetwork, tuple[Stack, Stack]]:
         """A second copy of the same model and of both sides' methods, for whoever compares."""

@@ -33,8 +33,11 @@ class Learner:
         optimizer: OptimizerConfig,
         clip_norm: float | None = None,
         own: Mapping[str, Build] | None = None,
+        proximal: float = 0.0,
     ) -> None:
-        """`own` are the optimizers that methods bring for their modules, by the module's name."""
+        """`own` are the optimizers that methods bring for their modules, by the module's name;
+        `proximal` is how strongly steps are pulled back to where `anchor` was called.
+        """
         self.modules = dict(modules)
         every = [module for part in self.modules.values() for module in part.modules()]
         self.parameters = [
@@ -42,7 +45,8 @@ class Learner:
         ]
         self.optimizers = self._built(optimizer, own or {})
         self._base_lrs = [each.param_groups[0]["lr"] for each in self.optimizers]
-        self.clip_norm = clip_norm
+        self.clip_norm, self.proximal = clip_norm, proximal
+        self._anchor: list[Tensor] = []
         # A segment without a weight that learns (`learns: [trunk]` leaves such a head) is frozen
         # for good, and infers like one that a phase freezes: in training mode its running
         # statistics would drift, and it would not stay as it was pretrained. What has no weights at
@@ -84,6 +88,18 @@ class Learner:
         """Set the parameters' gradients to None."""
         for parameter in self.parameters:
             parameter.grad = None
+
+    def anchor(self) -> None:
+        """From now on pull every step to the weights as they are (FedProx), if it is set."""
+        if self.proximal:
+            self._anchor = [parameter.detach().clone() for parameter in self.parameters]
+
+    def pull(self) -> None:
+        """Add the proximal term's gradient to those of the step."""
+        if self._anchor:
+            for parameter, origin in zip(self.parameters, self._anchor, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad.add_(parameter.detach() - origin, alpha=self.proximal)
 
     def step(self) -> None:
         """Take one optimizer step."""
@@ -230,6 +246,8 @@ def _frozen(part: nn.Module) -> bool:
 
 def step_together(learners: Sequence[Learner]) -> None:
     """One optimizer step of all of a side's learners, gradients clipped together if set."""
+    for learner in learners:
+        learner.pull()
     if (norm := learners[0].clip_norm) is not None:
         parameters = [p for learner in learners for p in learner.parameters]
         torch.nn.utils.clip_grad_norm_(parameters, norm)

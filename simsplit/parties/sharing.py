@@ -47,6 +47,8 @@ class Sharing:
             return
         if self.shared is not None:
             self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
+            if packet.leg is Leg.BROADCAST:
+                self.shared.anchor()
 
     def state(self) -> dict[str, Tensor]:
         """The shared tensors that this client now holds."""

@@ -344,6 +344,11 @@ class Scenario(Config):
         return not isinstance(self.model, AdaptedClassifier) or "head" in self.model.learns
 
     @property
+    def proximal(self) -> float:
+        """FedProx's mu; 0 where nothing is averaged."""
+        return getattr(self.aggregation, "proximal", 0.0)
+
+    @property
     def shares(self) -> bool:
         """Whether clients share anything, by handing it round or by averaging."""
         return self.shared_field is not None

@@ -3,7 +3,7 @@
 from abc import ABC
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, field_validator
+from pydantic import Discriminator, Field, field_validator
 
 from simsplit.config import Config
 from simsplit.needs import Given, Need, Needs, needs_leg
@@ -27,6 +27,9 @@ class AveragingConfig(Config, ABC):
 
     strategy: Strategy = FedAvg()
     """One of Flower's strategies; a bare word such as `fedmedian` stands for its defaults."""
+    proximal: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """FedProx's mu: half of it times the squared distance of what is averaged from the average that
+    the round began with is added to each client's loss."""
 
     @property
     def needs(self) -> Needs:

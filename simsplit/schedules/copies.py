@@ -29,6 +29,7 @@ class TrunkCopies:
             exchange.server.enter(job.phase, job.lr_factor)
             learner.forget_moments()
             learner.take({**trunk, **self._moments.get(client, {})})
+            learner.anchor()
             self.pace.restart({client: job.spent_s})
             for left in range(job.steps - 1, -1, -1):
                 if self.pace.stops(client):

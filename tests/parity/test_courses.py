@@ -139,6 +139,37 @@ def test_splitfed_v1_averages_copies_of_everything(
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "optimizer"),
+    [("splitfed_v1", "momentum"), pytest.param(V2, "adam", marks=pytest.mark.slow)],
+)
+def test_fedprox_pulls_what_is_averaged_to_where_the_round_began(
+    kind: str, optimizer: str, tmp_path: Path
+) -> None:
+    aggregation = {"kind": kind, "proximal": 0.5}
+    common = {"train": both(OPTIMIZERS[optimizer]), "schedule": {"kind": "per_client", "rounds": 2}}
+    run = trained(tmp_path / "run", **common, aggregation=aggregation)
+    apart = kind == "splitfed_v1"
+    nets = [net(run) for _ in run.clients] if apart else nets_on_one_trunk(run)
+    averages = ("head", "tail") if not apart else ("head", "trunk", "tail")
+    for number in range(2):
+        counts = []
+        for copy_, client in zip(nets, run.clients, strict=True):
+            copy_.proximal = 0.5
+            copy_.held(averages)
+            batches = epoch(run, client, number)
+            counts.append(sum(len(each.labels) for each in batches))
+            for each in batches:
+                copy_.step(each)
+        pairs = [(n.weights(averages), count) for n, count in zip(nets, counts, strict=True)]
+        mean = averaged(pairs)
+        for copy_ in nets:
+            copy_.take(mean)
+    assert_close(weights_of(run), nets[0].weights())
+    free = weights_of(trained(tmp_path / "free", **common, aggregation=kind))
+    assert not torch.equal(free["head.0.weight"], weights_of(run)["head.0.weight"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["splitfed_v1", "splitfed_v2", "fused"])
 def test_where_the_tail_is_changes_nothing_that_a_copy_of_it_would_not(
