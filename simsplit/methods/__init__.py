@@ -24,6 +24,7 @@ from simsplit.methods.randomised_response import RandomisedResponseConfig
 from simsplit.methods.raw import RawConfig
 from simsplit.methods.shredder import ShredderConfig
 from simsplit.methods.snd import SndConfig
+from simsplit.methods.sparsify import SparsifyConfig
 from simsplit.methods.splitguard import SplitguardConfig
 from simsplit.methods.topk import RandTopkConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
@@ -38,6 +39,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "bottlenet": BottlenetConfig,
     "topk": TopkConfig,
     "randtopk": RandTopkConfig,
+    "sparsify": SparsifyConfig,
     "c3sl": C3slConfig,
     "quantise": QuantiseConfig,
     "noise": NoiseConfig,

@@ -144,6 +144,11 @@ CASES: dict[str, list[Case]] = {
         sparse("randtopk", (6 * (13 * 4 + 12), RAW[1]), (6 * 13 * 4, RAW[1])),
         sparse("randtopk", (6 * (128 * 4 + 112), RAW[1]), RAW, ratio=1, match="values"),
     ],
+    "sparsify": [
+        # 7 of 128 values (121 lie below 120.65), 7 indices of 7 bits in 7 bytes, a shape
+        sparse("sparsify", (6 * (7 * 4 + 7) + 12, RAW[1]), (6 * 7 * 4, RAW[1])),
+        sparse("sparsify", (6 * (128 * 4 + 112) + 12, RAW[1]), RAW, sparsity=0),
+    ],
     "c3sl": [superposed(1), superposed(2), superposed(3)],
     "quantise": [
         # codes, two fp32 a sample, three int32

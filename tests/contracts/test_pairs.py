@@ -21,6 +21,7 @@ FINE: dict[str, dict[str, Any]] = {
     "quantise": {"bits": 12},
     "topk": {"ratio": 4, "match": "values"},
     "randtopk": {"ratio": 4, "match": "values"},
+    "sparsify": {"sparsity": 0.5},
     "c3sl": {"ratio": 2},
     "lightsplit": {"ratio": 2},
     "learned1x1": {"ratio": 2},

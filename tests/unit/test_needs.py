@@ -94,7 +94,7 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     (
         {"method": [{"kind": "lightsplit"}]},
         "method.0.kind: lightsplit is for images and tables, got texts; allowed: raw, cast, "
-        "quantise, noise",
+        "sparsify, quantise, noise",
     ),
     (
         {"method": [{"kind": "mixguard"}]},
