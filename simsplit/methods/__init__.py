@@ -12,6 +12,7 @@ from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.marvell import MarvellConfig
 from simsplit.methods.max_norm import MaxNormConfig
+from simsplit.methods.mid import MidConfig
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig
 from simsplit.methods.noise import NoiseConfig
@@ -51,6 +52,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "cover": CoverConfig,
     "snd": SndConfig,
     "dp_forward": DpForwardConfig,
+    "mid": MidConfig,
     "dp_sgd": DpSgdConfig,
     "p3eft": P3eftConfig,
     "randomised_response": RandomisedResponseConfig,

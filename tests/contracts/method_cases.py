@@ -41,6 +41,8 @@ class Case:
     """Whether each step draws anew."""
     distorts: bool = False
     """Whether the gradient that returns is not the loss's own."""
+    stride: float = 0.003
+    """Of the differences that gradients are held against; finer where a method has many kinks."""
     error: float = 0.0
     """Of unpack(pack(x)), at most, as a share of the sample's largest magnitude."""
 
@@ -168,6 +170,10 @@ CASES: dict[str, list[Case]] = {
     "dp_forward": [
         Case((of("dp_forward", sigma=0.1, clip=100),), noisy=True),
         Case((of("dp_forward", sigma=0, clip=1000, relative=False),)),
+    ],
+    "mid": [
+        Case((of("mid"),), seeded=True, noisy=True, stride=0.0003),
+        Case((of("mid", weight=0),), seeded=True, noisy=True, stride=0.0003),
     ],
     "dp_sgd": [
         Case((of("dp_sgd", multiplier=1e-9, clip=1000, relative=False),), noisy=True),

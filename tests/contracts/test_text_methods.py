@@ -35,6 +35,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"eta": 20.0, "warm_up": 0, "heads": 4, "layers": 2, "inference": False},
     ],
     "dp_forward": [{"sigma": 0.5}, {"epsilon": 8.0, "per": "token"}, {"epsilon": 8.0, "clip": 0.5}],
+    "mid": [{}, {"weight": 0.01, "inference": "sample"}],
     "max_norm": [{}],
     "private_backprop": [{}, {"messages": 3, "noise": "gaussian", "variance": 0.01}],
     "randomised_response": [{"epsilon": 3.0}],
