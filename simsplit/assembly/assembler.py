@@ -99,7 +99,7 @@ class Assembler:
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
         self.autocast = autocast_for(scenario.train.precision, device)
-        self.owners = Ownership(scenario, data.info, device)
+        self.owners = Ownership(scenario, data.info, device, data.train)
 
     @cached_property
     def flops(self) -> Flops:

@@ -11,8 +11,11 @@ import torch
 from torch import nn
 
 from simsplit.data import DataInfo
+from simsplit.data.samples import Samples
+from simsplit.errors import ScenarioError
 from simsplit.methods.base import Labels, Side
 from simsplit.methods.stack import Stack, build_stack
+from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Owner, Shape
 from simsplit.models.split import CutNetwork
@@ -27,11 +30,21 @@ from simsplit.seeds import seed_for
 class Ownership:
     """A scenario's modules, and the learners that own them."""
 
-    def __init__(self, scenario: Scenario, info: DataInfo, device: torch.device) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        info: DataInfo,
+        device: torch.device,
+        train: Samples | None = None,
+    ) -> None:
+        """Without all clients' samples (`train`) nothing is known of how often tokens occur, and
+        no text is replaced.
+        """
         self.scenario, self.info, self.device = scenario, info, device
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
         self.model: CutNetwork = self._fresh_model()
+        self.tokens = None if train is None else self._tokens(train)
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
         self.server_stack = self._stack("server", seed_for(scenario.seed, "server"))
         self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
@@ -147,9 +160,26 @@ class Ownership:
             self.device,
             labels=labels,
             adapters=served,
+            tokens=self.tokens if side == "client" else None,
         )
         stack.modules.to(self.device)
         return stack
+
+    def _tokens(self, train: Samples) -> Tokens | None:
+        """What methods that ask for it are told of the vocabulary, as it is before training."""
+        asking = [n for n, each in enumerate(self.scenario.method) if each.reads_tokens]
+        if not asking or not self.info.texts:
+            return None
+        table = getattr(getattr(self.model.head, "tokens", None), "weight", None)
+        if not isinstance(table, torch.Tensor):
+            kind = self.scenario.method[asking[0]].word
+            raise ScenarioError(
+                f"method.{asking[0]}.kind", f"{kind} needs a head that embeds tokens"
+            )
+        kept = table.detach().clone() if table.requires_grad else table.detach()
+        reader = self.scenario.text_reader()
+        counts = train.inputs.flatten().bincount(minlength=reader.size)[: reader.size]
+        return Tokens(kept[: reader.size], counts, reader.special)
 
     def _placed(self, module: nn.Module, owner: Owner) -> nn.Module:
         """On the device, and frozen if it is not to learn."""

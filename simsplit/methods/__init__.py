@@ -5,6 +5,7 @@ from simsplit.methods.bottlenet import BottlenetConfig
 from simsplit.methods.c3sl import C3slConfig
 from simsplit.methods.cast import CastConfig
 from simsplit.methods.cover import CoverConfig
+from simsplit.methods.custext import CustextConfig
 from simsplit.methods.distance_correlation import DistanceCorrelationConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
@@ -23,6 +24,7 @@ from simsplit.methods.pslf import PslfConfig
 from simsplit.methods.quantise import QuantiseConfig
 from simsplit.methods.randomised_response import RandomisedResponseConfig
 from simsplit.methods.raw import RawConfig
+from simsplit.methods.santext import SantextConfig
 from simsplit.methods.shredder import ShredderConfig
 from simsplit.methods.snd import SndConfig
 from simsplit.methods.sparsify import SparsifyConfig
@@ -53,6 +55,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "snd": SndConfig,
     "dp_forward": DpForwardConfig,
     "mid": MidConfig,
+    "santext": SantextConfig,
+    "custext": CustextConfig,
     "dp_sgd": DpSgdConfig,
     "p3eft": P3eftConfig,
     "randomised_response": RandomisedResponseConfig,

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.methods.clipping import Release, Response
+from simsplit.methods.tokens import Tokens
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import Aside, Phase
@@ -86,6 +87,8 @@ class Site:
     labels: Labels = Labels()
     adapters: bool = False
     """Whether features come of several adapter sets, on the axis after the samples."""
+    tokens: Tokens | None = None
+    """Only on clients of texts, for methods that say `reads_tokens`."""
 
     @property
     def sets(self) -> int:
@@ -259,6 +262,8 @@ class MethodConfig(Config, ABC):
     and nothing of it learns: behind noise it then tells no more than the noise lets through."""
     everywhere: ClassVar[bool] = False
     """Whether it leaves smashed data alone, and so works where none cross."""
+    reads_tokens: ClassVar[bool] = False
+    """Whether it is told the model's vocabulary."""
     begins: ClassVar[str | None] = None
     """The field that says after how many of a client's batches it begins, if one does."""
     reported: ClassVar[tuple[str, ...]] = ()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import Labels, Loss, Method, MethodConfig, Shape, Share, Side, Site, Step
+from simsplit.methods.tokens import Tokens
 from simsplit.packets import Leg
 from simsplit.phases import Aside, Phase
 from simsplit.seeds import seed_for
@@ -189,6 +190,7 @@ def build_stack(
     *,
     labels: Labels = NOTHING,
     adapters: bool = False,
+    tokens: Tokens | None = None,
 ) -> Stack:
     """One side's half of the listed methods; `shapes` are the cut's and the features'."""
     chains: dict[Leg, list[Method]] = {Leg.SMASHED: [], Leg.FEATURES: []}
@@ -198,7 +200,7 @@ def build_stack(
                 continue
             where = f"method.{index}"
             stream = seed_for(seed, "method", str(leg), index)
-            beside = (shapes[1], labels, adapters)
+            beside = (shapes[1], labels, adapters, tokens)
             site = Site(side, leg, shape, stream, device, where, *beside)
             sent = config.sent_shape(shape, where)
             chains[leg].append(config.build(site))

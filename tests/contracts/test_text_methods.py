@@ -36,6 +36,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "dp_forward": [{"sigma": 0.5}, {"epsilon": 8.0, "per": "token"}, {"epsilon": 8.0, "clip": 0.5}],
     "mid": [{}, {"weight": 0.01, "inference": "sample"}],
+    "santext": [{}, {"epsilon": 4.0, "sensitive": 1.0, "fixed": False}],
+    "custext": [{"group": 4}, {"epsilon": 3.0, "group": 20, "fixed": False}],
     "max_norm": [{}],
     "private_backprop": [{}, {"messages": 3, "noise": "gaussian", "variance": 0.01}],
     "randomised_response": [{"epsilon": 3.0}],

@@ -1,0 +1,74 @@
+"""What clients know of their model's vocabulary before training: embeddings, and how often each
+token occurs. Methods that replace tokens choose by it.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Groups(NamedTuple):
+    """Disjoint groups of tokens that are near each other."""
+
+    members: Tensor
+    """A row for each group, its tokens; -1 where a group has fewer."""
+    of: Tensor
+    """Each token's group; -1 of special ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A vocabulary as it is before training; shared by all methods of a process."""
+
+    embeddings: Tensor
+    """V x D."""
+    counts: Tensor
+    """V: how often each token occurs in all clients' training texts."""
+    special: frozenset[int]
+    """Tokens that stand for no text, such as padding."""
+    _groups: dict[int, Groups] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def is_ordinary(self) -> Tensor:
+        """V: whether a token stands for text."""
+        mask = torch.ones(len(self.counts), dtype=torch.bool, device=self.embeddings.device)
+        mask[[token for token in self.special if token < len(mask)]] = False
+        return mask
+
+    @cached_property
+    def ordinary(self) -> Tensor:
+        """The tokens that stand for text, the most frequent first."""
+        order = self.counts.to(self.embeddings.device).argsort(descending=True, stable=True)
+        return order[self.is_ordinary[order]]
+
+    @cached_property
+    def directions(self) -> Tensor:
+        """V x D: embeddings of length 1, so that products are cosines."""
+        return torch.nn.functional.normalize(self.embeddings.float(), dim=1)
+
+    def groups(self, size: int) -> Groups:
+        """From the most frequent token on, each with those nearest to it by cosine that no group
+        has yet; the last group may be smaller. Worked out once, without a table of V x V.
+        """
+        if size not in self._groups:
+            self._groups[size] = self._grouped(size)
+        return self._groups[size]
+
+    def _grouped(self, size: int) -> Groups:
+        taken, left = ~self.is_ordinary, len(self.ordinary)
+        of = torch.full_like(self.counts, -1, device=taken.device)
+        rows: list[Tensor] = []
+        for first in self.ordinary.tolist():
+            if taken[first]:
+                continue
+            near = self.directions @ self.directions[first]
+            near[taken] = -torch.inf
+            near[first] = torch.inf
+            members = near.topk(min(size, left)).indices
+            taken[members], of[members] = True, len(rows)
+            left -= len(members)
+            rows.append(torch.nn.functional.pad(members, (0, size - len(members)), value=-1))
+        return Groups(torch.stack(rows), of)

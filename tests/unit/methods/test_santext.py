@@ -1,0 +1,76 @@
+"""SanText's probabilities, by a loop over tokens."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from simsplit.data.batches import Batch
+from simsplit.methods import METHODS, Method, Site, Step
+from simsplit.methods.tokens import Tokens
+from simsplit.packets import Leg
+from simsplit.seeds import rng_for
+
+COUNTS = torch.tensor([9, 0, 5, 1, 8, 2, 3, 0, 4])
+"""Of tokens 0 to 8; 0 is special. Of the 6 others that occur, the rarer 3 are 3, 5 and 6."""
+RARE, FREQUENT, NEVER = [3, 5, 6], [8, 2, 4], [1, 7]
+
+
+def tokens() -> Tokens:
+    table = torch.randn(len(COUNTS), 4, generator=rng_for(0, "table"))
+    return Tokens(table, COUNTS, frozenset({0}))
+
+
+def built(**fields) -> Method:
+    site = Site("client", Leg.SMASHED, (8, 4), 4, torch.device("cpu"), tokens=tokens())
+    return METHODS["santext"](**fields).build(site)
+
+
+def drawn(method: Method, token: int) -> Tensor:
+    """What becomes of the same token 8,000 times."""
+    ids = torch.full((200, 40), token)
+    return method.transform(Batch(ids, ids, torch.arange(200)), Step(0, 1, 0, 5)).inputs.flatten()
+
+
+def probabilities(token: int, among: list[int], epsilon: float) -> list[float]:
+    table = tokens().embeddings.double()
+    weights = [
+        math.exp(-epsilon / 2 * math.sqrt(float((table[token] - table[other]).square().sum())))
+        for other in among
+    ]
+    return [weight / sum(weights) for weight in weights]
+
+
+def shares(found: Tensor, among: list[int]) -> list[float]:
+    return [float((found == other).double().mean()) for other in among]
+
+
+@pytest.mark.parametrize("token", [*RARE, *NEVER])
+def test_a_rare_token_becomes_a_rare_one_by_its_distance(token):
+    found = drawn(built(epsilon=2.0), token)
+    expected = probabilities(token, RARE, 2.0)
+    assert shares(found, RARE) == pytest.approx(expected, abs=0.02)
+    assert set(found.tolist()) <= set(RARE)
+
+
+@pytest.mark.parametrize("token", FREQUENT)
+def test_other_tokens_change_with_probability_p(token):
+    found = drawn(built(epsilon=2.0, p=0.3), token)
+    expected = [0.3 * each for each in probabilities(token, RARE, 2.0)]
+    assert shares(found, RARE) == pytest.approx(expected, abs=0.02)
+    assert shares(found, [token]) == pytest.approx([0.7], abs=0.02)
+
+
+def test_all_tokens_are_sensitive_in_plain_santext():
+    found = drawn(built(epsilon=2.0, sensitive=1.0), 2)
+    every = sorted([*RARE, *FREQUENT])
+    assert shares(found, every) == pytest.approx(probabilities(2, every, 2.0), abs=0.02)
+
+
+def test_a_large_budget_keeps_rare_tokens():
+    assert (drawn(built(epsilon=1000.0), 5) == 5).all()
+
+
+def test_the_papers_strength_is_the_default():
+    assert METHODS["santext"]().p == 0.05
