@@ -61,6 +61,7 @@ class SndConfig(MethodConfig):
     inference: bool = True
     """Whether noise is added in evaluation too."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
 

@@ -23,6 +23,7 @@ FINE: dict[str, dict[str, Any]] = {
     "randtopk": {"ratio": 4, "match": "values"},
     "sparsify": {"sparsity": 0.5},
     "c3sl": {"ratio": 2},
+    "custext": {"epsilon": 1.0},
     "lightsplit": {"ratio": 2},
     "learned1x1": {"ratio": 2},
     "splitguard": {"after": 0, "probability": 1.0},
@@ -48,6 +49,11 @@ KNOWN_BAD = {
     ("naive_mix", "mixguard"),
     ("mixguard", "naive_mix"),
     ("snd", "naive_mix"),
+    ("sparsify", "mixguard"),
+    ("sparsify", "naive_mix"),
+    ("sparsify", "snd"),
+    ("sparsify", "mid"),
+    ("mixguard", "santext"),
 }
 KNOWN_GOOD = {
     ("lightsplit", "wcc"),
@@ -65,6 +71,11 @@ KNOWN_GOOD = {
     ("mixguard", "dp_forward"),
     ("dp_forward", "mixguard"),
     ("quantise", "mixguard"),
+    ("mixguard", "sparsify"),
+    ("snd", "sparsify"),
+    ("sparsify", "quantise"),
+    ("santext", "mixguard"),
+    ("custext", "snd"),
 }
 
 
