@@ -13,7 +13,7 @@ replaced before training; and a text that is written token by token keeps its be
 is so in any case.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ AT_ONCE = 1 << 22
 """Probabilities that are worked out at once."""
 
 
-class Replacing(Method):
+class Replacing(Method, ABC):
     """Replaces tokens of a batch; `KIND_changed` is the share of a round's that are others now."""
 
     def __init__(self, kind: str, tokens: Tokens | None, *, fixed: bool) -> None:
