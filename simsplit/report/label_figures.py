@@ -1,101 +1,138 @@
 """What the server sees of samples as training goes on, coloured by the labels that it is not told
-(P3EFT's figures 2 and 3).
+(P3EFT's figures 2 and 3), and what attacks tell over rounds.
 """
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simsplit.errors import RunError, near
+from simsplit.report.canvas import axes_of
+from simsplit.report.label_views import (
+    Panel,
+    Strip,
+    caption,
+    chance_of,
+    classes_of,
+    leaks_by_view,
+    strips_of,
+)
 from simsplit.results import Run
-from simsplit.results.components import load_components
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ROUNDS, _ROWS = 5, 6
-"""At most so many columns and rows of panels."""
-_NAMES = {
-    "features": "features",
-    "shift": "shift of features",
-    "gradient": "gradients of features",
-    "direction": "gradients, unit length",
-    "adapter_gradient": "gradients of adapters",
-}
 _LEGEND = 10
+_SIDE, _LEFT, _RIGHT, _EDGE = 1.75, 0.55, 1.15, 0.4
+"""Inches: a panel, and what lies around all of them."""
+_LETTER = 0.058
+"""Inches: a letter of the caption."""
+_TWO = ("#0072b2", "#e69f00")
+"""Colours of two classes that are told apart by colour-blind readers, and in grey."""
+_Named = Sequence[tuple[str, Strip]]
 
 
 def labels_seen(run: Run) -> "Figure | None":
-    """The two leading principal components of each view, a row a view and adapter and a column a
-    judgement; None where no attack on labels looked.
-    """
-    seen = load_components(run.path)
-    if seen.empty:
+    """A row of panels a view and a column a judgement; None where no attack on labels looked."""
+    strips = strips_of(run)
+    if not strips:
         return None
+    return _drawn([(strip.words, strip) for strip in strips], classes_of(run, strips), run)
+
+
+def components(runs: Mapping[str, Run], view: str = "gradient") -> "Figure":
+    """One view of several runs: a row of panels a run."""
+    named: list[tuple[str, Strip]] = []
+    known: dict[str, None] = {}
+    for name, run in runs.items():
+        strips = strips_of(run)
+        known |= dict.fromkeys(strip.view for strip in strips)
+        named += [(f"{name}\n{s.words}", s) for s in strips if s.view == view]
+    if not named:
+        hint = near(view, list(known)) or ","
+        raise RunError(f"components: no run has '{view}'{hint} allowed: {', '.join(known)}")
+    run = next(iter(runs.values()))
+    return _drawn(named, classes_of(run, [strip for _, strip in named]), run)
+
+
+def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
+    """The worst leak of each judged round over attacks, views and adapters; dotted: chance."""
+    ax = axes_of(ax)
+    for name, run in runs.items():
+        worst: dict[int, float] = {}
+        for (number, _, _), value in leaks_by_view(run).items():
+            worst[number] = max(value, worst.get(number, 0))
+        ax.plot(list(worst), [100 * value for value in worst.values()], marker=".", label=name)
+    chances = [c for run in runs.values() if (c := chance_of(run)) is not None]
+    for chance in sorted(set(chances)):
+        ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
+    ax.set(xlabel="round", ylabel="labels told by the worst attack, %")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.legend()
+    return ax
+
+
+def _drawn(rows: _Named, classes: Mapping[int, str], run: Run) -> "Figure":
     from matplotlib.figure import Figure
 
-    rounds = _spread(sorted(seen["round"].unique()))
-    pairs = seen[["view", "adapter"]].drop_duplicates().head(_ROWS)
-    views = list(zip(pairs["view"], pairs["adapter"], strict=True))
-    several = seen["adapter"].max() > 0
-    figure = Figure(figsize=(2.1 * len(rounds) + 1.6, 2.1 * len(views) + 0.6))
+    rounds = list(dict.fromkeys(panel.round for _, strip in rows for panel in strip.panels))
+    wide, tall = _SIDE * len(rounds) + _LEFT + _RIGHT, _SIDE * len(rows) + 2 * _EDGE
+    figure = Figure(figsize=(wide, tall))
+    around = {"left": _LEFT / wide, "right": 1 - _RIGHT / wide}
     figure.subplots_adjust(
-        left=0.5 / figure.get_figwidth(),
-        right=1 - 1.1 / figure.get_figwidth(),
-        bottom=0.35 / figure.get_figheight(),
-        top=1 - 0.35 / figure.get_figheight(),
-        wspace=0.08,
-        hspace=0.08,
+        **around, bottom=_EDGE / tall, top=1 - _EDGE / tall, wspace=0.06, hspace=0.06
     )
-    panels = figure.subplots(len(views), len(rounds), squeeze=False)
-    colours = _colours(sorted(seen["label"].unique()), run)
-    for line, (view, adapter) in zip(panels, views, strict=True):
-        own = seen[(seen["view"] == view) & (seen["adapter"] == adapter)]
+    panels = figure.subplots(len(rows), len(rounds), squeeze=False)
+    colours = _colours(list(classes))
+    for line, (name, strip) in zip(panels, rows, strict=True):
+        by_round = {panel.round: panel for panel in strip.panels}
         for ax, number in zip(line, rounds, strict=True):
-            _panel(ax, own[own["round"] == number], colours)
-        name = _NAMES.get(str(view), str(view))
-        line[0].set_ylabel(f"{name}\nadapter {adapter}" if several else name, fontsize=9)
+            _draw(ax, by_round.get(number), colours)
+        line[0].set_ylabel(name, fontsize=8)
     for ax, number in zip(panels[0], rounds, strict=True):
         ax.set_title(f"round {number}", fontsize=9)
-    if len(colours) <= _LEGEND:
-        handles, names = panels[0][-1].get_legend_handles_labels()
-        right = 1 - 1.05 / figure.get_figwidth()
-        figure.legend(
-            handles,
-            names,
-            title="label",
-            loc="upper left",
-            bbox_to_anchor=(right, 0.95),
-            fontsize=8,
-        )
-    told = "two leading principal components of what the server sees of the targets, a panel each"
-    figure.text(0.01, 0.01, told, fontsize=8)
+    if len(classes) <= _LEGEND:
+        _legend(figure, {classes[label]: colour for label, colour in colours.items()})
+    told = textwrap.fill(caption([strip for _, strip in rows], run), int(wide / _LETTER))
+    figure.text(0.1 / wide, 0.06 / tall, told, fontsize=7, va="bottom")
     return figure
 
 
-def _spread(rounds: list[int]) -> list[int]:
-    """A few of the rounds, the first and the last among them."""
-    if len(rounds) <= _ROUNDS:
-        return rounds
-    return [rounds[round(place * (len(rounds) - 1) / (_ROUNDS - 1))] for place in range(_ROUNDS)]
-
-
-def _colours(labels: list[int], run: Run) -> dict[int, tuple[str, str]]:
-    """The colour and the name of each label."""
+def _colours(labels: Sequence[int]) -> dict[int, str]:
+    """The colour of each label."""
     from matplotlib import colormaps, colors
 
-    names = dict(enumerate(run.data["classes"]))
-    scale = colormaps["tab10" if len(labels) <= _LEGEND else "viridis"]
-    steps = max(1, len(labels) - 1)
-    shade = [scale(n if len(labels) <= _LEGEND else n / steps) for n in range(len(labels))]
-    return {
-        label: (colors.to_hex(colour), str(names.get(label, label)))
-        for label, colour in zip(labels, shade, strict=True)
-    }
+    if len(labels) <= len(_TWO):
+        return dict(zip(labels, _TWO, strict=False))
+    few = len(labels) <= _LEGEND
+    scale = colormaps["tab10" if few else "viridis"]
+    shades = [scale(n if few else n / (len(labels) - 1)) for n in range(len(labels))]
+    return {label: colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 
-def _panel(ax: "Axes", seen: "pd.DataFrame", colours: dict[int, tuple[str, str]]) -> None:
-    for label, (colour, name) in colours.items():
-        own = seen[seen["label"] == label]
-        ax.scatter(own["x"], own["y"], s=9, color=colour, label=name, linewidths=0)
+def _draw(ax: "Axes", panel: Panel | None, colours: Mapping[int, str]) -> None:
+    """The targets in their own order, so that no class hides the others."""
     ax.set(xticks=[], yticks=[])
-    ax.margins(0.08)
+    ax.spines[:].set_color("0.7")
+    if panel is None:
+        return
+    points = panel.points
+    shades = [colours[label] for label in points["label"]]
+    ax.scatter(points["x"], points["y"], s=9, c=shades, alpha=0.8, linewidths=0)
+    left, right, low, high = panel.frame
+    ax.set(xlim=(left, right), ylim=(low, high))
+    if panel.leak is not None:
+        box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8}
+        ax.text(0.97, 0.96, f"{100 * panel.leak:.0f} %", transform=ax.transAxes, fontsize=8,
+                ha="right", va="top", bbox=box)  # fmt: skip
+
+
+def _legend(figure: "Figure", colours: Mapping[str, str]) -> None:
+    from matplotlib.lines import Line2D
+
+    dots = [Line2D([], [], marker="o", ls="", ms=4, color=colour) for colour in colours.values()]
+    wide, tall = figure.get_size_inches()
+    at = (1 - (_RIGHT - 0.05) / wide, 1 - _EDGE / tall)
+    figure.legend(dots, list(colours), title="label", loc="upper left", bbox_to_anchor=at,
+                  fontsize=8, frameon=False, handletextpad=0.1, borderpad=0)  # fmt: skip

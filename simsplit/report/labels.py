@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.report.comparison import tabled
 from simsplit.report.grouping import Entry, Row, labels_of, rows_of
+from simsplit.report.label_views import VIEWS
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.results.labels import PURITY, worst_by_attack
+from simsplit.results.labels import CHANCE, FLOORS, MAJORITY, PURITY, worst_by_attack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,32 @@ def told_of_labels(run: Run) -> Table:
     title = f"labels that attacks tell, in %: the worst view and round; {_FLOORS}"
     heads = ("attack", "figure", "leak", "chance", "majority", "seen in", "round", "targets")
     return Table(title, heads, rows, "llrrrlrr")
+
+
+def told_by_view(run: Run) -> Table:
+    """A row per view and a column per attack: the worst over rounds and adapters, with its
+    interval; below them the floors. May have no rows.
+    """
+    worst = worst_by_attack(run.labels, by_view=True)
+    worst = worst[worst["figure"] != PURITY] if len(worst) else worst
+    columns: dict[str, dict[str, str]] = {}
+    for _, row in worst.iterrows():
+        own = columns.setdefault(f"{_name(row)}, {_FIGURES[row['figure']]}", {})
+        own[str(row["view"])] = (
+            f"{100 * row['leak']:.1f} ({100 * row['low']:.0f} to {100 * row['high']:.0f})"
+        )
+        own[CHANCE] = f"{100 * row['chance']:.1f} (to {100 * row['chance_high']:.0f})"
+        if row["majority"] == row["majority"]:
+            own[MAJORITY] = f"{100 * row['majority']:.1f}"
+    known = {name for own in columns.values() for name in own}
+    views = dict.fromkeys((*VIEWS, *sorted(known - {*FLOORS}), CHANCE, MAJORITY))
+    rows = [
+        (VIEWS.get(view, view), *(own.get(view, "") for own in columns.values()))
+        for view in views
+        if view in known
+    ]
+    title = f"labels that attacks tell, in %: the worst round, and 95 % intervals; {_FLOORS}"
+    return Table(title, ("seen in", *columns), rows)
 
 
 def told_of_labels_by(entries: Sequence[Entry]) -> Table | None:

@@ -1,13 +1,13 @@
 """Settings by two of their figures: a point each, deviations over seeds, and the Pareto front."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, near
+from simsplit.report.along import Along, along
 from simsplit.report.grouping import Entry
-from simsplit.report.numbers import better as better_way
-from simsplit.report.numbers import frame
+from simsplit.report.numbers import frame, settings
 from simsplit.report.tables import Better
 
 if TYPE_CHECKING:
@@ -15,33 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BLUE, _FRONT = "#0072b2", "#d55e00"
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+"""Of Okabe and Ito, and grey: told apart by colour-blind readers too."""
+_MARKS = "osD^vPX"
+_FRONT = "0.35"
 _PLACES = [(1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1)]
 """Around a point, where its label may stand."""
-_BYTES = 2**20
 Point = tuple[float, float]
 _Place = tuple[float, float, str, str]
 """(dx, dy, horizontal, vertical alignment) of a name."""
-
-
-@dataclass(frozen=True)
-class _Along:
-    """One of the two figures."""
-
-    name: str
-    means: Sequence[float]
-    deviations: Sequence[float]
-
-    @property
-    def better(self) -> Better | None:
-        """Which way is better."""
-        return better_way(self.name)
-
-    @property
-    def label(self) -> str:
-        """As an axis names it."""
-        unit = " (MiB)" if self.name.startswith("bytes") else ""
-        return f"{self.name}{unit}"
 
 
 def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[str]) -> "Figure":
@@ -56,20 +38,21 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     known = table.dropna(subset=[f"{name}_mean" for name in wanted])
     if known.empty:
         raise RunError(f"--plot: no setting has both {wanted[0]} and {wanted[1]}")
-    x, y = (_along(known, name) for name in wanted)
-    drawn = Figure(figsize=(7.5, 5.5), layout="constrained")
+    x, y = (along(known, name) for name in wanted)
+    drawn = Figure(figsize=(6.4, 4.6), layout="constrained")
     ax = drawn.subplots()
-    told = "mean of a setting, deviation over seeds"
-    bars: Mapping[str, Any] = {"ecolor": "0.6", "elinewidth": 1, "capsize": 2}
-    ax.errorbar(x.means, y.means, y.deviations, x.deviations, "o", color=_BLUE, label=told, **bars)
     _draw_front(ax, x, y)
-    ax.set(xlabel=x.label, ylabel=y.label)
+    families = _families(entries)
+    _draw_points(ax, x, y, [families[index] for index in known.index])
+    _draw_chance(ax, x, y)
+    ax.set(xlabel=x.label(), ylabel=y.label())
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
     ax.margins(0.12)
-    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    _legend(ax)
     chosen = [names[index] for index in known.index]
-    _label(ax, list(zip(x.means, y.means, strict=True)), chosen)
+    _label(ax, list(zip(x.means, y.means, strict=True)), chosen, _corners(x, y))
     return drawn
 
 
@@ -105,27 +88,78 @@ def _holding(name: str, known: Sequence[str]) -> str:
     return f", did you mean '{found[0]}'?" if found else ""
 
 
-def _along(table: "pd.DataFrame", name: str) -> _Along:
-    scale = _BYTES if name.startswith("bytes") else 1
-    means, deviations = (table[f"{name}_{what}"].astype(float) / scale for what in ("mean", "std"))
-    return _Along(name, means.tolist(), deviations.fillna(0).tolist())
+def _families(entries: Sequence[Entry]) -> list[str]:
+    """The kinds of each setting's methods, by which points are coloured."""
+    return [
+        " + ".join(method["kind"] for method in row.entries[0].scenario["method"]) or "raw"
+        for _, row in settings(entries)
+    ]
 
 
-def _draw_front(ax: "Axes", x: _Along, y: _Along) -> None:
-    """The Pareto front as a line, and in the legend which way is better."""
+def _draw_points(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None:
+    """A colour and mark a family, if a method has several settings; hollow off the front."""
+    kept = set(_kept(x, y) or range(len(families)))
+    known = list(dict.fromkeys(families))
+    told = any(families.count(family) > 1 for family in known if family != "raw")
+    bars: Mapping[str, Any] = {"ecolor": "0.6", "elinewidth": 1, "capsize": 2}
+    for index, family in enumerate(families):
+        shade = known.index(family) % len(_COLOURS) if told else 0
+        colour = _COLOURS[shade]
+        first = told and families.index(family) == index
+        if first:  # filled in the legend, whether on the front or not
+            ax.plot([], [], _MARKS[shade], color=colour, label=family)
+        spread = (y.deviations[index] or None, x.deviations[index] or None)
+        ax.errorbar(x.means[index], y.means[index], *spread, fmt=_MARKS[shade], color=colour,
+                    mfc=colour if index in kept else "white", ms=6, zorder=3, **bars)  # fmt: skip
+
+
+def _kept(x: Along, y: Along) -> list[int]:
+    """Who is on the front; nobody where there is none."""
     if x.better is None or y.better is None:
+        return []
+    return front(list(zip(x.means, y.means, strict=True)), (x.better, y.better))
+
+
+def _draw_front(ax: "Axes", x: Along, y: Along) -> None:
+    """The Pareto front in steps: between two settings nobody has shown anything better."""
+    if not _kept(x, y):
         lacking = " and ".join(each.name for each in (x, y) if each.better is None)
         ax.plot([], [], " ", label=f"no Pareto front: neither way is better of {lacking}")
         return
-    points = list(zip(x.means, y.means, strict=True))
-    kept = [points[index] for index in front(points, (x.better, y.better))]
-    told = f"Pareto front: {x.better} {x.name} and {y.better} {y.name} are better"
-    ax.plot(*zip(*kept, strict=True), color=_FRONT, lw=1.2, ls="--", marker="o", mfc="none", ms=11,
-            label=told, zorder=1)  # fmt: skip
+    corners = zip(*_corners(x, y), strict=True)
+    ax.plot(*corners, color=_FRONT, lw=1, ls="--", label="Pareto front (filled)", zorder=1)
 
 
-def _label(ax: "Axes", points: Sequence[Point], names: Sequence[str]) -> None:
-    """Names beside their points, none over another name or point; further away where it is full."""
+def _corners(x: Along, y: Along) -> list[Point]:
+    """Where the front's steps turn, its settings among them."""
+    points = [(x.means[index], y.means[index]) for index in _kept(x, y)]
+    turns = [
+        (after[0], before[1]) if x.better == "less" else (before[0], after[1])
+        for before, after in pairwise(points)
+    ]
+    return [each for pair in zip_longest(points, turns) for each in pair if each is not None]
+
+
+def _draw_chance(ax: "Axes", x: Along, y: Along) -> None:
+    """What chance tells, beside a leak."""
+    for each, draw in ((x, ax.axvspan), (y, ax.axhspan)):
+        if each.chance is not None:
+            draw(*each.chance, color="0.75", lw=1.5, zorder=0, label="chance")
+
+
+def _legend(ax: "Axes") -> None:
+    """Below the axes, where it hides nothing."""
+    handles, names = ax.get_legend_handles_labels()
+    ax.legend(handles, names, frameon=False, fontsize=8, ncols=min(4, len(names)),
+              loc="upper center", bbox_to_anchor=(0.5, -0.14))  # fmt: skip
+
+
+def _label(
+    ax: "Axes", points: Sequence[Point], names: Sequence[str], line: Sequence[Point]
+) -> None:
+    """Names beside their points, none over another name, point or the line; further away where it
+    is full.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Bbox
 
@@ -135,13 +169,18 @@ def _label(ax: "Axes", points: Sequence[Point], names: Sequence[str]) -> None:
     figure.set_layout_engine(None)  # names must not move them again
     at = [tuple(map(float, ax.transData.transform(point))) for point in points]
     taken: list[Any] = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in at]
+    turns = [tuple(map(float, ax.transData.transform(point))) for point in line]
+    for (x0, y0), (x1, y1) in pairwise(turns):
+        ends = (min(x0, x1) - 1, min(y0, y1) - 1, max(x0, x1) + 1, max(y0, y1) + 1)
+        taken.append(Bbox.from_extents(*ends))
     for point, name in zip(points, names, strict=True):
         text = ax.annotate(name, point, (0, 0), textcoords="offset points", fontsize=8)
         box, distance = _placed(text, taken, ax.get_window_extent(), canvas.get_renderer())
         taken.append(box)
         if distance > 20:
-            line = {"arrowstyle": "-", "color": "0.6", "lw": 0.6}
-            ax.annotate("", point, text.get_position(), textcoords="offset points", arrowprops=line)
+            thread = {"arrowstyle": "-", "color": "0.6", "lw": 0.6}
+            away = text.get_position()
+            ax.annotate("", point, away, textcoords="offset points", arrowprops=thread)
 
 
 def _placed(text: Any, taken: Sequence[Any], inside: Any, renderer: Any) -> tuple[Any, float]:  # noqa: ANN401

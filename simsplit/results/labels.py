@@ -29,12 +29,15 @@ def attacks_on_labels(table: "pd.DataFrame") -> "pd.DataFrame":
     return of_attacks
 
 
-def worst_by_attack(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Each attack's worst row over views, adapters and evaluations, of each of its figures."""
+def worst_by_attack(table: "pd.DataFrame", *, by_view: bool = False) -> "pd.DataFrame":
+    """Each attack's worst row over views, adapters and evaluations, of each of its figures; or
+    over the last two, view by view.
+    """
     if table.empty:
         return table
     rows = attacks_on_labels(table)
-    worst = rows.loc[rows.groupby(["attack", "figure"], sort=False)["leak"].idxmax()]
+    same = ["attack", "figure", *(["view"] if by_view else [])]
+    worst = rows.loc[rows.groupby(same, sort=False)["leak"].idxmax()]
     return worst.reset_index(drop=True)
 
 

@@ -12,6 +12,7 @@ from string import Template
 from simsplit.report.page.curves import curves
 from simsplit.report.page.detecting import detecting
 from simsplit.report.page.heat import heat
+from simsplit.report.page.labels import labels
 from simsplit.report.page.leaks import leaks
 from simsplit.report.page.markup import Markup, joined, tag
 from simsplit.report.page.question import question
@@ -21,7 +22,7 @@ from simsplit.report.page.surroundings import surroundings
 from simsplit.report.page.sweeps import comparison
 from simsplit.report.page.verdict import verdict
 
-_SECTIONS = (question, curves, sent, heat, detecting, leaks, comparison, surroundings)
+_SECTIONS = (question, curves, sent, heat, detecting, leaks, labels, comparison, surroundings)
 _HINT = "Point at a chart to read its values, or reach it with Tab and move with the arrow keys."
 
 

@@ -38,3 +38,38 @@ def variant(finished_run, tmp_path):
         return Run.load(path)
 
     return make
+
+
+@pytest.fixture
+def with_labels(variant):
+    """A run that two attacks looked at twice, by tables written by hand.
+
+    The gradients of its second adapter tell most, and all gradients lie on one line; signs turn
+    between the judgements.
+    """
+
+    def make(name="labels", seed=0, **fields):
+        run = variant(name, {"seed": seed, **fields})
+        heads = "round,attack,view,adapter,figure,leak,low,high,samples,known"
+        place = "{},{},{},{},{},{},0.2,1.0,4,0"
+        lines, seen = [heads], "round,view,adapter,target,label,x,y"
+        for number, sign in ((1, 1), (2, -1)):
+            for adapter, leak in ((0, 0.6), (1, 0.5 + number / 4)):
+                lines.append(place.format(number, "spectral", "gradient", adapter, "auc", leak))
+            lines.append(place.format(number, "kmeans", "features", 0, "accuracy", 0.75))
+            lines.append(place.format(number, "kmeans", "features", 0, "purity", 0.99))
+            lines += [place.format(number, "chance", "", 0, "auc", 0.55)]
+            lines += [place.format(number, "chance", "", 0, "accuracy", 0.56)]
+            lines += [place.format(number, "chance", "", 0, "purity", 0.57)]
+            lines += [place.format(number, "majority", "", 0, "accuracy", 0.5)]
+            rows = [seen]
+            for target in range(4):
+                x, y, label = sign * (target - 1.5), sign * (target % 2 - 0.5), target // 2
+                rows.append(f"{number},features,0,{target},{label},{x},{y}")
+                rows += [f"{number},gradient,{n},{target},{label},{x},1e-7" for n in (0, 1)]
+            (run.path / "components").mkdir(exist_ok=True)
+            (run.path / f"components/round-{number:06d}.csv").write_text("\n".join(rows) + "\n")
+        (run.path / "labels.csv").write_text("\n".join(lines) + "\n")
+        return Run.load(run.path)
+
+    return make

@@ -7,8 +7,7 @@ import pytest
 from builders import finished, scenario
 
 from simsplit import Run
-from simsplit.report.label_figures import labels_seen
-from simsplit.report.labels import told_of_labels
+from simsplit.report.labels import told_by_view, told_of_labels
 from simsplit.report.numbers import compare
 from simsplit.results.labels import worst_of
 
@@ -88,18 +87,24 @@ def test_an_attack_on_a_finished_run_finds_what_it_does_in_the_run(run_dir, sims
     assert {row["attack"] for row in json.loads(out)["figures"]} >= {"norm"}
 
 
-def test_the_picture_has_a_panel_for_each_view_and_judgement(run_dir):
-    figure = labels_seen(Run.load(run_dir))
-    assert [ax.get_ylabel() for ax in figure.axes] == [
-        "features",
+def test_a_row_for_each_view_and_below_them_the_floors(run_dir):
+    run = Run.load(run_dir)
+    shown = told_by_view(run)
+    assert shown.columns == ("seen in", "spectral, AUC", "kmeans, accuracy")
+    seen = [row[0] for row in shown.rows]
+    assert seen == [
         "gradients of features",
         "gradients, unit length",
+        "features",
+        "chance",
+        "majority",
     ]
-    assert len(figure.axes[0].collections) == 2  # classes
+    own = run.labels.query("attack == 'spectral' and view == 'direction'")
+    assert shown.rows[1][1].startswith(f"{100 * own['leak'].max():.1f} (")
+    assert shown.rows[-1][1:] == ("", "50.0")
 
 
-def test_a_run_without_attacks_on_labels_has_no_picture(tmp_path):
-    run = Run.load(finished(scenario(schedule={"rounds": 1}), tmp_path / "run").path)
-    assert labels_seen(run) is None
-    assert run.labels.empty
-    assert "labels" not in run.summary
+def test_a_run_without_attacks_on_labels_has_nothing_to_show(finished_run):
+    assert finished_run.labels.empty
+    assert "labels" not in finished_run.summary
+    assert told_by_view(finished_run).rows == []

@@ -8,6 +8,7 @@ import pytest
 from simsplit.errors import RunError
 from simsplit.report.grouping import Entry, names_of
 from simsplit.report.scatter import front, scatter
+from simsplit.results import Run
 
 mpl.use("agg")
 
@@ -45,18 +46,47 @@ def test_the_front_is_who_nobody_beats(ways, kept):
     assert front([(1.0, 1.0), (1.0, 1.0)], ("more", "more")) == [0, 1], "twins beat nobody"
 
 
-def test_a_point_per_setting_and_the_legend_says_which_way_is_better(entries):
+def test_a_point_per_setting_in_the_axes_units_and_the_front_in_steps(entries):
     names = names_of(entries)
     drawn = scatter(entries, "bytes_total,test_accuracy", "best_on_validation", names)
     (ax,) = drawn.axes
-    points, line = ax.lines[0], ax.lines[-1]
-    assert points.get_xdata().tolist() == pytest.approx([10, 5, 8, 2, 9])
-    assert points.get_ydata().tolist() == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.9])
-    assert list(line.get_xdata()) == [2, 5, 9]
-    told = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert "Pareto front: less bytes_total and more test_accuracy are better" in told
+    points = [each.lines[0] for each in ax.containers]
+    assert [line.get_xdata()[0] for line in points] == pytest.approx([10, 5, 8, 2, 9])
+    assert [line.get_ydata()[0] for line in points] == pytest.approx([90, 80, 70, 60, 90])
+    filled = [line.get_markerfacecolor() != "white" for line in points]
+    assert filled == [False, True, False, True, True]
+    line = ax.lines[0]
+    assert list(line.get_xdata()) == [2, 5, 5, 9, 9]
+    assert list(line.get_ydata()) == pytest.approx([60, 60, 80, 80, 90])
+    assert ax.get_xlabel() == "bytes sent, MiB   (← better)"
+    assert ax.get_ylabel() == "test accuracy, %   (better →)"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["Pareto front (filled)"]
     assert [text.get_text() for text in ax.texts if text.get_text()] == names
     assert names[0] == "batch_size 8"
+
+
+def test_a_method_in_several_strengths_has_a_colour_of_its_own(variant):
+    methods = [[], *([{"kind": "quantise", "bits": bits}] for bits in (2, 4))]
+    runs = [Entry(variant(f"r{n}", {"method": method})) for n, method in enumerate(methods)]
+    (ax,) = scatter(runs, "bytes_total,test_accuracy", "last", names_of(runs)).axes
+    colours = [each.lines[0].get_color() for each in ax.containers]
+    assert colours[1] == colours[2] != colours[0]
+    told = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert told == {"raw", "quantise", "Pareto front (filled)"}
+
+
+def test_a_leak_stands_beside_what_chance_tells(variant):
+    run = variant("attacked")
+    place = "1,{},features,0,auc,{},0.1,0.9,9,0"
+    lines = ["round,attack,view,adapter,figure,leak,low,high,samples,known"]
+    lines += [place.format("spectral", 0.9), place.format("chance", 0.55)]
+    (run.path / "labels.csv").write_text("\n".join(lines) + "\n")
+    entries = [Entry(Run.load(run.path))]
+    (ax,) = scatter(entries, "labels_leak,test_accuracy", "last", names_of(entries)).axes
+    assert ax.get_xlabel() == "labels told by the worst attack, %   (← better)"
+    assert ax.containers[0].lines[0].get_xdata()[0] == pytest.approx(90)
+    (chance,) = ax.patches
+    assert (chance.get_x(), chance.get_width()) == pytest.approx((55, 0))
 
 
 def test_names_stand_apart_even_where_points_do_not(variant):

@@ -92,8 +92,8 @@ def test_it_renders_in_both_themes_without_an_error_or_a_request(opened, theme):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_text_stands_out_from_what_is_behind_it(opened, theme, with_texts):
-    for subject in (None, Subject([Entry(with_texts())])):
+def test_every_text_stands_out_from_what_is_behind_it(opened, theme, with_texts, with_labels):
+    for subject in (None, *(Subject([Entry(run)]) for run in (with_texts(), with_labels()))):
         page, _ = opened(theme, subject=subject)
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         contrasts = page.evaluate(CONTRASTS)

@@ -88,6 +88,40 @@ def test_a_run_under_attack_has_what_was_recovered(with_images, with_texts, page
     assert "<mark>cat sat on</mark> <mark>mat</mark>" in text
 
 
+def test_a_run_whose_labels_were_attacked_has_what_they_told_and_what_was_seen(with_labels, page):
+    made = page(with_labels())
+    seen = Seen(made)
+    assert seen.headings == [*ALWAYS[:4], "Labels", ALWAYS[4]]
+    said = seen.values("aria-label")
+    panels = [told for told in said if ": the worst attack tells" in told]
+    assert panels == [
+        "gradients of features, adapter 1, round 1: the worst attack tells 75 %",
+        "gradients of features, adapter 1, round 2: the worst attack tells 100 %",
+        "features, adapter 0, round 1: the worst attack tells 75 %",
+        "features, adapter 0, round 2: the worst attack tells 75 %",
+    ]
+    assert {"spectral, round 2: 100.0 %", "kmeans, round 1: 75.0 %", "chance, round 1: 56.0 %"} < {
+        *said
+    }
+    assert any(told.startswith("test accuracy, round 1: ") for told in said)
+    dots = [a["d"] for n, a in seen.elements if n == "path" and "dots" in a.get("class", "")]
+    assert sum(path.count("M") for path in dots) == 2 + 4 * 4, "a legend's two, and the targets"
+    assert "75.0 (20 to 100)" in made
+
+
+def test_of_several_settings_each_has_its_worst_leak(with_labels, page):
+    runs = [
+        with_labels(f"{size}-{seed}", seed, train={"batch_size": size})
+        for size in (8, 9)
+        for seed in (0, 1)
+    ]
+    seen = Seen(page(*runs))
+    assert seen.headings == [*ALWAYS[:4], "Labels", "Comparison", ALWAYS[4]]
+    said = seen.values("aria-label")
+    assert "batch_size 8, round 2: 100.0 %" in said
+    assert seen.values("data-view").count("batch_size 9") == 1
+
+
 def test_several_runs_have_a_comparison_and_what_differs(variant, page):
     light = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
     runs = [

@@ -1,0 +1,76 @@
+"""One figure of settings along an axis: its words, its unit, and which way is better."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simsplit.report.numbers import better as better_way
+from simsplit.report.tables import Better, decimals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SPLITS = ("test_", "validation_")
+_SHARES = ("_leak", "_chance", "_accuracy", "attack_success")
+_NAMES = {
+    "labels_leak": "labels told by the worst attack",
+    "labels_known_leak": "labels told, a part being known",
+    "bytes_total": "bytes sent",
+}
+_BEYOND = ("_leak", "_chance")
+
+
+@dataclass(frozen=True)
+class Along:
+    """A figure of each setting: mean and deviation over seeds, in the axis' unit."""
+
+    name: str
+    means: Sequence[float]
+    deviations: Sequence[float]
+    chance: tuple[float, float] | None = None
+    """Of a leak: what chance comes to, least and most over settings."""
+
+    @property
+    def better(self) -> Better | None:
+        """Which way is better."""
+        return better_way(self.name)
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return _NAMES.get(self.name, self.name.replace("_", " "))
+
+    def label(self, toward: str = "→", away: str = "←") -> str:
+        """As an axis names it: with its unit, and an arrow to where it is better."""
+        unit = _unit(self.name)[1]
+        if self.better is None:
+            return f"{self.words}{unit}"
+        arrow = toward if self.better == "more" else away
+        told = f"better {arrow}" if self.better == "more" else f"{arrow} better"
+        return f"{self.words}{unit}   ({told})"
+
+
+def along(table: "pd.DataFrame", name: str) -> Along:
+    """A figure of `numbers.frame`'s rows."""
+    scale = _unit(name)[0]
+    means, deviations = (
+        (table[f"{name}_{what}"].astype(float) * scale) for what in ("mean", "std")
+    )
+    leak, chance = _BEYOND
+    floor = f"{name.removesuffix(leak)}{chance}_mean"
+    between = None
+    if name.endswith(leak) and floor in table:
+        known = table[floor].dropna().astype(float) * scale
+        between = (float(known.min()), float(known.max()))
+    return Along(name, means.tolist(), deviations.fillna(0).tolist(), between)
+
+
+def _unit(name: str) -> tuple[float, str]:
+    """What to multiply by, and the unit's words."""
+    if name.startswith("bytes") and name != "bytes_ratio":
+        return 1 / 2**20, ", MiB"
+    figure = name
+    for split in _SPLITS:
+        figure = figure.removeprefix(split)
+    of_task = figure != name and decimals(figure) is None
+    return (100, ", %") if of_task or name.endswith(_SHARES) else (1, "")

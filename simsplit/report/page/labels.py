@@ -1,0 +1,181 @@
+"""What attacks tell of labels: tables beside floors, leaks over rounds, and what the server saw."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from simsplit.report.label_views import Panel, Strip, blind, caption, classes_of, strips_of
+from simsplit.report.labels import told_by_view, told_of_labels_by
+from simsplit.report.page.chart import COLOURS, Series, line_chart
+from simsplit.report.page.markup import Markup, figure, joined, section, tag, views, void
+from simsplit.report.page.subject import Subject
+from simsplit.report.page.tables import table
+from simsplit.results import Run
+from simsplit.results.labels import PURITY, attacks_on_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SIDE, _GAP, _LEFT, _TOP = 118, 6, 150, 20
+_LEGEND = 2 * COLOURS
+"""Classes that are told apart: as many colours, round and angular."""
+_SETTINGS = 12
+
+
+def labels(subject: Subject) -> Markup:
+    """Of one run its attacks view by view; of several settings the worst of each."""
+    attacked = [entry.run for entry in subject.entries if len(entry.run.labels)]
+    if not attacked:
+        return Markup()
+    run = subject.one
+    told = told_of_labels_by(subject.entries) if run is None else told_by_view(run)
+    made = _of_settings(subject) if run is None else _of_attacks(run)
+    drawn = line_chart("labels told", made, ("round", _whole), ("labels told", _percent))
+    words = "Labels that the worst attack tells, over attacks, views and adapters, by round."
+    if run is not None:
+        words = "Labels that each attack tells by its worst view, and the run's accuracy, by round."
+    named = zip(subject.names, subject.firsts, strict=True)
+    seen = [_seen(entry.run, name, run is None) for name, entry in list(named)[:_SETTINGS]]
+    return section("Labels", figure(drawn, words), table(told), views(seen, "What is seen of"))
+
+
+def _whole(value: float) -> str:
+    return f"{value:g}" if value == round(value) else ""
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:g} %"
+
+
+def _series(name: str, by_round: Mapping[int, Sequence[float]]) -> Series:
+    """Mean, least and most of a round's values."""
+    rounds = sorted(by_round)
+    means = [sum(by_round[n]) / len(by_round[n]) for n in rounds]
+    words = [
+        f"{name}, round {n}: {100 * mean:.1f} %" for n, mean in zip(rounds, means, strict=True)
+    ]
+    if all(len(values) == 1 for values in by_round.values()):
+        return Series(name, rounds, means, words)
+    ends = [[end(by_round[n]) for n in rounds] for end in (min, max)]
+    return Series(name, rounds, means, words, *ends)
+
+
+def _of_attacks(run: Run) -> list[Series]:
+    """A curve an attack, what chance comes to, and the accuracy."""
+    rows = attacks_on_labels(run.labels[run.labels["figure"] != PURITY])
+    groups = rows.groupby("attack", sort=False)
+    made = [_series(str(attack), _worst(own, "leak")) for attack, own in groups]
+    made.append(_series("chance", _worst(blind(run), "chance")))
+    if "test_accuracy" in run.rounds:
+        known = run.rounds.dropna(subset=["test_accuracy"])
+        made.append(_series("test accuracy", _worst(known, "test_accuracy")))
+    return made
+
+
+def _of_settings(subject: Subject) -> list[Series]:
+    """A curve a setting: its worst leak of each round, over seeds; and what chance comes to."""
+    made = []
+    chances: dict[int, list[float]] = {}
+    for name, row in zip(subject.names, subject.rows, strict=True):
+        leaks: dict[int, list[float]] = {}
+        for run in (entry.run for entry in row.entries if len(entry.run.labels)):
+            for column, found in (("leak", leaks), ("chance", chances)):
+                for number, values in _worst(blind(run), column).items():
+                    found.setdefault(number, []).extend(values)
+        made += [_series(name, leaks)] if leaks else []
+    return [*made, _series("chance", chances)]
+
+
+def _worst(rows: "pd.DataFrame", column: str) -> dict[int, list[float]]:
+    """Round -> the highest value."""
+    return {int(n): [float(v)] for n, v in rows.groupby("round")[column].max().items()}
+
+
+def _seen(run: Run, name: str, several: bool) -> Markup:
+    """Panels of what the server saw, a row a view and a column a judgement."""
+    strips = strips_of(run)
+    if not strips:
+        return Markup()
+    classes = classes_of(run, strips)
+    rounds = list(dict.fromkeys(panel.round for strip in strips for panel in strip.panels))
+    heads = [
+        tag("text", f"round {number}", x=_LEFT + (i + 0.5) * (_SIDE + _GAP), y=_TOP - 7,
+            text_anchor="middle", class_="label")
+        for i, number in enumerate(rounds)
+    ]  # fmt: skip
+    wide, tall = _LEFT + len(rounds) * (_SIDE + _GAP), _TOP + len(strips) * (_SIDE + _GAP)
+    drawn = tag(
+        "svg",
+        tag("g", *heads, aria_hidden="true"),
+        *(_strip(strip, place, rounds, list(classes)) for place, strip in enumerate(strips)),
+        viewBox=f"0 0 {wide} {tall}",
+        role="group",
+        aria_label="What the server saw, by view and round. Arrow keys move between panels.",
+        style=f"width:{1.15 * wide:.0f}px",
+        data_chart="",
+    )
+    told = caption(strips, run)
+    words = f"{told[:1].upper()}{told[1:]}."
+    if len(classes) > _LEGEND:
+        words += f" Of {len(classes)} classes, several share a colour."
+    whole = joined((_legend(classes), tag("div", drawn, class_="wide plain")))
+    return figure(whole, f"{name}, first seed. {words}" if several else words, name)
+
+
+def _strip(strip: Strip, row: int, rounds: Sequence[int], labels: Sequence[int]) -> Markup:
+    """A view: its name, and its panels."""
+    top = _TOP + row * (_SIDE + _GAP)
+    lines = strip.words.split("\n")
+    names = [
+        tag(
+            "text", line, x=_LEFT - 8, y=top + _SIDE / 2 + 14 * i, text_anchor="end", class_="label"
+        )
+        for i, line in enumerate(lines)
+    ]
+    panels = [
+        _panel(panel, strip, (_LEFT + rounds.index(panel.round) * (_SIDE + _GAP), top), labels,
+               first=row == place == 0)
+        for place, panel in enumerate(strip.panels)
+    ]  # fmt: skip
+    return joined((tag("g", *names, aria_hidden="true"), tag("g", *panels, data_group="")))
+
+
+def _panel(
+    panel: Panel, strip: Strip, at: tuple[float, float], labels: Sequence[int], *, first: bool
+) -> Markup:
+    """Dots by label, and over them what can be pointed at."""
+    left, right, low, high = panel.frame
+    points = panel.points
+    xs = (at[0] + _SIDE * (points["x"] - left) / (right - left)).round(1)
+    ys = (at[1] + _SIDE * (high - points["y"]) / (high - low)).round(1)
+    dots = []
+    for index, label in enumerate(labels):
+        own = points["label"] == label
+        path = "".join(f"M{x:g} {y:g}h0" for x, y in zip(xs[own], ys[own], strict=True))
+        dots.append(void("path", class_=_style(index), d=path) if path else None)
+    words = strip.words.replace("\n", ", ") + f", round {panel.round}"
+    corner = None
+    if panel.leak is not None:
+        told = f"{100 * panel.leak:.0f} %"
+        words += f": the worst attack tells {told}"
+        corner = tag("text", told, x=at[0] + _SIDE - 5, y=at[1] + 14, text_anchor="end",
+                     aria_hidden="true")  # fmt: skip
+    box = void("rect", x=at[0], y=at[1], width=_SIDE, height=_SIDE, class_="panel", role="img",
+               aria_label=words, data_p="", tabindex="0" if first else "-1")  # fmt: skip
+    return joined((*dots, corner, box))
+
+
+def _style(index: int) -> str:
+    angular = " angular" if index // COLOURS % 2 else ""
+    return f"dots c{index % COLOURS}{angular}"
+
+
+def _legend(classes: Mapping[int, str]) -> Markup:
+    """Which label has which colour."""
+    if len(classes) > _LEGEND:
+        return Markup()
+    items = []
+    for index, name in enumerate(classes.values()):
+        dot = void("path", d="M6 6h0", class_=_style(index))
+        swatch = tag("svg", dot, viewBox="0 0 12 12", class_="swatch square", aria_hidden="true")
+        items.append(tag("li", swatch, name))
+    return tag("ul", *items, class_="legend")

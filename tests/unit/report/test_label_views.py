@@ -1,0 +1,49 @@
+"""What pictures of labels show: which adapter, which way round, and what lies on one line."""
+
+import pytest
+
+from simsplit.report.label_views import chance_of, classes_of, leaks_by_view, strips_of
+
+
+def test_a_strip_a_view_gradients_first_with_the_adapter_that_told_most(with_labels):
+    strips = strips_of(with_labels())
+    told = [(strip.view, strip.adapter) for strip in strips]
+    assert told == [("gradient", 1), ("features", 0)]
+    assert strips[0].words == "gradients of features\nadapter 1"
+    assert [panel.round for panel in strips[0].panels] == [1, 2]
+    assert [panel.leak for panel in strips[0].panels] == [0.75, 1.0]
+    assert [panel.leak for panel in strips[1].panels] == [0.75, 0.75], "purity is no leak"
+
+
+def test_a_component_keeps_its_sign_from_one_judgement_to_the_next(with_labels):
+    first, second = strips_of(with_labels())[1].panels
+    for name in "xy":
+        assert first.points[name].tolist() == second.points[name].tolist()
+
+
+def test_labels_have_lanes_where_all_targets_lie_on_one_line(with_labels):
+    gradients, features = strips_of(with_labels())
+    points = gradients.panels[0].points
+    assert points["x"].tolist() == [-1.5, -0.5, 0.5, 1.5]
+    zero, one = (points.loc[points["label"] == label, "y"] for label in (0, 1))
+    assert zero.max() < one.min()
+    assert features.panels[0].points["y"].tolist() == [-0.5, 0.5, -0.5, 0.5]
+
+
+def test_the_frame_holds_all_points_and_is_not_flatter_than_can_be_seen(with_labels):
+    for strip in strips_of(with_labels()):
+        left, right, low, high = strip.panels[0].frame
+        points = strip.panels[0].points
+        assert left < points["x"].min() < points["x"].max() < right
+        assert low < points["y"].min() < points["y"].max() < high
+        assert high - low > 0.35 * (right - left)
+
+
+def test_classes_chance_and_leaks_are_those_of_the_tables(with_labels, finished_run):
+    run = with_labels()
+    assert classes_of(run, strips_of(run)) == {0: "0", 1: "1"}
+    assert chance_of(run) == pytest.approx(0.55)
+    assert leaks_by_view(run)[2, "gradient", 1] == 1.0
+    assert strips_of(finished_run) == []
+    assert leaks_by_view(finished_run) == {}
+    assert chance_of(finished_run) is None
