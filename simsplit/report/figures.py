@@ -14,11 +14,15 @@ import numpy as np
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, axes_of, drawn, saved
 from simsplit.report.detections import flagged_of, malicious_of
+from simsplit.report.grouping import Entry, names_of
+from simsplit.report.label_figures import components, labels_seen, leak
 from simsplit.report.recovered_figures import attacked, read, recovered, save_attacked
+from simsplit.report.scatter import scatter
 from simsplit.results import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "accuracy",
@@ -27,7 +31,11 @@ __all__ = [
     "attacked",
     "bytes_by_leg",
     "caught",
+    "components",
     "drawn",
+    "labels_seen",
+    "leak",
+    "pareto",
     "read",
     "recovered",
     "roc",
@@ -56,6 +64,14 @@ def accuracy(
         ax.xaxis.set_major_formatter(lambda value, _: f"{value / 2**20:,.0f} MiB")
     ax.legend()
     return ax
+
+
+def pareto(runs: Mapping[str, Run], x: str, y: str) -> "Figure":
+    """Runs by two figures, as `compare --plot` has them; those alike but for seeds are one point."""
+    entries = [Entry(run) for run in runs.values()]
+    names = names_of(entries)
+    told = list(runs) if len(names) == len(runs) else names
+    return scatter(entries, f"{x},{y}", "best_on_validation", told)
 
 
 def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":

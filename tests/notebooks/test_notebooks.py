@@ -48,6 +48,11 @@ SHORTER = {
             '"attacks.0.iterations": "9", "attacks.2.iterations": "9", "attacks.1.iterations": "9"'
         ),
     },
+    "06_labels": {
+        '"data.train_samples": "300"': '"data.train_samples": "64", "data.test_samples": "40"',
+        '"schedule.rounds": "4"': '"schedule.rounds": "2"',
+        '"targets.count": "100"': '"targets.count": "20"',
+    },
 }
 """What their runs are cut down to here: a reader's are as long as pictures need them."""
 
