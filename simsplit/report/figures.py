@@ -67,7 +67,7 @@ def accuracy(
 
 
 def pareto(runs: Mapping[str, Run], x: str, y: str) -> "Figure":
-    """Runs by two figures, as `compare --plot` has them; those alike but for seeds are one point."""
+    """Runs by two figures, as `compare --plot` has them; seeds of one setting are one point."""
     entries = [Entry(run) for run in runs.values()]
     names = names_of(entries)
     told = list(runs) if len(names) == len(runs) else names
