@@ -18,6 +18,8 @@ _NAMES = {
     "bytes_total": "bytes sent",
 }
 _BEYOND = ("_leak", "_chance")
+_ALIKE = 5
+"""Per cent: where chance differs more, the settings are of different tasks."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Along:
     means: Sequence[float]
     deviations: Sequence[float]
     chance: tuple[float, float] | None = None
-    """Of a leak: what chance comes to, least and most over settings."""
+    """Of a leak: what chance comes to, least and most over settings, if it is alike for all."""
 
     @property
     def better(self) -> Better | None:
@@ -61,7 +63,8 @@ def along(table: "pd.DataFrame", name: str) -> Along:
     between = None
     if name.endswith(leak) and floor in table:
         known = table[floor].dropna().astype(float) * scale
-        between = (float(known.min()), float(known.max()))
+        if known.max() - known.min() <= _ALIKE:
+            between = (float(known.min()), float(known.max()))
     return Along(name, means.tolist(), deviations.fillna(0).tolist(), between)
 
 

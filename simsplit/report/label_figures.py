@@ -58,6 +58,8 @@ def components(runs: Mapping[str, Run], view: str = "gradient") -> "Figure":
 
 def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     """The worst leak of each judged round over attacks, views and adapters; dotted: chance."""
+    from matplotlib.ticker import MaxNLocator
+
     ax = axes_of(ax)
     for name, run in runs.items():
         worst: dict[int, float] = {}
@@ -68,7 +70,7 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     for chance in sorted(set(chances)):
         ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
     ax.set(xlabel="round", ylabel="labels told by the worst attack, %")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
     return ax
 

@@ -126,8 +126,12 @@ def leaks_by_view(run: Run) -> dict[tuple[int, str, int], float]:
     """(round, view, adapter) -> the worst leak."""
     if run.labels.empty:
         return {}
-    worst = blind(run).groupby(["round", "view", "adapter"])["leak"].max()
-    return {(int(number), str(view), int(n)): float(v) for (number, view, n), v in worst.items()}
+    keys = ["round", "view", "adapter"]
+    worst = blind(run).groupby(keys, as_index=False)["leak"].max()
+    return {
+        (int(row["round"]), str(row["view"]), int(row["adapter"])): float(row["leak"])
+        for _, row in worst.iterrows()
+    }
 
 
 def classes_of(run: Run, strips: Sequence[Strip]) -> dict[int, str]:

@@ -28,6 +28,8 @@ def test_an_axis_says_what_in_which_unit_and_where_better_is(name, value, drawn,
 
 def test_a_leak_knows_what_chance_comes_to():
     columns = {"labels_leak_mean": [0.9, 0.8], "labels_leak_std": [0.01, 0.02]}
-    made = along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.5]}), "labels_leak")
-    assert made.chance == pytest.approx((50, 55))
+    made = along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.52]}), "labels_leak")
+    assert made.chance == pytest.approx((52, 55))
     assert made.deviations == pytest.approx([1, 2])
+    mixed = along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.25]}), "labels_leak")
+    assert mixed.chance is None, "of different tasks"
