@@ -55,8 +55,8 @@ def _series(name: str, by_round: Mapping[int, Sequence[float]]) -> Series:
     ]
     if all(len(values) == 1 for values in by_round.values()):
         return Series(name, rounds, means, words)
-    ends = [[end(by_round[n]) for n in rounds] for end in (min, max)]
-    return Series(name, rounds, means, words, *ends)
+    low, high = ([end(by_round[n]) for n in rounds] for end in (min, max))
+    return Series(name, rounds, means, words, low, high)
 
 
 def _of_attacks(run: Run) -> list[Series]:
@@ -87,7 +87,8 @@ def _of_settings(subject: Subject) -> list[Series]:
 
 def _worst(rows: "pd.DataFrame", column: str) -> dict[int, list[float]]:
     """Round -> the highest value."""
-    return {int(n): [float(v)] for n, v in rows.groupby("round")[column].max().items()}
+    worst = rows.groupby("round", as_index=False)[column].max()
+    return {int(row["round"]): [float(row[column])] for _, row in worst.iterrows()}
 
 
 def _seen(run: Run, name: str, several: bool) -> Markup:
