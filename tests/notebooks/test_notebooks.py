@@ -51,7 +51,7 @@ SHORTER = {
     "06_labels": {
         '"data.train_samples": "300"': '"data.train_samples": "64", "data.test_samples": "40"',
         '"schedule.rounds": "4"': '"schedule.rounds": "2"',
-        '"targets.count": "100"': '"targets.count": "20"',
+        '"targets.count": "100"': '"targets.count": "40"',
     },
 }
 """What their runs are cut down to here: a reader's are as long as pictures need them."""
