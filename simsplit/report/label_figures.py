@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _LEGEND = 10
 _SIDE, _LEFT, _RIGHT, _EDGE = 1.75, 0.55, 1.15, 0.4
 """Inches: a panel, and what lies around all of them."""
-_LETTER = 0.058
-"""Inches: a letter of the caption."""
+_LETTER, _LINE = 0.058, 0.13
+"""Inches: a letter and a line of the caption."""
 _TWO = ("#0072b2", "#e69f00")
 """Colours of two classes that are told apart by colour-blind readers, and in grey."""
 _Named = Sequence[tuple[str, Strip]]
@@ -79,11 +79,14 @@ def _drawn(rows: _Named, classes: Mapping[int, str], run: Run) -> "Figure":
     from matplotlib.figure import Figure
 
     rounds = list(dict.fromkeys(panel.round for _, strip in rows for panel in strip.panels))
-    wide, tall = _SIDE * len(rounds) + _LEFT + _RIGHT, _SIDE * len(rows) + 2 * _EDGE
+    wide = _SIDE * len(rounds) + _LEFT + _RIGHT
+    told = textwrap.wrap(caption([strip for _, strip in rows], run), int(wide / _LETTER))
+    below = 0.12 + _LINE * len(told)
+    tall = _SIDE * len(rows) + _EDGE + below
     figure = Figure(figsize=(wide, tall))
     around = {"left": _LEFT / wide, "right": 1 - _RIGHT / wide}
     figure.subplots_adjust(
-        **around, bottom=_EDGE / tall, top=1 - _EDGE / tall, wspace=0.06, hspace=0.06
+        **around, bottom=below / tall, top=1 - _EDGE / tall, wspace=0.06, hspace=0.06
     )
     panels = figure.subplots(len(rows), len(rounds), squeeze=False)
     colours = _colours(list(classes))
@@ -96,8 +99,7 @@ def _drawn(rows: _Named, classes: Mapping[int, str], run: Run) -> "Figure":
         ax.set_title(f"round {number}", fontsize=9)
     if len(classes) <= _LEGEND:
         _legend(figure, {classes[label]: colour for label, colour in colours.items()})
-    told = textwrap.fill(caption([strip for _, strip in rows], run), int(wide / _LETTER))
-    figure.text(0.1 / wide, 0.06 / tall, told, fontsize=7, va="bottom")
+    figure.text(0.1 / wide, 0.06 / tall, "\n".join(told), fontsize=7, va="bottom")
     return figure
 
 
