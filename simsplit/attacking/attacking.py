@@ -26,7 +26,7 @@ from simsplit.attacks.base import Seen
 from simsplit.attacks.labels import LabelAttack
 from simsplit.data import Prepared
 from simsplit.packets import Leg, Packet
-from simsplit.parties.calls import CountExposures, Expose, InputsOf, OwnTokens
+from simsplit.parties.calls import CountExposures, Expose, InputsOf, LabelsOf, OwnTokens
 from simsplit.parties.feed import Feed
 from simsplit.results.curves import save_curves
 from simsplit.scenario import Scenario
@@ -79,7 +79,7 @@ class Attacking:
             any(config.recovers == what for config in self.configs) for what in RECOVERED
         )
         self._judge = judge_of(scenario)(scenario, data) if of_inputs else None
-        self._label_judge = LabelJudge(scenario, data) if of_labels else None
+        self._label_judge = LabelJudge(scenario, data, self._labels_of) if of_labels else None
 
     @staticmethod
     def columns(scenario: Scenario) -> dict[str, tuple[str, ...]]:
@@ -236,7 +236,19 @@ class Attacking:
             start=scenario.seed,
             served=self._apart,
             seen=self._seen,
+            optimizer=scenario.train.client,
+            factor=self._lr_factor,
+            servers=scenario.servers,
         )
+
+    def _lr_factor(self, number: int) -> float:
+        """Of a round of training."""
+        rounds = self.parts.wire.moment.phase.rounds
+        return self.scenario.train.lr_schedule.factor(number, rounds)
+
+    def _labels_of(self, step: int) -> Tensor:
+        """The classes of the samples that the targets' client trained on in a step."""
+        return self.parts.pool.ask(self.targets.client, LabelsOf(step)).cpu()
 
     def _auxiliary(self, seed: int) -> Feed | None:
         if self.data.auxiliary is None:

@@ -10,11 +10,12 @@ Where classes are of very different sizes, k-means splits the large one, and a m
 to one class says little: the clusters' `purity` stands beside it (and not among the worst leaks).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from simsplit.attacking.judging import Judgement, Row
 from simsplit.attacks.labels import Clue, KnownLabels, LabelAttack
@@ -41,11 +42,18 @@ from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
 
+LabelsOf = Callable[[int], Tensor]
+"""By the step of training."""
+
+
 class LabelJudge:
     """Holds the targets' labels, tells attacks what they may know, and scores them."""
 
-    def __init__(self, scenario: Scenario, data: Prepared) -> None:
-        self.seed = scenario.seed
+    def __init__(
+        self, scenario: Scenario, data: Prepared, labels_of: LabelsOf | None = None
+    ) -> None:
+        """`labels_of` gives the classes of samples that were trained on."""
+        self.seed, self._labels_of = scenario.seed, labels_of
         given = scenario.targets.labels(data)
         classes, places = np.unique(given.numpy(), return_inverse=True)
         if len(classes) < 2:
@@ -81,6 +89,8 @@ class LabelJudge:
             share = attack.options.told
             for clue in attack.clues:
                 labels = self._labels(clue)
+                if len(np.unique(labels)) < 2:  # of a few batches there may be one class alone
+                    continue
                 seen = {"attack": name, "view": clue.view, "adapter": clue.adapter}
                 for figure, told in self._told(clue, labels).items():
                     place = {"round": number, "figure": figure, "known": share}
@@ -99,6 +109,10 @@ class LabelJudge:
     def _labels(self, clue: Clue) -> Numbers:
         rows = slice(None) if clue.rows is None else clue.rows.numpy()
         labels: Numbers = self.labels[rows]
+        if clue.steps:
+            assert self._labels_of is not None, "it followed training"
+            trained = torch.cat([self._labels_of(step) for step in clue.steps])
+            labels = np.unique(trained.numpy(), return_inverse=True)[1]
         if len(labels) != len(clue.values):
             raise ProtocolError(
                 f"what crosses for {len(labels)} targets has {len(clue.values)} rows; attacks on "

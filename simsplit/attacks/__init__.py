@@ -9,6 +9,7 @@ from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.lamp import LampConfig
 from simsplit.attacks.norm import NormConfig
+from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
 from simsplit.attacks.pcat import PcatConfig
 from simsplit.attacks.probe import ProbeConfig
 from simsplit.attacks.ridge import RidgeConfig
@@ -43,6 +44,7 @@ ATTACKS: dict[str, type[AttackConfig]] = {
     "norm": NormConfig,
     "kmeans": KmeansConfig,
     "probe": ProbeConfig,
+    "optimizer_inversion": OptimizerInversionConfig,
 }
 
 __all__ = ["ATTACKS", "Attack", "AttackConfig", "Knowledge", "TargetsConfig"]

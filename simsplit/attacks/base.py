@@ -7,7 +7,7 @@ recovers is joined to the truth only when it is scored.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import is_not
@@ -29,6 +29,7 @@ from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.seeds import seed_for
 from simsplit.states import below
 
@@ -108,6 +109,12 @@ class Knowledge:
     """What the server of a whole transformer can compute of a batch by itself."""
     seen: "Seen" = field(default_factory=lambda: Seen())
     """What attacks of this judgement have made of the targets, and others can look at."""
+    optimizer: OptimizerConfig | None = None
+    """The clients' optimizer: a setting, as papers print it."""
+    factor: Callable[[int], float] = lambda number: 1.0  # noqa: ARG005 - as it is set
+    """What its learning rate is multiplied by in a round."""
+    servers: int = 1
+    """How many servers gradients' messages go to in turn, of which this is the first."""
 
     def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
         """A segment with the weights it had before training, or other ones of the same kind if

@@ -47,6 +47,8 @@ class Clue:
     """The targets that it is about; None: all."""
     named: bool = False
     """Whether `values` are classes by their numbers."""
+    steps: tuple[int, ...] = ()
+    """The client's steps of training whose samples, in order, it is about in place of targets."""
 
 
 class LabelAttackConfig(AttackConfig):

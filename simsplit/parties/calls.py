@@ -246,6 +246,17 @@ class InputsOf(Call[Tensor]):
         return client.training.feeds["private"].batch(self.step).inputs
 
 
+@dataclass(frozen=True)
+class LabelsOf(Call[Tensor]):
+    """Only for scoring attacks: get each sample's class in a step of training."""
+
+    step: int
+
+    def on(self, client: Client) -> Tensor:
+        labels = client.training.feeds["private"].batch(self.step).labels
+        return labels if labels.ndim == 1 else labels.amax(1)  # of a text's all but one are ignored
+
+
 # sharing
 
 
@@ -336,7 +347,7 @@ class LoadOwn(Call[None]):
 CALLS: tuple[type[Call[object]], ...] = (
     *(Enter, Begin, BeginAside, Abandon, Proceed, ReportRound, Plan, CountSteps),
     *(Probe, ProbeTexts, Predict),
-    *(CountExposures, Expose, ExposeAnswer, OwnTokens),
+    *(CountExposures, Expose, ExposeAnswer, OwnTokens, LabelsOf),
     *(Hear, HandOver, Receive, SharedState, LoadShared),
     *(OwnState, LoadOwn),
 )

@@ -1,7 +1,5 @@
 """What is allowed and hardly meant: said before a run, and by `simsplit validate`."""
 
-import math
-
 import numpy as np
 
 from simsplit.attacks.labels import LabelAttackConfig
@@ -10,9 +8,8 @@ from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.errors import ScenarioError, counted, listed
 from simsplit.machine import device_of, processors
-from simsplit.methods.p3eft import P3eftConfig
-from simsplit.methods.private_backprop import PrivateBackpropConfig
 from simsplit.scenario.model import Scenario
+from simsplit.scenario.needs import messages_of
 
 
 def doubts_of(scenario: Scenario) -> list[str]:
@@ -49,11 +46,7 @@ def _clients(scenario: Scenario) -> str:
 
 def _servers(scenario: Scenario) -> str:
     """Messages of one gradient that all reach the same server."""
-    messages = math.prod(
-        method.messages
-        for method in scenario.method
-        if isinstance(method, PrivateBackpropConfig | P3eftConfig)
-    )
+    messages = messages_of(scenario.method)
     if messages <= scenario.servers:
         return ""
     return (

@@ -5,6 +5,7 @@ A need that is not met is a ScenarioError at the field that asks for it, with th
 do and the other way out.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -13,8 +14,10 @@ from simsplit.config import Config
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, counted
 from simsplit.methods import METHODS, CodecConfig, Method, MethodConfig
+from simsplit.methods.p3eft import P3eftConfig
+from simsplit.methods.private_backprop import PrivateBackpropConfig
 from simsplit.methods.stack import Stack
 from simsplit.models.text_model import TextModel
 from simsplit.needs import Given, Need, Needs, needs_leg
@@ -68,6 +71,15 @@ _LACKS: dict[Given, _Lack] = {
     Given.ADAPTER_SETS: _Lack(
         "mixes the states of several sets of adapters, and clients have {got}",
         "topology: api with model.adapters: {least}",
+    ),
+    Given.OWN_ADAPTERS: _Lack(
+        "follows adapters that cross at each step and that one client alone trains",
+        "topology: api with clients.heads: per_client and a model that learns its head",
+    ),
+    Given.IN_A_ROW: _Lack(
+        "needs a server that is asked two steps in a row, and of servers: {servers} none is, with "
+        "{messages} to a gradient",
+        "fewer servers, or none of these attacks: there is nothing that it could find",
     ),
     Given.LEARNED_TRUNK: _Lack(
         "judges clients by what the trunk learns of them, and it learns nothing",
@@ -150,6 +162,8 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.TWO_CLASSES: True,
         Given.FROZEN_TRUNK: not learned,
         Given.ADAPTER_SETS: getattr(scenario.model, "adapters", 0),
+        Given.OWN_ADAPTERS: Leg.ADAPTERS in legs and _own_adapters(scenario),
+        Given.IN_A_ROW: scenario.servers < 2 * messages_of(methods),
         Given.LEARNED_TRUNK: learned,
         Given.IMAGES: data.source.modality == "images",
         Given.TEXTS: texts,
@@ -171,6 +185,19 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.BATCH: scenario.train.batch_size,
     }
     return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}
+
+
+def _own_adapters(scenario: "Scenario") -> bool:
+    """Whether a client has adapters, and nothing but its own steps changes them."""
+    alone = scenario.clients.count == 1 and scenario.aggregation.kind == "none"
+    own = scenario.clients.heads == "per_client" or alone
+    return own and "head" in getattr(scenario.model, "learns", ())
+
+
+def messages_of(methods: Sequence[MethodConfig]) -> int:
+    """In how many messages each gradient of features crosses."""
+    split = (each for each in methods if isinstance(each, PrivateBackpropConfig | P3eftConfig))
+    return math.prod(each.messages for each in split)
 
 
 def mixes_texts(methods: Sequence[MethodConfig]) -> bool:
@@ -361,6 +388,8 @@ def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, objec
         "culprit": culprits[0].word if culprits else "",
         "least": need.least,
         "got": setting.get((need.what, need.leg), 0),
+        "servers": scenario.servers,
+        "messages": counted(messages_of(scenario.method), "message"),
         "apart": f"{shared}: {apart.get(str(shared))}",
         "or_public": ", or data.public (texts from elsewhere)" if scenario.reads_texts else "",
     }

@@ -1,0 +1,128 @@
+"""Two consecutive sets of adapters tell the gradient between them, whatever messages it was in."""
+
+import pytest
+import torch
+from builders import StopAt, experiment, finished
+from texts import api_scenario
+
+from simsplit.errors import ScenarioError
+from simsplit.experiment import Experiment
+from simsplit.packets import Leg, Packet
+from simsplit.results import Run
+
+TWO = [{"kind": "private_backprop", "messages": 2}]
+NOISY = [{"kind": "private_backprop", "messages": 2, "noise": "gaussian", "variance": 1.0}]
+OPTIMIZERS = {
+    "sgd": {"kind": "sgd", "lr": 0.2, "momentum": 0.9},
+    "adamw": {"kind": "adamw", "lr": 0.002},
+}
+INVERSION = "optimizer_inversion"
+
+
+def given(path, method=(), kind="adamw", **changes):
+    fields = {
+        "method": list(method),
+        "clients": {"count": 2},
+        "schedule": {"rounds": 3},
+        "train": {"client": OPTIMIZERS[kind], "lr_schedule": {"kind": "linear"}},
+        "targets": {"count": 24, "client": 1},
+        "attacks": [{"kind": INVERSION}, {"kind": "spectral", "views": ["direction"]}],
+        "evaluate": {"every": 0},
+        "checkpoint": {"every": 0},
+        **changes,
+    }
+    return api_scenario(path, "bert", **fields)
+
+
+class Tap:
+    """The gradients that a client sends, by step."""
+
+    def __init__(self, run):
+        self.sent, self.moment = {}, run.parts.wire.moment
+        run.parts.wire.taps.append(self)
+
+    def observe(self, packet: Packet) -> None:
+        if packet.leg is Leg.FEATURES_GRAD and packet.client == 1 and self.moment.training:
+            self.sent[packet.step] = packet.tensors[0].clone() * len(packet.tensors[0])
+
+
+def found(run):
+    return dict(run.live.attacking.attacks[INVERSION].found)
+
+
+def off(got, wanted):
+    """As a share of what is wanted, but for a factor that all have in common."""
+    got, wanted = torch.cat(list(got)), torch.cat(list(wanted))
+    size = (got * wanted).sum() / wanted.square().sum()
+    assert 0.9 < size < 1.1
+    return ((got / size - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("method", [TWO, NOISY], ids=["mixed", "gaussian"])
+def test_one_servers_messages_are_summed_up_to_the_true_gradient(tmp_path, method, kind):
+    plain = experiment(given(tmp_path, kind=kind), tmp_path / "plain")
+    tap = Tap(plain)
+    plain.run(resume=False)
+    private = finished(given(tmp_path, method, kind), tmp_path / "private")
+    inverted = found(private)
+    assert list(inverted) == list(tap.sent)[:-1]  # what follows the last step nobody saw
+    assert off(inverted.values(), [tap.sent[step] for step in inverted]) < 1e-3
+    tables = [Run.load(run.path).labels for run in (plain, private)]
+    of_targets, of_training = (table.set_index(["attack", "view", "figure"]) for table in tables)
+    best = of_targets.loc[("spectral", "direction", "auc"), "leak"]
+    assert of_training.loc[(INVERSION, "direction", "auc"), "leak"] > best - 0.02
+    assert best > 0.95
+
+
+def test_what_was_followed_goes_on_in_a_resumed_run(tmp_path):
+    checkpoint = {"checkpoint": {"every": 1}}
+    whole = finished(given(tmp_path, TWO, **checkpoint), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(given(tmp_path, TWO, **checkpoint), tmp_path / "half", [StopAt(10)]).run(
+            resume=False
+        )
+    again = experiment(given(tmp_path, TWO, **checkpoint), tmp_path / "half")
+    again.run(resume=True)
+    for step, rows in found(whole).items():
+        assert torch.equal(rows, found(again)[step])
+
+
+def test_one_message_of_two_is_not_enough(tmp_path):
+    run = finished(given(tmp_path, NOISY, servers=2), tmp_path / "run")
+    table = Run.load(run.path).labels.set_index(["attack", "view", "figure"])
+    row = table.loc[(INVERSION, "direction", "auc")]
+    assert row["samples"] > 32
+    assert row["leak"] < 0.75
+
+
+@pytest.mark.parametrize(("servers", "method"), [(2, ()), (4, TWO), (5, TWO)])
+def test_servers_of_which_none_sees_two_steps_in_a_row_are_told_so(tmp_path, servers, method):
+    with pytest.raises(
+        ScenarioError, match=rf"attacks\.0\.kind: {INVERSION} needs a server that is asked two steps"
+    ):
+        given(tmp_path, method, servers=servers)
+
+
+def test_a_server_that_missed_a_step_of_momentum_says_nothing_of_later_ones(tmp_path):
+    run = finished(given(tmp_path, TWO, servers=3), tmp_path / "run")
+    assert list(found(run)) == [0]  # it is asked in steps 0, 1, 3, 4, 6, ...
+    sgd = {"client": {"kind": "sgd", "lr": 0.2}}
+    run = finished(given(tmp_path, TWO, servers=3, train=sgd), tmp_path / "sgd")
+    assert list(found(run))[:3] == [0, 3, 6]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"clients": {"heads": "shared"}}, {"model": {"learns": ["tail"]}}],
+    ids=["shared", "none"],
+)
+def test_adapters_that_others_change_are_refused(tmp_path, changes):
+    with pytest.raises(ScenarioError, match=f"{INVERSION} follows adapters .* one client alone"):
+        given(tmp_path, TWO, **changes)
+
+
+def test_the_last_samples_count_in_whole_batches(tmp_path):
+    small = {"kind": INVERSION, "samples": 12}
+    run = finished(given(tmp_path, TWO, attacks=[small]), tmp_path / "run")
+    assert [len(rows) for rows in found(run).values()] == [6, 8]
