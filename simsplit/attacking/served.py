@@ -1,6 +1,6 @@
 """What a server of an API can compute by itself from what crossed: it has the whole transformer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -39,13 +39,24 @@ class Apart:
         message = known.message(batch[Leg.FEATURES_GRAD])
         places, signs = self._sketch(adapters.shape[1])
         rows = []
-        for each in torch.arange(len(ids)).split(1):
-            with torch.enable_grad():
-                states = self.trunk(adapters, ids[each], mask[each])
-                (grad,) = torch.autograd.grad(states, adapters, message[each])
+        for grad in self._apart(adapters, (ids, mask), message):
             kept = grad.new_zeros(len(grad), SKETCHED)
             rows.append(kept.index_add_(1, places, grad * signs))
         return torch.stack(rows)
+
+    def replies(self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor) -> Tensor:
+        """What each sample's row of a message comes to alone, N x n x P."""
+        own = adapters.detach().requires_grad_()
+        return torch.stack(list(self._apart(own, inputs, message)))
+
+    def _apart(
+        self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor
+    ) -> Iterator[Tensor]:
+        for each in torch.arange(len(message)).split(1):
+            with torch.enable_grad():
+                states = self.trunk(adapters, *(given[each] for given in inputs))
+                (grad,) = torch.autograd.grad(states, adapters, message[each])
+            yield grad
 
     def _sketch(self, numbers: int) -> tuple[Tensor, Tensor]:
         rng = rng_for(self.seed, "sketch")

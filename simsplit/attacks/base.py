@@ -63,6 +63,9 @@ class Served(Protocol):
     def adapter_gradients(self, known: "Knowledge", batch: Mapping[Leg, Packet]) -> Tensor:
         """Of each sample and adapter, N x n x values."""
 
+    def replies(self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor) -> Tensor:
+        """What each sample's row of a message comes to alone, N x n x P."""
+
 
 @dataclass
 class Seen:

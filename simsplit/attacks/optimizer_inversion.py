@@ -3,20 +3,25 @@ that lies between them, in however many messages it crossed.
 
 A server that is sent the adapters of step t and then those of step t + 1 undoes the client's
 optimizer (`undoing`; its kind, learning rate and other options are taken to be known, as papers
-print them). The adapters' gradient is the sum of the server's own replies with the client's secret
-weights: m unknowns, and as many equations as adapters have numbers. With the weights the messages
-sum up to the true gradient of features, which `private_backprop` was to hide. From it labels are
-read as the attacks `spectral` (two classes) and `kmeans` read them.
+print them). What it gets is the adapters' gradient, which is linear in that of features:
 
-It is about batches of training, the last ones before it is judged, and not about targets. Of
-several servers it is the first: it sees the messages that go to it alone, and with 2 m servers no
-two steps in a row. With fewer than m messages what it sums up is the nearest gradient that they
-have in their span, which is mostly noise.
+- If all m messages went to this server, the adapters' gradient is the sum of its own replies with
+  the client's secret weights: m unknowns, as many equations as adapters have numbers. With these
+  weights the messages sum up to the true gradient, which `private_backprop` was to hide.
+- If it has fewer, it takes each sample's gradient for a sum of a few directions, the leading ones
+  of the rows that it has, and works out itself what each direction of each sample comes to. Rows of
+  mixed noise lie along the true ones, so the true gradient is found again. Rows of gaussian noise
+  do not, and then it finds nothing. (All directions at once would be the Jacobian's inverse, for
+  which adapters as small as those tried here leave too few digits.)
+
+From the gradient labels are read as `spectral` (two classes) and `kmeans` read them. It is about
+batches of training, the last ones before it is judged, and not about targets. Of several servers it
+is the first, with the messages that go to it alone; of 2 m servers none sees two steps in a row.
 """
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 import torch
@@ -46,6 +51,9 @@ class OptimizerInversionConfig(LabelAttackConfig):
     kind: Literal["optimizer_inversion"] = "optimizer_inversion"
     views: tuple[Inverted, ...] = Field(default=("gradient", "direction"), min_length=1)
     """What it looks at of the gradients that it finds: these, or these at unit length."""
+    directions: int = Field(default=4, ge=1)
+    """Where a message lacks, in how many directions each sample's gradient is sought; each of them
+    takes about as long as a step of training."""
     samples: int = Field(default=256, ge=2)
     """Samples of training that labels are told of, the last ones, in whole batches."""
     starts: int = Field(default=10, ge=1)
@@ -64,77 +72,71 @@ class OptimizerInversionConfig(LabelAttackConfig):
 
 @dataclass
 class Seen:
-    """A step as one server sees it: its adapters, and the messages that went to it."""
+    """A step as one server sees it."""
 
-    step: int
-    factor: float
+    place: Tensor
+    """Its number, its round, and whether all messages are here."""
+    ids: Tensor
+    mask: Tensor
     adapters: Tensor
+    """n x P."""
     messages: Tensor
     """M x B x n x D."""
-    replies: Tensor = torch.empty(0)
+    replies: Tensor
     """What it gave back for each: M x n x P."""
 
 
 class OptimizerInversion(LabelAttack):
-    """Sums up each step's messages as soon as the next step's adapters are there."""
+    """Finds each step's gradient as soon as the next step's adapters are there."""
 
     options: OptimizerInversionConfig
 
     def __init__(self, config: OptimizerInversionConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        assert known.optimizer is not None, "clients have one"
-        self.follower = Follower(known.optimizer)
+        self.followers: list[Follower] = []
+        """One for each set of adapters."""
         self.lost = False
         """Whether a step was missed that the optimizer remembers."""
         self.found: deque[tuple[int, Tensor]] = deque()
         """Steps, and each sample's gradient in them: B x n x D."""
-        self._adapters = torch.empty(0)
+        self._arrived: dict[Leg, list[Tensor]] = {}
         self._before: Seen | None = None
 
     def observe(self, packet: Packet) -> None:
-        """Keep what belongs to a step; its gradient is found when the next step begins."""
-        if packet.leg is Leg.ADAPTERS:
-            (self._adapters,) = self._read(packet)[:1]
-        elif packet.leg is Leg.FEATURES_GRAD:
-            self._meet(packet)
+        """Keep what belongs to a step; when its messages have come, end the one before it."""
+        if packet.leg is Leg.INPUTS:
+            self._arrived[packet.leg] = [each.clone() for each in packet.tensors[:2]]
+        elif packet.leg in (Leg.ADAPTERS, Leg.FEATURES_GRAD):
+            self._arrived[packet.leg] = self._read(packet)
         elif packet.leg is Leg.ADAPTERS_GRAD:
-            own, before = self._own(self._read(packet)), self._before
-            if own and before is not None:
-                before.replies = torch.stack(own)
+            self._end(packet)
             self.iteration += 1
 
-    def _meet(self, packet: Packet) -> None:
-        """A step comes to its messages: end the one before it, if both went to this server."""
-        own, before = self._own(self._read(packet)), self._before
+    def _end(self, packet: Packet) -> None:
+        """A step is over: find the gradient of the one before, if both went to this server."""
+        messages = self._arrived[Leg.FEATURES_GRAD]
+        own, before = self._own(len(messages)), self._before
+        adapters, self._before = self._arrived[Leg.ADAPTERS][0], None
         if before is not None and own and not self.lost:
-            with torch.no_grad():
-                self._invert(before, self._adapters)
-        elif self.iteration:
-            self.lost |= self.known.optimizer is not None and self.known.optimizer.slots > 0
-        self._before = None
+            self._invert(before, adapters)
+        elif self.iteration and self.known.optimizer is not None:
+            self.lost |= self.known.optimizer.slots > 0
         if own:
-            seen = torch.stack(own)
-            factor = self.known.factor(packet.round)
-            self._before = Seen(packet.step, factor, self._adapters, seen)
+            replies = self._read(packet)
+            place = [packet.step, packet.round, len(own) == len(messages)]
+            seen, given = ([each[number] for number in own] for each in (messages, replies))
+            self._before = Seen(
+                torch.tensor(place),
+                *self._arrived[Leg.INPUTS],
+                adapters,
+                torch.stack(seen),
+                torch.stack(given),
+            )
 
-    def _invert(self, before: Seen, adapters: Tensor) -> None:
-        made = before.replies.flatten(1).T
-        places = before.adapters.flatten(), adapters.flatten()
-        shares = self.follower.shares(made, *places, before.factor)
-        self.follower.follow(made.double().cpu() @ shares, places[0])
-        summed = torch.tensordot(shares, before.messages.double().cpu(), 1)
-        self.found.append((before.step, (summed * len(summed)).float()))
-        while sum(len(rows) for _, rows in self.found) - len(self.found[0][1]) >= self.options.samples:
-            self.found.popleft()
-
-    def _own(self, messages: Sequence[Tensor]) -> list[Tensor]:
-        """Those of a step's messages that go to the first server, as they go round."""
-        count, servers = len(messages), self.known.servers
-        return [
-            message
-            for number, message in enumerate(messages)
-            if (self.iteration * count + number) % servers == 0
-        ]
+    def _own(self, count: int) -> list[int]:
+        """Which of a step's messages go to the first server, as they go round."""
+        first, servers = self.iteration * count, self.known.servers
+        return [number for number in range(count) if (first + number) % servers == 0]
 
     def _read(self, packet: Packet) -> list[Tensor]:
         """A packet's messages, copied."""
@@ -144,6 +146,51 @@ class OptimizerInversion(LabelAttack):
             for each in stack.messages(packet.leg, packet.tensors)
         ]
 
+    def _invert(self, before: Seen, after: Tensor) -> None:
+        """Find a step's gradient, set by set, and follow the optimizer through the step."""
+        step, round_number, whole = before.place.tolist()
+        bases = self._summed(before) if whole else self._directed(before)
+        self.followers = self.followers or [self._follower() for _ in after]
+        found = []
+        for number, (made_PK, basis_KBD) in enumerate(bases):
+            weights = before.adapters[number], after[number]
+            shares = self.followers[number].shares(
+                made_PK, *weights, self.known.factor(round_number)
+            )
+            self.followers[number].follow(made_PK.double().cpu() @ shares, weights[0])
+            found.append(torch.tensordot(shares, basis_KBD.double().cpu(), 1))
+        rows = torch.stack(found, dim=1)
+        self.found.append((step, (rows * len(rows)).float()))
+        while sum(len(r) for _, r in self.found) - len(self.found[0][1]) >= self.options.samples:
+            self.found.popleft()
+
+    def _follower(self) -> Follower:
+        assert self.known.optimizer is not None, "clients have one"
+        return Follower(self.known.optimizer)
+
+    def _summed(self, seen: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each set of adapters the replies, and the messages that they are to."""
+        for number in range(len(seen.adapters)):
+            yield seen.replies[:, number].T, seen.messages[:, :, number]
+
+    def _directed(self, seen: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each set of adapters what each direction of each sample comes to, and these."""
+        served = self.known.served
+        assert served is not None, "where adapters cross, a server has all of the model"
+        _, size, sets, width = seen.messages.shape
+        rows = seen.messages.flatten(0, 1).transpose(0, 1)
+        leading = torch.linalg.svd(rows, full_matrices=False)[2][:, : self.options.directions]
+        made = torch.stack(
+            [
+                served.replies(seen.adapters, (seen.ids, seen.mask), each.expand(size, sets, width))
+                for each in leading.unbind(1)
+            ]
+        )
+        places = torch.eye(size).to(leading)
+        for number in range(sets):
+            basis = torch.einsum("kd,bc->kbcd", leading[number], places)
+            yield made[:, :, number].flatten(0, 1).T, basis.flatten(0, 1)
+
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Read labels off what was found in training."""
         del targets
@@ -152,7 +199,7 @@ class OptimizerInversion(LabelAttack):
             return
         rows = torch.cat([rows for _, rows in self.found])
         views = [
-            View(name, adapter, normalize(each.flatten(1)) if name == "direction" else each.flatten(1))
+            View(name, adapter, each if name == "gradient" else normalize(each))
             for name in self.options.views
             for adapter, each in enumerate(rows.unbind(1))
         ]
@@ -165,32 +212,29 @@ class OptimizerInversion(LabelAttack):
         return self._clues(view)[-1]
 
     def _clues(self, view: View) -> list[Clue]:
-        steps, seed = tuple(step for step, _ in self.found), self.known.seed
-        place, classes = (view.name, view.adapter), self.told.classes
-        clues = []
+        steps, classes = tuple(step for step, _ in self.found), self.told.classes
+        place, clues = (view.name, view.adapter), []
         if classes == 2:
             clues.append(Clue(*place, "auc", components(view.rows, 1)[:, 0], steps=steps))
-        grouped = clusters(view.rows, classes, self.options.starts, seed)
+        grouped = clusters(view.rows, classes, self.options.starts, self.known.seed)
         return [*clues, Clue(*place, "accuracy", grouped, steps=steps)]
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's as followed, the step under way, and what was found."""
-        held = {f"optimizer/{name}": value for name, value in self.follower.state().items()}
-        for step, rows in self.found:
-            held[f"found/{step}"] = rows
+        held = {f"found/{step}": rows for step, rows in self.found}
+        for number, follower in enumerate(self.followers):
+            held |= {f"sets/{number}/{name}": value for name, value in follower.state().items()}
         if (before := self._before) is not None:
-            place = torch.tensor([before.step, before.factor], dtype=torch.float64)
-            held |= {"before/place": place, "before/adapters": before.adapters}
-            held |= {"before/messages": before.messages, "before/replies": before.replies}
+            held |= {f"before/{each.name}": getattr(before, each.name) for each in fields(Seen)}
         return {**super().state(), **held, "lost": torch.tensor(self.lost)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
         super().load(state)
         self.lost = bool(state["lost"])
-        self.follower.load(below(state, "optimizer/"))
-        found = below(state, "found/")
+        found, sets, kept = (below(state, f"{name}/") for name in ("found", "sets", "before"))
         self.found = deque((step, found[str(step)]) for step in sorted(map(int, found)))
-        if kept := below(state, "before/"):
-            step, factor = kept.pop("place").tolist()
-            self._before = Seen(int(step), factor, **kept)
+        for number in range(sum(name.endswith("/steps") for name in sets)):
+            self.followers.append(self._follower())
+            self.followers[number].load(below(sets, f"{number}/"))
+        self._before = Seen(**kept) if kept else None
