@@ -33,7 +33,7 @@ class Given(StrEnum):
     ADAPTER_SETS = "adapter_sets"
     """At least so many sets of adapters at a client."""
     OWN_ADAPTERS = "own_adapters"
-    """Adapters cross at each step, and one client's optimizer alone changes them."""
+    """Adapters that one client's optimizer alone changes."""
     IN_A_ROW = "in_a_row"
     """A server that is asked at two steps in a row."""
     LEARNED_TRUNK = "learned_trunk"

@@ -41,7 +41,6 @@ from simsplit.results.labels import CHANCE, COLUMNS, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
-
 LabelsOf = Callable[[int], Tensor]
 """By the step of training."""
 

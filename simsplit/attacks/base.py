@@ -114,7 +114,7 @@ class Knowledge:
     """What attacks of this judgement have made of the targets, and others can look at."""
     optimizer: OptimizerConfig | None = None
     """The clients' optimizer: a setting, as papers print it."""
-    factor: Callable[[int], float] = lambda number: 1.0  # noqa: ARG005 - as it is set
+    factor: Callable[[int], float] = lambda number: 1.0
     """What its learning rate is multiplied by in a round."""
     servers: int = 1
     """How many servers gradients' messages go to in turn, of which this is the first."""

@@ -35,7 +35,8 @@ from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import components
 from simsplit.attacks.undoing import Follower
 from simsplit.attacks.views import View
-from simsplit.needs import Given, Need, Needs
+from simsplit.methods.base import TEXTS, Modality
+from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg, Packet
 from simsplit.states import below
 
@@ -58,13 +59,15 @@ class OptimizerInversionConfig(LabelAttackConfig):
     """Samples of training that labels are told of, the last ones, in whole batches."""
     starts: int = Field(default=10, ge=1)
     """Runs of k-means, the best of which counts."""
+    suits: ClassVar[frozenset[Modality]] = TEXTS
     online: ClassVar[bool] = True
     gradients: ClassVar[bool] = False  # of the targets, which it does not look at
 
     @property
     def needs(self) -> Needs:
         """Adapters that nothing but one client's optimizer changes, seen step by step."""
-        return (*super().needs, Need(Given.OWN_ADAPTERS), Need(Given.IN_A_ROW))
+        own = (needs_leg(Leg.ADAPTERS), Need(Given.OWN_ADAPTERS), Need(Given.IN_A_ROW))
+        return (*super().needs, *own)
 
     def build(self, known: Knowledge) -> "OptimizerInversion":
         return OptimizerInversion(self, known)

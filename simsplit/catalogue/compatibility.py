@@ -30,6 +30,8 @@ _WORDS: dict[Given, str] = {
     Given.CLASSIFIES: "one label a sample",
     Given.TWO_CLASSES: "two classes",
     Given.ADAPTER_SETS: "{least} sets of adapters",
+    Given.OWN_ADAPTERS: "adapters that one client alone trains",
+    Given.IN_A_ROW: "a server that is asked two steps in a row",
     Given.LEARNED_TRUNK: "a trunk that learns",
     Given.FROZEN_TRUNK: "a trunk that does not learn",
     Given.LABELLED: "samples with classes",
@@ -59,6 +61,7 @@ _LEGS = {
     Leg.SMASHED: "smashed data",
     Leg.FEATURES_GRAD: "gradients of features",
     Leg.SMASHED_GRAD: "gradients of smashed data",
+    Leg.ADAPTERS: "adapters",
 }
 
 

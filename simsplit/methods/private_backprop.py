@@ -15,8 +15,10 @@ rounding error in the sum. The paper's noise has a variance of 1000 (it says "no
 standard deviation of 31.6), which is thousands of times a usual gradient: `noise: gaussian` is
 that. By default noise is `mixed`: sums of the gradient's own rows with normal weights, `scale`
 times as large. It lies along the very directions in which labels differ, where independent values
-would have to be sqrt(d) times as large to hide as much. One message of 64 rows of two classes
-against a linear head (a fair guess's AUC, of the better sign, is .56), through two layers in fp32:
+would have to be sqrt(d) times as large to hide as much. For the same reason a server that sees two
+steps in a row finds the gradient by one message of mixed noise (the attack `optimizer_inversion`);
+of gaussian noise it needs all. One message of 64 rows of two classes against a linear head (a fair
+guess's AUC, of the better sign, is .56), through two layers in fp32:
 
     scale                      2       5       10      100     gaussian, variance 1000
     AUC of spectral attack     .73     .61     .58     .56     .54

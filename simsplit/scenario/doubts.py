@@ -52,7 +52,8 @@ def _servers(scenario: Scenario) -> str:
     return (
         f"scenario.servers: got {scenario.servers}, and gradients cross in {messages} messages. A "
         "server that gets several can search their span for the gradient; attacks on labels here "
-        "read one message, so they understate that leak. Use topology: api with "
+        "read one message, so they understate that leak (but optimizer_inversion, over an API, "
+        "which sums up all). Use topology: api with "
         f"servers: {messages}"
     )
 

@@ -47,10 +47,11 @@ _NAMES = {
     Leg.SMASHED: "smashed data",
     Leg.FEATURES_GRAD: "gradients of features",
     Leg.SMASHED_GRAD: "gradients of smashed data",
+    Leg.ADAPTERS: "adapters",
 }
 _SET_PUBLIC = "data.auxiliary (the part of the training samples that is public, such as 0.2)"
 _LACKS: dict[Given, _Lack] = {
-    Given.CROSSES: _Lack("needs {leg}, which do not cross {a_topology} cut", "topology: u_shaped"),
+    Given.CROSSES: _Lack("needs {leg}, which do not cross {a_topology} cut", "topology: {crossed}"),
     Given.SAMPLES: _Lack("needs {leg} of single samples, and {culprit} sends none"),
     Given.READABLE: _Lack("needs {leg} in their places, which {culprit} does not send"),
     Given.CLASSES: _Lack(
@@ -73,13 +74,13 @@ _LACKS: dict[Given, _Lack] = {
         "topology: api with model.adapters: {least}",
     ),
     Given.OWN_ADAPTERS: _Lack(
-        "follows adapters that cross at each step and that one client alone trains",
-        "topology: api with clients.heads: per_client and a model that learns its head",
+        "follows adapters that one client alone trains, and here there are none",
+        "clients.heads: per_client and a model.learns with head",
     ),
     Given.IN_A_ROW: _Lack(
         "needs a server that is asked two steps in a row, and of servers: {servers} none is, with "
         "{messages} to a gradient",
-        "fewer servers, or none of these attacks: there is nothing that it could find",
+        "fewer servers (there is nothing that it could find here)",
     ),
     Given.LEARNED_TRUNK: _Lack(
         "judges clients by what the trunk learns of them, and it learns nothing",
@@ -162,7 +163,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.TWO_CLASSES: True,
         Given.FROZEN_TRUNK: not learned,
         Given.ADAPTER_SETS: getattr(scenario.model, "adapters", 0),
-        Given.OWN_ADAPTERS: Leg.ADAPTERS in legs and _own_adapters(scenario),
+        Given.OWN_ADAPTERS: _own_adapters(scenario),
         Given.IN_A_ROW: scenario.servers < 2 * messages_of(methods),
         Given.LEARNED_TRUNK: learned,
         Given.IMAGES: data.source.modality == "images",
@@ -388,6 +389,7 @@ def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, objec
         "culprit": culprits[0].word if culprits else "",
         "least": need.least,
         "got": setting.get((need.what, need.leg), 0),
+        "crossed": "api" if need.leg is Leg.ADAPTERS else "u_shaped",
         "servers": scenario.servers,
         "messages": counted(messages_of(scenario.method), "message"),
         "apart": f"{shared}: {apart.get(str(shared))}",

@@ -867,6 +867,8 @@ WORDS = {
         model=ADAPTED,
         servers=2,
         clients=OWN,
+        attacks=[{"kind": "optimizer_inversion", "directions": 2}],
+        targets={"count": 12},
     ),
     "private-backprop": texts(
         method=[{"kind": "private_backprop", "messages": 3}],

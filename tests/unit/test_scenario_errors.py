@@ -399,6 +399,15 @@ WRITES = {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}
 LEAST = {"prompt": "{text}", "names": ["no", "yes"], "task": "language"}
 
 
+AROUND = {
+    "optimizer_inversion": {
+        "topology": "api",
+        "model": {"kind": "adapted_classifier", "sizes": {}},
+        "clients": {"count": 2, "heads": "per_client"},
+        "data": {"source": {**TEXTS, "task": "sst2"}},
+    },
+    "private_backprop": {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}},
+}
 LANGUAGE = ("causal_lm", "sequence_classifier", "adapted_classifier")
 
 
@@ -413,14 +422,15 @@ def matched(values):
     of_texts = {kind for kind, each in parts.items() if each.suits == TEXTS_ALONE}
     listed = [values[name] for name in ("method", "attacks") if isinstance(values.get(name), list)]
     named = [each.get("kind") for several in listed for each in several if isinstance(each, dict)]
+    for kind, wanted in AROUND.items():
+        if kind in named:
+            return {**wanted, **values}
     if any(kind in of_texts for kind in named if isinstance(kind, str)):
         public = {"source": TEXTS, "auxiliary": 0.2}
         return {"model": WRITES, **values, "data": {**public, **(data or {})}}
     if any(kind in ("pslf", "marvell") for kind in named if isinstance(kind, str)):
         source = {"kind": "sklearn", "name": "breast_cancer"}
         return {"model": "mlp", **values, "data": {"source": source, **(data or {})}}
-    if "private_backprop" in [kind for kind in named if isinstance(kind, str)]:
-        return {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}, **values}
     model = values.get("model")
     if isinstance(model, dict) and model.get("kind") == "adapted_classifier":
         values = {"topology": "api", **values}
