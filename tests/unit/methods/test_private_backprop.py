@@ -1,5 +1,7 @@
 """Several messages sum up to the gradient, and none of them is it."""
 
+from itertools import product
+
 import pytest
 import torch
 from builders import experiment, finished, scenario
@@ -140,6 +142,55 @@ def test_secrets_are_the_steps_own():
     step, method = Step(0, 1, 0, 5), built()
     one, two = (method.outgoing(grad, step) for _ in range(2))
     assert not torch.equal(one[0].grad, two[0].grad), "another message of the step, other secrets"
+
+
+BATCH, HALF = 5, 0.5
+LABELLINGS = torch.tensor(list(product((0.0, 1.0), repeat=BATCH)), dtype=torch.float64)
+
+
+def gradient(labels: Tensor, slopes: Tensor) -> Tensor:
+    """Appendix C: of two classes with these labels, before anything is learned (p = 1/2)."""
+    return (HALF - labels)[:, None] * slopes
+
+
+def within(span: list[Tensor], slopes: Tensor) -> Tensor:
+    """The labels whose gradients are in a span, as a server finds that knows the client's head."""
+    basis, _ = torch.linalg.qr(torch.stack([each.flatten() for each in span]).T)
+    every = torch.stack([gradient(each, slopes).flatten() for each in LABELLINGS])
+    beside = (every - every @ basis @ basis.T).norm(dim=1) / every.norm(dim=1)
+    return LABELLINGS[beside < 1e-9]
+
+
+def known(labels: Tensor) -> int:
+    """How many labels these agree in, up to a flip of all: the largest such part."""
+    alike = labels[:, :, None] == labels[:, None, :]
+    same = alike.all(0) | (~alike).all(0)
+    return int(same.sum(1).max())
+
+
+@pytest.mark.parametrize("messages", [2, 3, 4, 5])
+def test_a_server_with_m_messages_knows_all_but_m_minus_one_labels(messages):
+    """The paper's Appendix C, with the best noise there is: other samples' own directions."""
+    slopes, labels = values(BATCH, WIDTH, dtype=torch.float64), LABELLINGS[13]
+    noise = [torch.eye(BATCH).double()[b][:, None] * slopes for b in range(messages - 1)]
+    mixing = blinding(messages, rng_for(0, "matrix"))
+    stacked = torch.stack([gradient(labels, slopes), *noise])
+    found = within(list(torch.tensordot(mixing, stacked, 1)), slopes)
+    assert len(found) == 2**messages  # more than these no space of m dimensions has
+    assert known(found) == BATCH - messages + 1
+    assert len(found[:, : messages - 1].unique(dim=0)) == 2 ** (messages - 1)
+
+
+@pytest.mark.parametrize("noise", ["mixed", "gaussian"])
+@pytest.mark.parametrize("head", ["linear", "deep"])
+def test_noise_drawn_at_random_leaves_such_a_server_the_flip_alone(noise, head):
+    """So one server with all messages is no protection against who knows the head."""
+    slopes, labels = values(BATCH, WIDTH, dtype=torch.float64), LABELLINGS[13]
+    if head == "linear":  # a sample's gradient has the direction of every other
+        slopes = slopes[:1].expand(BATCH, WIDTH)
+    shares = built(messages=3, noise=noise).outgoing(gradient(labels, slopes), Step(0, 1, 0, 5))
+    found = within([share.grad for share in shares], slopes)
+    assert found.tolist() == [labels.tolist(), (1 - labels).tolist()]
 
 
 class Tap:
