@@ -175,5 +175,6 @@ def _fitted(made_PK: Tensor, wanted_P: Tensor, weight_P: Tensor) -> Tensor:
     """The weighted least-squares solution; columns may be of very different sizes."""
     scale_K = made_PK.norm(dim=0).clamp(min=1e-300)
     left, right = made_PK / scale_K * weight_P[:, None], wanted_P * weight_P
-    found: Tensor = torch.linalg.lstsq(left, right[:, None], driver="gelsd").solution[:, 0]
-    return found / scale_K
+    solved = torch.linalg.lstsq(left, right[:, None], driver="gelsd").solution[:, 0]
+    found: Tensor = solved / scale_K
+    return found

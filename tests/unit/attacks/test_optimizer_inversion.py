@@ -59,7 +59,10 @@ def off(got, wanted):
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("method", [TWO, NOISY], ids=["mixed", "gaussian"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(TWO, id="mixed"), pytest.param(NOISY, id="gaussian", marks=pytest.mark.slow)],
+)
 def test_one_servers_messages_are_summed_up_to_the_true_gradient(tmp_path, method, kind):
     plain = experiment(given(tmp_path, kind=kind), tmp_path / "plain")
     tap = Tap(plain)
@@ -75,6 +78,7 @@ def test_one_servers_messages_are_summed_up_to_the_true_gradient(tmp_path, metho
     assert best > 0.95
 
 
+@pytest.mark.slow
 def test_what_was_followed_goes_on_in_a_resumed_run(tmp_path):
     checkpoint = {"checkpoint": {"every": 1}}
     whole = finished(given(tmp_path, TWO, **checkpoint), tmp_path / "whole")
@@ -113,6 +117,7 @@ def test_servers_of_which_none_sees_two_steps_in_a_row_are_told_so(tmp_path, ser
         given(tmp_path, method, servers=servers)
 
 
+@pytest.mark.slow
 def test_a_server_that_missed_a_step_of_momentum_says_nothing_of_later_ones(tmp_path):
     run = finished(given(tmp_path, TWO, servers=3), tmp_path / "run")
     assert list(found(run)) == [0]  # it is asked in steps 0, 1, 3, 4, 6, ...
