@@ -127,14 +127,11 @@ class OptimizerInversion(LabelAttack):
         if own:
             replies = self._read(packet)
             place = [packet.step, packet.round, len(own) == len(messages)]
-            seen, given = ([each[number] for number in own] for each in (messages, replies))
-            self._before = Seen(
-                torch.tensor(place),
-                *self._arrived[Leg.INPUTS],
-                adapters,
-                torch.stack(seen),
-                torch.stack(given),
+            seen, given = (
+                torch.stack([each[number] for number in own]) for each in (messages, replies)
             )
+            ids, mask = self._arrived[Leg.INPUTS]
+            self._before = Seen(torch.tensor(place), ids, mask, adapters, seen, given)
 
     def _own(self, count: int) -> list[int]:
         """Which of a step's messages go to the first server, as they go round."""
