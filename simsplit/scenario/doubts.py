@@ -45,17 +45,33 @@ def _clients(scenario: Scenario) -> str:
 
 
 def _servers(scenario: Scenario) -> str:
-    """Messages of one gradient that all reach the same server."""
-    messages = messages_of(scenario.method)
-    if messages <= scenario.servers:
+    """Too few servers for the messages of a gradient: what one of them can make of its share."""
+    messages, servers = messages_of(scenario.method), scenario.servers
+    if messages == 1 or servers >= 2 * messages:
         return ""
+    if servers < messages:
+        why = (
+            "A server that gets several can search their span for the gradient; attacks on labels "
+            "here read one message, so they understate that leak (but optimizer_inversion, over an "
+            "API, which sums up all)"
+        )
+    elif _drowned(scenario):
+        return ""
+    else:
+        why = (
+            "A server that is asked two steps in a row finds the gradient by the adapters in "
+            "between (the attack optimizer_inversion), since mixed noise lies along it"
+        )
     return (
-        f"scenario.servers: got {scenario.servers}, and gradients cross in {messages} messages. A "
-        "server that gets several can search their span for the gradient; attacks on labels here "
-        "read one message, so they understate that leak (but optimizer_inversion, over an API, "
-        "which sums up all). Use topology: api with "
-        f"servers: {messages}"
+        f"scenario.servers: got {servers}, and gradients cross in {messages} messages. {why}. Use "
+        f"topology: api with servers: {2 * messages}"
     )
+
+
+def _drowned(scenario: Scenario) -> bool:
+    """Whether what hides a gradient is noise of which one message tells nothing."""
+    methods = [each for each in scenario.method if getattr(each, "messages", 1) > 1]
+    return all(getattr(each, "noise", "mixed") == "gaussian" for each in methods)
 
 
 def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:

@@ -56,11 +56,17 @@ def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
     assert said.startswith("no training sample is of class 1, 2, 3, 4, 5, 6, of 8 classes; ")
 
 
-def test_messages_that_all_reach_one_server_are_told(tmp_path):
-    few = api_scenario(tmp_path, method=[{"kind": "private_backprop", "messages": 3}])
-    (said,) = doubts_of(few)
-    assert said.startswith("scenario.servers: got 1, and gradients cross in 3 messages. ")
-    assert said.endswith("Use topology: api with servers: 3")
+def test_too_few_servers_for_a_gradients_messages_are_told(tmp_path):
+    def told(servers, **method):
+        method = [{"kind": "private_backprop", "messages": 3, **method}]
+        return doubts_of(api_scenario(tmp_path, servers=servers, method=method))
+
+    (said,) = told(1)
+    assert said.startswith("scenario.servers: got 1, and gradients cross in 3 messages. A server ")
+    assert said.endswith("Use topology: api with servers: 6")
+    (said,) = told(3)
+    assert "asked two steps in a row" in said
+    assert told(3, noise="gaussian") == told(6) == []
     assert doubts_of(api_scenario(tmp_path)) == []
 
 
