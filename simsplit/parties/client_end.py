@@ -81,9 +81,9 @@ class Pending:
     at: tuple[int | None, int] = (None, 0)
     """That session's number, and the position in it."""
 
-    def beside(self, segment: str) -> tuple[Any, ...]:
-        """What a segment is given beside the activations: masks, and in a session its cache."""
-        return self.context if self.session is None else self.session.beside(segment)
+    def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
+        """What a segment is given beside its input: masks, and in a session its cache."""
+        return self.context if self.session is None else self.session.beside(segment, x)
 
 
 Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
@@ -149,7 +149,7 @@ class ClientEnd:
         """The tail's output for lifted features."""
         if self.tail is None:
             raise ProtocolError("this client's topology leaves the tail to the server")
-        out: Tensor = self.tail(lifted, *pending.beside("tail"))
+        out: Tensor = self.tail(lifted, *pending.beside("tail", lifted))
         return out
 
     def learn(self, pending: Pending) -> None:
@@ -173,7 +173,7 @@ class ClientEnd:
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
         with self.autocast(), self._noise(step, "head"):
             with torch.set_grad_enabled(learned):
-                made = self.head(batch.inputs, *pending.beside("head"))
+                made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
         pending.plain = plain_bytes(given, made, self.features)
         packed = self.stack.pack(Leg.SMASHED, pending.sent.detach(), step)

@@ -54,9 +54,9 @@ class Member:
     session: Session | None = None
     """The session that it sent a pass of, if it did."""
 
-    def beside(self, segment: str) -> tuple[Any, ...]:
-        """What a segment is given beside the activations: masks, and in a session its cache."""
-        return self.context if self.session is None else self.session.beside(segment)
+    def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
+        """What a segment is given beside its input: masks, and in a session its cache."""
+        return self.context if self.session is None else self.session.beside(segment, x)
 
     def counted(self, value: Tensor) -> Tensor:
         """A gradient or loss of the client, weighted by its share and trust."""
@@ -137,7 +137,7 @@ class ServerEnd:
         with grad, self.autocast(), self._noise(first):
             if len(members) == 1:
                 lifted = self.stack.lift(members[0].arrived, first)
-                out = trunk(lifted, *members[0].beside("trunk"))
+                out = trunk(lifted, *members[0].beside("trunk", lifted))
                 members[0].features = self.stack.encode(out, first)
                 return
             rows = [len(member.arrived) for member in members]
@@ -215,7 +215,7 @@ class ServerEnd:
             raise ProtocolError("this server's topology leaves the tail to the clients")
         features = flight.features
         if len(features) == 1:
-            return [self.tail(features[0], *flight.members[0].beside("tail"))]
+            return [self.tail(features[0], *flight.members[0].beside("tail", features[0]))]
         return list(self.tail(torch.cat(features)).split([len(each) for each in features]))
 
     def _note_grads(self, flight: Flight) -> None:

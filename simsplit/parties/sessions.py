@@ -24,47 +24,53 @@ class Session:
     """One side's caches for texts that go on together."""
 
     def __init__(self) -> None:
-        self._mask: Tensor | None = None
-        self._pasts: dict[str, Cache] = {}
+        self.rows = 0
+        self.seen = 0
+        """Tokens of each text so far, padding included."""
         self.news: Tensors = ()
         """What crosses beside the payload in this pass: a mask, or the rows that are left."""
-
-    @property
-    def seen(self) -> int:
-        """Tokens of each text so far, padding included."""
-        return 0 if self._mask is None else self._mask.shape[1]
+        self._mask: Tensor | None = None
+        """Of all tokens so far, which are real; None if all are."""
+        self._pasts: dict[str, Cache] = {}
 
     def extend(self, sent: Tensor, news: Tensors) -> None:
         """Take in a pass, of which `sent` has a row for each text and a column for each token."""
         rows, tokens = sent.shape[:2]
         self.news = news
-        if self._mask is None:
-            self._mask = news[0] if news else _real(rows, tokens, sent.device)
-            return
-        if news:
+        if not self.seen:
+            self.rows, self._mask = rows, news[0] if news else None
+        elif news:
             self._keep(news[0])
-        if rows != len(self._mask):
-            raise ProtocolError(f"a session of {len(self._mask)} texts was sent {rows}")
-        self._mask = torch.cat([self._mask, _real(rows, tokens, sent.device)], 1)
+        if rows != self.rows:
+            raise ProtocolError(f"a session of {self.rows} texts was sent {rows}")
+        if self.seen and self._mask is not None:
+            self._mask = torch.cat([self._mask, self._mask.new_ones(rows, tokens)], 1)
+        self.seen += tokens
 
-    def beside(self, segment: str) -> tuple[object, ...]:
-        """What a segment is given beside activations; a tail is to read the last token alone."""
-        from transformers import DynamicCache
+    def beside(self, segment: str, x: Tensor) -> tuple[object, ...]:
+        """What a segment is given beside `x`; a tail is to read the last token alone."""
+        past = self._past(segment)
+        mask = self._mask
+        if mask is None and past.get_seq_length() + x.shape[1] < self.seen:
+            # a segment without layers: its cache is empty, and cannot say where the tokens stand
+            mask = torch.ones(self.rows, self.seen, dtype=torch.bool, device=x.device)
+        return (mask, past, True) if segment == "tail" else (mask, past)
 
-        past = self._pasts.setdefault(segment, DynamicCache())
-        return (self._mask, past, True) if segment == "tail" else (self._mask, past)
+    def _past(self, segment: str) -> "Cache":
+        if segment not in self._pasts:
+            from transformers import DynamicCache
+
+            self._pasts[segment] = DynamicCache()
+        return self._pasts[segment]
 
     def _keep(self, rows: Tensor) -> None:
         """Forget the texts that have ended."""
-        assert self._mask is not None, "a session has prompts first"
-        self._mask = self._mask[rows]
+        self.rows = len(rows)
+        if self._mask is not None:
+            self._mask = self._mask[rows]
         for past in self._pasts.values():
             if past.is_initialized:  # that of a segment without layers never is
                 past.batch_select_indices(rows)
-
-
-def _real(rows: int, tokens: int, device: torch.device) -> Tensor:
-    return torch.ones(rows, tokens, dtype=torch.bool, device=device)
 
 
 class Sessions:
