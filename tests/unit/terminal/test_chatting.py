@@ -18,11 +18,16 @@ MODEL |= {"head": 1, "tail": 1}
 
 def written_by(path, **changes):
     given = {"data": {"source": {"task": TASK, "length": 32}, "auxiliary": 0.3}, "model": MODEL}
-    return finished(text_scenario(path, **given | changes), path / "run").path
+    one = {"schedule": {"kind": "round_robin", "rounds": 1}, "evaluate": {"metrics": ["loss"]}}
+    return finished(text_scenario(path, **given | one | changes), path / "run").path
 
 
-def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, tmp_path):
-    run = written_by(tmp_path)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return written_by(tmp_path_factory.mktemp("chat"))
+
+
+def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, run):
     words = ("--prompt", "a dull film is", "--tokens", 5, "--format", "csv")
     code, out, err = simsplit("chat", run, *words)
     assert (code, err) == (0, "")
@@ -53,8 +58,8 @@ def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
         (("--prompt", "a", "--client", 7), "no client 7; allowed: 0 to 1"),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_told(words, why, simsplit, tmp_path):
-    code, out, err = simsplit("chat", written_by(tmp_path), *words)
+def test_what_cannot_be_gone_on_with_is_told(words, why, simsplit, run):
+    code, out, err = simsplit("chat", run, *words)
     assert (code, out) == (2, "")
     assert why in err
 
@@ -68,7 +73,9 @@ def test_prompts_are_asked_for_where_none_is_given(simsplit, tmp_path, monkeypat
 
 
 def test_a_run_that_writes_nothing_is_refused(simsplit, tmp_path):
-    run = finished(text_scenario(tmp_path), tmp_path / "run").path
+    classifier = {"kind": "sequence_classifier", "sizes": {"width": 16}, "head": 1, "tail": 1}
+    data = {"source": {"task": "sst2", "length": 32}}
+    run = written_by(tmp_path, model=classifier, data=data, evaluate={})
     code, _, err = simsplit("chat", run, "--prompt", "a")
     assert code == 2
     assert "trained a sequence_classifier, which writes no texts" in err
