@@ -16,6 +16,7 @@ from simsplit.bench.overhead import Figures, Say, Side, ratio_of
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.writing import Writer
+from simsplit.models.language import CausalLM
 from simsplit.packets import ClientId
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
@@ -31,13 +32,14 @@ def writing(
     given: Scenario, data: Prepared, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     """A session against whole texts, and against transformers' own cache."""
+    assert isinstance(given.model, CausalLM), "the bench's model writes"
     tokens = 8 if quick else TOKENS
     writer = _writer(given, data, device)
     vocabulary = given.text_reader().size
     prompts = torch.randint(vocabulary, (BATCH, PROMPT), generator=rng_for(0, "bench", "prompts"))
     session = _Writing(writer, prompts, tokens)
     whole = _Writing(replace(writer, in_sessions=lambda _: False), prompts, tokens)
-    uncut = _Uncut(str(given.model.origin), prompts, tokens, device)
+    uncut = _Uncut(given.model.origin, prompts, tokens, device)
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
     cases = (("whole texts", whole, 0.10, 3), ("transformers' cache", uncut, 1.15, 9))
