@@ -454,6 +454,37 @@ def attack(
 
 
 @app.command()
+def chat(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    prompt: Annotated[
+        str | None, typer.Option(help="One prompt; without it they are asked for, one by one.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="New tokens per text, at most.")] = 64,
+    temperature: Annotated[
+        float | None, typer.Option(min=1e-3, help="Draw tokens; default: always the likeliest.")
+    ] = None,
+    client: Annotated[int, typer.Option(help="Whose head and tail.")] = 0,
+    plugin: Plugin = None,
+    format_: Format = "table",
+) -> None:
+    """Write through the cut of a finished run, and see what crosses it."""
+    from simsplit.evaluation.sampling import Sampling
+    from simsplit.terminal.chatting import Chat
+    from simsplit.terminal.printing import print_table
+
+    made = Chat(run_dir, client, _plugins(plugin))
+    sampling = None if temperature is None else Sampling(temperature=temperature)
+    asked = [prompt] if prompt is not None else iter(lambda: typer.prompt("prompt", ""), "")
+    for each in asked:
+        written = made.write(each, tokens, sampling)
+        typer.echo(written.text)
+        if written.read is not None:
+            typer.echo(f"the server reads: {written.read}")
+        print_table(written.told(), format_)
+
+
+@app.command()
 def export(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     *,

@@ -83,6 +83,11 @@ class Packet:
         """The same packet with other contents."""
         return replace(self, tensors=tensors)
 
+    def answered(self, leg: Leg, tensors: tuple[Tensor, ...]) -> "Packet":
+        """What goes back for it, on another leg."""
+        where = (self.session, self.position)
+        return Packet(self.client, leg, self.round, self.step, tensors, (), *where)
+
     def on(self, device: torch.device) -> "Packet":
         """The same packet with its tensors on a device."""
         return self.with_tensors(tuple(tensor.to(device) for tensor in self.tensors))

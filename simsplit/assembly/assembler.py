@@ -19,7 +19,9 @@ from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.engine.pool import Crew, InlinePool, Pool
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import TRIGGERED, Evaluator
+from simsplit.evaluation.writing import Writer
 from simsplit.held import hold
+from simsplit.models.language import CausalLM
 from simsplit.network.clock import Flops
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Packet
@@ -32,6 +34,7 @@ from simsplit.plugins import gathered_again
 from simsplit.poisons import Aim, Poison, Scene, poisoned
 from simsplit.scenario import Scenario
 from simsplit.scenario.own import held_by
+from simsplit.scenario.sessions import writes_in_sessions
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.copies import TrunkCopies
 from simsplit.schedules.courses import Course
@@ -191,6 +194,16 @@ class Assembler:
             )
         return Crew(made)
 
+    def writer(self, exchange: Exchange) -> Writer | None:
+        """What has clients' models write; None where they write nothing."""
+        model = self.scenario.model
+        if not isinstance(model, CausalLM):
+            return None
+        reader, evaluate = model.reader(), self.scenario.evaluate
+        read = (reader.end, reader.pad, model.measures()[2])
+        in_sessions = partial(writes_in_sessions, self.scenario)
+        return Writer(exchange, self.scenario.seed, *read, evaluate.sampling, in_sessions)
+
     def _evaluator(self, exchange: Exchange) -> Evaluator:
         splits = {split: self._samples(split) for split in self.scenario.splits}
         own_models = self.scenario.clients.heads == "per_client"
@@ -204,6 +217,7 @@ class Assembler:
             wanted=None if self.aim is None else self.aim.wanted,
             choices=None if self.data.vocabulary is None else self.data.vocabulary.choices,
             reader=self.scenario.text_reader() if self.scenario.reads_texts else None,
+            writer=self.writer(exchange),
             own=self.scenario.plugins.of("METRICS"),
             malicious=self.scenario.malicious,
         )

@@ -11,14 +11,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from simsplit.assembly import Assembler
-from simsplit.assembly.state import put_back
+from simsplit.assembly.restored import restored
 from simsplit.attacking import Attacking, Judgement, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
-from simsplit.phases import EVALUATE
 from simsplit.plugins import Given, gathered
-from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
+from simsplit.results import SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
 from simsplit.scenario import Scenario, load_scenario
 
@@ -126,16 +124,8 @@ class _OnFinished:
         self.title = scenario.attacks[0].title
         device = device_of(scenario.device)
         data = scenario.prepared()
-        found = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
-        if found is None:
-            raise RunError(f"{path} has no checkpoint to attack; did the run come to one?")
-        tensors, self.done, _ = found
-        parts = Assembler(scenario, data, device).assemble()
-        parts.exchange.holder = self.done.holder
-        put_back(parts, tensors)
-        parts.exchange.announce(parts.clients, counted=False)
-        parts.exchange.moment.counted_as = EVALUATE
-        (parts.federation or parts.exchange).settle([scenario.targets.client])
+        client = scenario.targets.client
+        _, parts, self.done = restored(path, original, data, client, scenario)
         self.attacking = Attacking(scenario, parts, data, device)
         self._kept_at = time.monotonic()
 

@@ -17,6 +17,7 @@ from torch import nn
 from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.api import api
 from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, feed_of, ratio_of, ratio_row
+from simsplit.bench.writing import writing
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
 from simsplit.errors import ProtocolError
@@ -37,7 +38,7 @@ MIXGUARD = [{"kind": "mixguard", "tokens": 0, "warm_up": 0}]
 
 
 def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
-    """The cut model against the whole one, and MixGuard against its passes."""
+    """The cut model against the whole one, MixGuard against its passes, and writing."""
     where = torch.device(device)
     with tempfile.TemporaryDirectory() as folder:
         say("language: a model of the demo's size ...")
@@ -45,6 +46,8 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         yield _against_whole(model, where, quick, say)
         yield _against_passes(model, where, quick, say)
         yield api(model, where, quick, say)
+        given = _scenario(model, [], BATCH)
+        yield writing(given, _random_texts(given), where, quick, say)
 
 
 def _model(folder: Path) -> str:

@@ -17,6 +17,8 @@ from torch import Tensor
 from simsplit.config import Config
 from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.evaluation.generation import GENERATION_METRICS, Generator
+from simsplit.evaluation.sampling import Sampling
+from simsplit.evaluation.writing import Writer
 from simsplit.metrics.classification import ClassMetric, accuracy, score
 from simsplit.metrics.tokens import TokenMetric, TokenScore
 from simsplit.models.tokens import Reader
@@ -68,6 +70,11 @@ class EvaluateConfig(Config):
     """For how many texts of a split, the first ones, the model generates."""
     max_new_tokens: int = Field(default=64, ge=1)
     """How many tokens are generated for each prompt, at most."""
+    sampling: Sampling | None = None
+    """How tokens are drawn in generation, by the seed; null: always the likeliest one."""
+    sessions: bool | None = None
+    """Whether generation sends each token once, and both sides keep what they computed of it;
+    false: whole texts in every pass. Null: where methods can treat tokens one by one."""
     batch_size: int = Field(default=500, ge=1)
     """Samples per evaluation batch."""
 
@@ -91,20 +98,22 @@ class Evaluator:
         wanted: Tensor | None = None,
         choices: Choices | None = None,
         reader: Reader | None = None,
+        writer: Writer | None = None,
         own: Mapping[str, ClassMetric] | None = None,
         malicious: Collection[ClientId] = (),
     ) -> None:
         """`clients` are those with models of their own, if any; `wanted` is what an attack wants
         the triggered samples to be taken for; `choices` says that models write words, and `reader`
-        which; `own` are the metrics of plugins; attacks are judged by who is not `malicious`.
+        which, by `writer`; `own` are the metrics of plugins; attacks are judged by who is not
+        `malicious`.
         """
         self.config, self.metrics, self.choices = config, metrics, choices
         self.own = own
         self.exchange = exchange
         self.generator = None
-        if reader is not None:
+        if reader is not None and writer is not None:
             sizes = {"texts": config.generated_texts, "tokens": config.max_new_tokens}
-            self.generator = Generator(exchange, reader, **sizes)
+            self.generator = Generator(writer, reader, **sizes)
             for metric in set(metrics) & GENERATION_METRICS.keys():
                 GENERATION_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now
         self.splits = splits

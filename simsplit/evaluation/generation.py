@@ -1,26 +1,17 @@
-"""Text generation by a split model, token by token, each pass through the cut and back.
-
-Every token takes the whole text through head, trunk and tail again, with the run's methods. There
-is no cache, because a method may mix and noise each pass differently.
-"""
+"""Scores of texts that a split model writes: what it says after prompts, against what was meant."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from simsplit.data.batches import Batch
-from simsplit.data.samples import IGNORED, Samples
+from simsplit.data.samples import Samples
+from simsplit.evaluation.writing import Writer
 from simsplit.metrics.text import bleu, code_bleu, exact_answers, meteor, rouge_l
 from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
-from simsplit.parties.calls import ProbeTexts
-from simsplit.schedules.exchange import Exchange
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
-
-FIRST_STEP = 1_000_000
-"""Step numbers of generation start here, so that no evaluated batch has the same draws."""
 
 
 def _mean(near: Callable[[str, str], float]) -> Score:
@@ -42,10 +33,10 @@ GENERATION_METRICS: dict[str, Score] = {
 
 
 class Generator:
-    """Generates texts from prompts, greedily: always the likeliest token."""
+    """Generates texts from prompts, and scores them."""
 
-    def __init__(self, exchange: Exchange, reader: Reader, *, texts: int, tokens: int) -> None:
-        self.exchange, self.reader = exchange, reader
+    def __init__(self, writer: Writer, reader: Reader, *, texts: int, tokens: int) -> None:
+        self.writer, self.reader = writer, reader
         self.texts, self.tokens = texts, tokens
 
     def figures(
@@ -62,28 +53,8 @@ class Generator:
 
     def generate(self, client: ClientId, prompts: Sequence[Tensor], round_number: int) -> list[str]:
         """A continuation of each prompt by a client's model, up to its end token or the limit."""
-        count, rows = len(prompts), torch.arange(len(prompts))
-        starts = torch.tensor([len(prompt) for prompt in prompts])
-        lengths = starts.clone()
-        text = torch.full((count, int(starts.max()) + self.tokens), self.reader.pad)
-        for row, prompt in enumerate(prompts):
-            text[row, : len(prompt)] = prompt
-        ended = torch.zeros(count, dtype=torch.bool)
-        for number in range(self.tokens):
-            wide = int(lengths.max())
-            asked = torch.full((count, wide), IGNORED)
-            asked[rows, lengths - 1] = 0  # any label: here something is to come out
-            batch = Batch(text[:, :wide].clone(), asked, rows)
-            probe = ProbeTexts(batch, round_number, FIRST_STEP + number)
-            logits = self.exchange.outputs(client, probe)
-            tokens = logits.argmax(-1).cpu()
-            ended |= tokens == self.reader.end
-            if ended.all():
-                break
-            text[rows[~ended], lengths[~ended]] = tokens[~ended]
-            lengths += (~ended).long()
-        found = zip(text, starts.tolist(), lengths.tolist(), strict=True)
-        return [self.reader.decode(row[start:end].tolist()).strip() for row, start, end in found]
+        said = self.writer.write(client, prompts, self.tokens, round_number)
+        return [self.reader.decode(text).strip() for text in said]
 
     def _prompts_and_answers(self, samples: Samples) -> tuple[list[Tensor], list[str]]:
         """The samples' prompts, and the answers that should follow them."""

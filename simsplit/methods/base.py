@@ -270,6 +270,8 @@ class MethodConfig(Config, ABC):
     """Columns that it adds to the `clients` table."""
     readings: ClassVar[tuple[str, ...]] = ()
     """Other ways in which evaluation can go through it, for `evaluate.controls`."""
+    passes: ClassVar[bool] = False
+    """Whether `in_sessions` says yes, where it says the same of all options."""
 
     @property
     def needs(self) -> Needs:
@@ -304,6 +306,13 @@ class MethodConfig(Config, ABC):
     def added_tokens(self) -> int:
         """Tokens that it adds to each text in training."""
         return 0
+
+    def in_sessions(self, reading: str = "") -> bool:
+        """Whether a text can cross token by token, each one once, when the model writes: what it
+        does to a token in evaluation (as `reading` has it) takes no other pass into account.
+        """
+        del reading
+        return self.passes
 
     def undoes(self) -> frozenset[Trait]:
         """The traits that it ends with these options."""

@@ -22,6 +22,7 @@ class CastConfig(CodecConfig):
 
     kind: Literal["cast"] = "cast"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     once: ClassVar[bool] = True

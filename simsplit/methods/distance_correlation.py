@@ -32,6 +32,7 @@ class DistanceCorrelationConfig(MethodConfig):
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the term; published runs use 0.3 to 10."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     reported: ClassVar[tuple[str, ...]] = ("dcor", "dcor_left_out")
     once: ClassVar[bool] = True

@@ -71,6 +71,11 @@ class DpForwardConfig(MethodConfig):
             return "the noise is relative to the batch's values, so it depends on the data"
         return Release(Leg.SMASHED, gaussian_sigma(self.epsilon, self.delta), self.per)
 
+    def in_sessions(self, reading: str = "") -> bool:
+        """Only token by token: a text that is clipped as a whole has to be there as a whole."""
+        del reading
+        return self.per == "token" or not self.inference
+
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""
         return DpForward(self) if site.side == "client" else Method()

@@ -42,6 +42,7 @@ class DpSgdConfig(MethodConfig):
     """The delta at which a run reports its epsilon; null: 1 / the client's samples, 0.01 at
     most."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 

@@ -58,6 +58,7 @@ class MarvellConfig(MethodConfig):
     """Power of the noise, in units of the squared distance of the classes' means: the least tried,
     or, without `sum_kl`, the one."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True

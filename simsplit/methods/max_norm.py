@@ -30,6 +30,7 @@ class MaxNormConfig(MethodConfig):
 
     kind: Literal["max_norm"] = "max_norm"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True

@@ -179,6 +179,10 @@ class MixguardConfig(MethodConfig):
         corrects = self.calibrated_inference
         return mixes, mixes if corrects is None else corrects
 
+    def in_sessions(self, reading: str = "") -> bool:
+        """Unless texts are mixed: secrets are a batch's, and other texts are mixed in each time."""
+        return not self.read(reading)[0]
+
     def build(self, site: Site) -> Method:
         """All of it on the client; the server knows nothing of it."""
         return Mixguard(self, site) if site.side == "client" else Method()

@@ -35,6 +35,7 @@ class NaiveMixConfig(MethodConfig):
     """Parameter of the Beta distribution of mixing proportions: 1 is uniform; above 1, nearer to a
     half."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True

@@ -17,6 +17,7 @@ class NoiseConfig(MethodConfig):
 
     kind: Literal["noise"] = "noise"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     reencodes: ClassVar[bool] = True
     sigma: float = Field(default=0.1, ge=0)

@@ -49,6 +49,7 @@ class PslfConfig(MethodConfig):
     pseudo_classes: int = Field(default=9, ge=2)
     """K, of both classes together; P3EFT's runs use 2 to 18."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True

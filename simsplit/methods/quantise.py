@@ -22,6 +22,7 @@ class QuantiseConfig(CodecConfig):
 
     kind: Literal["quantise"] = "quantise"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
     once: ClassVar[bool] = True

@@ -38,6 +38,7 @@ class RandomisedResponseConfig(MethodConfig):
     """Privacy of a label: whatever is drawn is at most e^epsilon times as likely under one label as
     under another. 0: labels are random."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True

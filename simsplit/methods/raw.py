@@ -10,6 +10,7 @@ class RawConfig(MethodConfig):
 
     kind: Literal["raw"] = "raw"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 

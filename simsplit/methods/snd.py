@@ -86,6 +86,11 @@ class SndConfig(MethodConfig):
             )
         return shape
 
+    def in_sessions(self, reading: str = "") -> bool:
+        """Without a denoiser, which looks at all tokens and at the noise of each."""
+        del reading
+        return not (self.denoise and self.inference)
+
     def build(self, site: Site) -> Method:
         """All of it on the client; the server knows nothing of it."""
         return Snd(self, site) if site.side == "client" else Method()

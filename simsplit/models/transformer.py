@@ -88,10 +88,11 @@ class Blocks(nn.Module):
 
 def positions_of(x: Tensor, mask: Tensor | None, past: "Cache | None") -> Tensor:
     """Where tokens stand, counted from the first real one."""
-    length, seen = x.shape[1], past.get_seq_length() if past is not None else 0
-    if mask is None:
-        return torch.arange(seen, seen + length, device=x.device)[None]
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, seen : seen + length]
+    length = x.shape[1]
+    if mask is not None:  # of all tokens so far; a segment without layers has an empty cache
+        return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+    seen = past.get_seq_length() if past is not None else 0
+    return torch.arange(seen, seen + length, device=x.device)[None]
 
 
 class Head(nn.Module):
@@ -130,10 +131,15 @@ class Tail(nn.Module):
         self.blocks, self.norm, self.reader = blocks, norm, reader
 
     def forward(
-        self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
+        self,
+        x_BLD: Tensor,
+        mask: Tensor | None = None,
+        past: "Cache | None" = None,
+        last: bool = False,
     ) -> Tensor:
-        """Logits at every position."""
-        out: Tensor = self.reader(self.norm(self.blocks(x_BLD, mask, past)))
+        """Logits at every position, or at the last alone: over many tokens they take long."""
+        out_BLD = self.blocks(x_BLD, mask, past)
+        out: Tensor = self.reader(self.norm(out_BLD[:, -1:] if last else out_BLD))
         return out
 
 

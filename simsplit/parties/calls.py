@@ -177,6 +177,38 @@ class ProbeTexts(Call[Packets]):
 
 
 @dataclass(frozen=True)
+class ContinueTexts(Call[Packets]):
+    """Begin a pass of a session: over prompts, or over one more token of each text."""
+
+    session: int
+    position: int
+    texts: Batch
+    round: int
+    number: int
+    left: Tensor | None = None
+    """The rows that go on, if some have ended since the pass before."""
+    reading: str = ""
+    """The control that it is for; empty: none."""
+
+    def leg(self, client: Client) -> Leg:
+        return client.examination.legs[0]
+
+    def on(self, client: Client) -> Packets:
+        at, step = (self.session, self.position), (self.round, self.number, self.reading)
+        return client.examination.begin_pass(at, self.texts, self.left, step)
+
+
+@dataclass(frozen=True)
+class CloseSession(Call[None]):
+    """Forget a session."""
+
+    session: int
+
+    def on(self, client: Client) -> None:
+        client.examination.close(self.session)
+
+
+@dataclass(frozen=True)
 class Predict(_Answering, Call[Tensor]):
     """Get the model's outputs for the returned features."""
 
@@ -346,7 +378,7 @@ class LoadOwn(Call[None]):
 
 CALLS: tuple[type[Call[object]], ...] = (
     *(Enter, Begin, BeginAside, Abandon, Proceed, ReportRound, Plan, CountSteps),
-    *(Probe, ProbeTexts, Predict),
+    *(Probe, ProbeTexts, ContinueTexts, CloseSession, Predict),
     *(CountExposures, Expose, ExposeAnswer, OwnTokens, LabelsOf),
     *(Hear, HandOver, Receive, SharedState, LoadShared),
     *(OwnState, LoadOwn),

@@ -23,6 +23,7 @@ from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner, step_together
 from simsplit.parties.plain import plain_bytes
 from simsplit.parties.precision import Autocast
+from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
 from simsplit.phases import Phase
 from simsplit.seeds import isolated
@@ -75,6 +76,14 @@ class Pending:
     """The features, as a leaf that collects the tail's gradient."""
     plain: Mapping[Leg, int] = field(default_factory=dict)
     """Bytes by leg that would be sent without methods."""
+    session: Session | None = None
+    """The session that it is a pass of, if it is one."""
+    at: tuple[int | None, int] = (None, 0)
+    """That session's number, and the position in it."""
+
+    def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
+        """What a segment is given beside its input: masks, and in a session its cache."""
+        return self.context if self.session is None else self.session.beside(segment, x)
 
 
 Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
@@ -108,6 +117,7 @@ class ClientEnd:
         self.seed, self.device = seed, device
         self.autocast, self.stock = autocast, stock
         self.tally = Tally()
+        self.sessions = Sessions()
         self.random = any(learner.random for learner in self.learners)
 
     def step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
@@ -117,8 +127,8 @@ class ClientEnd:
 
     def make(self, leg: Leg, pending: Pending) -> Packet:
         """The packet of a leg."""
-        step = pending.step
-        return Packet(self.number, leg, step.round, step.number, self.makes[leg](self, pending))
+        step, tensors = pending.step, self.makes[leg](self, pending)
+        return Packet(self.number, leg, step.round, step.number, tensors, (), *pending.at)
 
     def take(self, packet: Packet, pending: Pending) -> None:
         """Process a packet of training."""
@@ -129,7 +139,9 @@ class ClientEnd:
         with torch.no_grad(), self.autocast():
             arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
             outputs = self.through_tail(self.stack.lift(arrived, pending.step), pending)
-        if pending.labels.ndim > 1:  # of texts, only where something is to come out
+        if pending.session is not None:
+            outputs = outputs[:, -1]
+        elif pending.labels.ndim > 1:  # of texts, only where something is to come out
             outputs = outputs[pending.labels != IGNORED]
         return outputs.float()
 
@@ -137,11 +149,12 @@ class ClientEnd:
         """The tail's output for lifted features."""
         if self.tail is None:
             raise ProtocolError("this client's topology leaves the tail to the server")
-        out: Tensor = self.tail(lifted, *pending.context)
+        out: Tensor = self.tail(lifted, *pending.beside("tail", lifted))
         return out
 
     def learn(self, pending: Pending) -> None:
         """End the step: one optimizer step, unless a method refuses it."""
+        self.sessions.clear()
         if pending.told:
             self.tally.add_told(pending.step.told)
         if pending.over or self.stack.accepts(self.head, pending.step):
@@ -156,15 +169,15 @@ class ClientEnd:
             learner.train(pending.step.training)
         given, step, phase = pending.given, pending.step, pending.phase
         batch = self.stack.transform(given, step)
+        pending.labels, pending.context = batch.labels, batch.context
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
         with self.autocast(), self._noise(step, "head"):
             with torch.set_grad_enabled(learned):
-                made = self.head(batch.inputs, *batch.context)
+                made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
-        pending.labels, pending.context = batch.labels, batch.context
         pending.plain = plain_bytes(given, made, self.features)
         packed = self.stack.pack(Leg.SMASHED, pending.sent.detach(), step)
-        return (*packed, *batch.context)
+        return (*packed, *(batch.context if pending.session is None else pending.session.news))
 
     def tell_labels(self, pending: Pending) -> Tensors:
         """The labels of what was sent."""

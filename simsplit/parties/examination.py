@@ -7,9 +7,11 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
+from simsplit.methods.base import Step
 from simsplit.packets import Packets
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.feed import Exam
+from simsplit.parties.sessions import Session
 from simsplit.parties.training import Training
 from simsplit.protocol import Protocol
 
@@ -26,15 +28,32 @@ class Examination:
 
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """The packets that begin batch `number` of a held-out split."""
-        return self._begun(self.exams[split].batch(number), round_number, number, reading)
+        return self._begun(
+            self.exams[split].batch(number), self._step(round_number, number, reading)
+        )
 
     def begin_text(
         self, texts: Batch, round_number: int, number: int, reading: str = ""
     ) -> Packets:
-        """The packets that begin a pass over texts in generation."""
-        device = self.end.device
-        inputs, labels = texts.inputs.to(device), texts.labels.to(device)
-        return self._begun(Batch(inputs, labels, texts.indices), round_number, number, reading)
+        """The packets that begin a pass over whole texts in generation."""
+        return self._begun(self._here(texts), self._step(round_number, number, reading))
+
+    def begin_pass(
+        self, at: tuple[int, int], texts: Batch, left: Tensor | None, step: tuple[int, int, str]
+    ) -> Packets:
+        """The packets that begin a pass of a session (its number, and the position in it).
+
+        The pass is over prompts, or over one more token of each text; if any have ended since the
+        pass before, `left` says which rows go on.
+        """
+        batch, end = self._here(texts), self.end
+        session = end.sessions.at(end.number, *at)
+        session.extend(batch.inputs, batch.context if left is None else (left.to(end.device),))
+        return self._begun(batch, self._step(*step), session, at)
+
+    def close(self, session: int) -> None:
+        """Forget a session."""
+        self.end.sessions.close(self.end.number, session)
 
     def predict(self, packets: Packets) -> Tensor:
         """The model's outputs for the returned features."""
@@ -44,9 +63,27 @@ class Examination:
         (features,) = packets
         return self.end.outputs(features, pending)
 
-    def _begun(self, batch: Batch, round_number: int, number: int, reading: str) -> Packets:
-        step = self.end.step(round_number, number, "evaluate", training=False)
-        step.reading = reading
-        self._pending = pending = Pending(batch, step, self.training.phase, learns=False)
+    def _here(self, texts: Batch) -> Batch:
+        """Texts on the client's device."""
+        device = self.end.device
+        mask = None if texts.mask is None else texts.mask.to(device)
+        inputs, labels = texts.inputs.to(device), texts.labels.to(device)
+        return Batch(inputs, labels, texts.indices, mask)
+
+    def _begun(
+        self,
+        batch: Batch,
+        step: Step,
+        session: Session | None = None,
+        at: tuple[int | None, int] = (None, 0),
+    ) -> Packets:
+        phase = self.training.phase
+        pending = Pending(batch, step, phase, learns=False, session=session, at=at)
+        self._pending = pending
         with torch.no_grad():
             return tuple(self.end.make(leg, pending) for leg in self.legs)
+
+    def _step(self, round_number: int, number: int, reading: str) -> Step:
+        step = self.end.step(round_number, number, "evaluate", training=False)
+        step.reading = reading
+        return step

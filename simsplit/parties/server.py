@@ -81,6 +81,7 @@ class Server:
 
     def learn_now(self) -> None:
         """One optimizer step of the trunk."""
+        self.end.sessions.clear()
         step_together([self.learner])
         self.updates += 1
 
@@ -106,8 +107,7 @@ class Server:
             self._flights[flight.members[0].client] = flight
         return {
             packet.client: tuple(
-                Packet(packet.client, leg, packet.round, packet.step, tensors[place])
-                for leg, tensors in made.items()
+                packet.answered(leg, tensors[place]) for leg, tensors in made.items()
             )
             for place, packet in enumerate(packets)
         }

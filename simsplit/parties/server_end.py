@@ -23,6 +23,7 @@ from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.precision import Autocast
+from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
 from simsplit.parties.versions import Version
 from simsplit.seeds import Scope, isolated
@@ -50,6 +51,12 @@ class Member:
     """The trunk's output for it, encoded, with its autograd graph."""
     grads: list[Tensor] = field(default_factory=list)
     """Gradients of what it sent, one for each of its gradient messages."""
+    session: Session | None = None
+    """The session that it sent a pass of, if it did."""
+
+    def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
+        """What a segment is given beside its input: masks, and in a session its cache."""
+        return self.context if self.session is None else self.session.beside(segment, x)
 
     def counted(self, value: Tensor) -> Tensor:
         """A gradient or loss of the client, weighted by its share and trust."""
@@ -106,6 +113,7 @@ class ServerEnd:
         self.loss = loss
         self.seed, self.device = seed, device
         self.autocast = autocast
+        self.sessions = Sessions()
         self.tallies: dict[ClientId, Tally] = {}
         """Losses that are computed here, by client."""
 
@@ -121,11 +129,15 @@ class ServerEnd:
             arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, member.step)
             member.arrived = arrived.detach().requires_grad_(flight.training)
             member.context = self.stack.context(packet.tensors)
+            if packet.session is not None:
+                member.session = self.sessions.at(packet.client, packet.session, packet.position)
+                member.session.extend(member.arrived, member.context)
         first, trunk = members[0].step, _unchanged if flight.skips_trunk else self.trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._noise(first):
             if len(members) == 1:
-                out = trunk(self.stack.lift(members[0].arrived, first), *members[0].context)
+                lifted = self.stack.lift(members[0].arrived, first)
+                out = trunk(lifted, *members[0].beside("trunk", lifted))
                 members[0].features = self.stack.encode(out, first)
                 return
             rows = [len(member.arrived) for member in members]
@@ -203,7 +215,7 @@ class ServerEnd:
             raise ProtocolError("this server's topology leaves the tail to the clients")
         features = flight.features
         if len(features) == 1:
-            return [self.tail(features[0], *flight.members[0].context)]
+            return [self.tail(features[0], *flight.members[0].beside("tail", features[0]))]
         return list(self.tail(torch.cat(features)).split([len(each) for each in features]))
 
     def _note_grads(self, flight: Flight) -> None:

@@ -59,6 +59,7 @@ from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, left_over, refuse_misread, shown, unknown
 from simsplit.scenario.needs import mixes_texts, refuse_classes, refuse_unmet
+from simsplit.scenario.sessions import refuse_sessions
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
@@ -216,6 +217,7 @@ class Scenario(Config):
         self._refuse_lengths_of_images()
         self._refuse_unscorable()
         refuse_unknown(self.evaluate.controls, self.method)
+        refuse_sessions(self)
         refuse_unmet(self)
         refuse_disorder(self.method)
         refuse_ambiguous(

@@ -23,6 +23,8 @@ from simsplit.parties.calls import (
     Begin,
     BeginAside,
     Call,
+    CloseSession,
+    ContinueTexts,
     Expose,
     ExposeAnswer,
     HandOver,
@@ -67,7 +69,9 @@ class Exchange:
         """What detectors see by; a tap of the wire."""
         self.holder: ClientId | None = None
         """The client that trained last, and so holds what is handed from client to client."""
-        self._reading = ""
+        self.reading = ""
+        """The control whose outputs are asked for; empty: none."""
+        self._sessions = 0
         self._at: tuple[ClientId, Leg] | None = None
         """Whose walk is under way, and on which leg it is."""
 
@@ -100,23 +104,34 @@ class Exchange:
         for _ in self._walked([client], walk):
             pass
 
-    def outputs(self, client: ClientId, probe: Probe | ProbeTexts) -> Tensor:
+    def outputs(self, client: ClientId, probe: Probe | ProbeTexts | ContinueTexts) -> Tensor:
         """A client's outputs for what it is probed with; nobody learns."""
         turns = self.topology.inference.turns
-        manner: Manner = "skip" if self._reading == WITHOUT_TRUNK else "infer"
-        probe = replace(probe, reading=self._reading)
+        manner: Manner = "skip" if self.reading == WITHOUT_TRUNK else "infer"
+        probe = replace(probe, reading=self.reading)
         crossed = self._crossed(client, _Walk(probe, turns[:-1], manner))
         arrived = tuple(packet for packet in crossed if packet.leg in turns[-1].takes)
         return self.pool.ask(client, Predict(arrived, turns[-1].leg))
 
     @contextmanager
+    def session(self, client: ClientId) -> Iterator[int]:
+        """The number of a new session, which both sides have forgotten when the context ends."""
+        self._sessions += 1
+        number = self._sessions
+        try:
+            yield number
+        finally:
+            self.pool.tell(client, CloseSession(number))
+            self.server.end.sessions.close(client, number)
+
+    @contextmanager
     def read_as(self, reading: str) -> Iterator[None]:
         """A context whose outputs are those of a control."""
-        before, self._reading = self._reading, reading
+        before, self.reading = self.reading, reading
         try:
             yield
         finally:
-            self._reading = before
+            self.reading = before
 
     def exposed(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """What would cross for a batch that attacks are judged by; nobody learns.

@@ -36,6 +36,8 @@ class Topology:
     server: type[ServerEnd]
     served: frozenset[str]
     """The segments that the server owns."""
+    sessions: bool = False
+    """Whether its ends go on with texts pass by pass (see `parties.sessions`)."""
     of_texts: bool = False
     """Whether samples can be texts alone."""
     headed: Callable[[nn.Module, Batch], Tensor] = _headed

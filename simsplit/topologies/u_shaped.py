@@ -54,4 +54,5 @@ U_SHAPED = Topology(
     client=UShapedClient,
     server=UShapedServer,
     served=frozenset({"trunk"}),
+    sessions=True,
 )

@@ -61,4 +61,5 @@ VANILLA = Topology(
     client=VanillaClient,
     server=VanillaServer,
     served=frozenset({"trunk", "tail"}),
+    sessions=True,
 )

@@ -12,6 +12,7 @@ from builders import TINY, finished
 from commands import eventually
 from comparing import assert_equal
 from hosted import on_hosts, placed_on
+from texts import text_scenario
 
 from simsplit.data import Samples, prepare
 from simsplit.engine.ray_pool import Hosts
@@ -286,3 +287,21 @@ def test_two_clients_with_fifty_thousand_samples_each(tmp_path: Path, hosts: Hos
     for path, where in ((tmp_path / "inline", None), (tmp_path / "hosts", hosts)):
         Experiment(given, path, (), data, where).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
+
+
+def test_texts_are_written_on_hosts_as_in_one_process(tmp_path: Path, hosts: Hosts) -> None:
+    """In sessions, whose caches stay where clients are; drawn and of several lengths."""
+    task = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
+    sizes = {"width": 16, "layers": 3}
+    sampling = {"temperature": 0.9, "top_p": 0.9}
+    scored = {"metrics": ["loss", "rouge_l"], "max_new_tokens": 4, "sampling": sampling}
+    given = text_scenario(
+        tmp_path,
+        data={"source": {"task": task}},
+        model={"kind": "causal_lm", "sizes": sizes, "head": 1, "tail": 1},
+        clients=OWN,
+        evaluate=scored,
+    )
+    finished(given, tmp_path / "inline")
+    on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
+    assert_equal(tmp_path / "inline", tmp_path / "hosts", given)

@@ -14,6 +14,7 @@ from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.language import passes
 from simsplit.bench.overhead import Case, _same_loss, assembled, feed_of, stepper
 from simsplit.bench.plain import PlainLoop
+from simsplit.bench.writing import _refuse_other, writing
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
@@ -115,6 +116,12 @@ def test_a_mixture_is_worth_its_passes() -> None:
     assert passes(Flops(1.0, 2.0, 1.0), messages=1, inputs=1) > 1
 
 
+def test_other_tokens_are_no_comparison() -> None:
+    _refuse_other([[1, 2]], [[1, 2]], "whole texts")
+    with pytest.raises(ProtocolError, match="writes other tokens than whole texts"):
+        _refuse_other([[1, 2]], [[1, 3]], "whole texts")
+
+
 @pytest.mark.slow
 def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own check that both end at the same loss included."""
@@ -124,7 +131,11 @@ def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.Monke
     own = sys.modules[api.__module__]
     monkeypatch.setattr(own, "LENGTH", 8)
     monkeypatch.setattr(own, "BATCH", 2)
-    whole, mixed, served = module.language("cpu", quick=True, say=lambda line: None)
+    writes = sys.modules[writing.__module__]
+    monkeypatch.setattr(writes, "PROMPT", 8)
+    monkeypatch.setattr(writes, "BATCH", 2)
+    whole, mixed, served, written = module.language("cpu", quick=True, say=lambda line: None)
+    assert [figures["ratio"] > 0 for figures in written[1].values()] == [True, True]
     assert {"api over peft", "P3EFT over its passes"} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2

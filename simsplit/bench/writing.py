@@ -1,0 +1,113 @@
+"""What writing through the cut costs: in a session, as whole texts in every pass, and uncut.
+
+All three write the same tokens from the same weights, or there is no comparison. The uncut model is
+transformers' own, with its cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembler
+from simsplit.bench.overhead import Figures, Say, Side, ratio_of
+from simsplit.data import Prepared
+from simsplit.errors import ProtocolError
+from simsplit.evaluation.writing import Writer
+from simsplit.models.language import CausalLM
+from simsplit.packets import ClientId
+from simsplit.report.tables import Table
+from simsplit.scenario import Scenario
+from simsplit.seeds import rng_for
+
+BATCH, PROMPT, TOKENS = 8, 64, 128
+COLUMNS = ("case", "ratio", "quartiles", "target", "ms per token", "against")
+UNENDING = -1
+"""In place of an end token, so that every text is as long."""
+
+
+def writing(
+    given: Scenario, data: Prepared, device: torch.device, quick: bool, say: Say
+) -> tuple[Table, Figures]:
+    """A session against whole texts, and against transformers' own cache."""
+    assert isinstance(given.model, CausalLM), "the bench's model writes"
+    tokens = 8 if quick else TOKENS
+    writer = _writer(given, data, device)
+    vocabulary = given.text_reader().size
+    prompts = torch.randint(vocabulary, (BATCH, PROMPT), generator=rng_for(0, "bench", "prompts"))
+    session = _Writing(writer, prompts, tokens)
+    whole = _Writing(replace(writer, in_sessions=lambda _: False), prompts, tokens)
+    uncut = _Uncut(given.model.origin, prompts, tokens, device)
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    cases = (("whole texts", whole, 0.10, 3), ("transformers' cache", uncut, 1.15, 9))
+    for name, other, target, pairs in cases:
+        say(f"language: writing in a session against {name} ...")
+        sides = Side(session.write, range(1)), Side(other.write, range(1))
+        measured = ratio_of(sides, 1, 3 if quick else pairs, device)
+        _refuse_other(session.said, other.said, name)
+        measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
+        rows.append(_row(f"a session over {name}", measured, target))
+        figures[f"writing over {name}"] = measured | {"target": target}
+    title = f"writing through the cut ({BATCH} prompts of {PROMPT}, {tokens} new tokens each)"
+    return Table(title, COLUMNS, rows), figures
+
+
+class _Writing:
+    """Texts written through the cut."""
+
+    def __init__(self, writer: Writer, prompts: Tensor, tokens: int) -> None:
+        self.writer, self.prompts, self.tokens = writer, list(prompts), tokens
+        self.said: list[list[int]] = []
+
+    def write(self, client: ClientId) -> None:
+        """All of them, once."""
+        self.said = self.writer.write(client, self.prompts, self.tokens)
+
+
+class _Uncut:
+    """transformers' own model, loop and cache."""
+
+    def __init__(self, model: str, prompts: Tensor, tokens: int, device: torch.device) -> None:
+        from transformers import AutoModelForCausalLM
+
+        net: Any = AutoModelForCausalLM.from_pretrained(model, dtype="float32")
+        self.net, self.prompts, self.tokens = net.to(device).eval(), prompts.to(device), tokens
+        net.generation_config.eos_token_id = None
+        net.generation_config.pad_token_id = 0
+        self.said: list[list[int]] = []
+
+    @torch.no_grad()
+    def write(self, client: ClientId) -> None:
+        """All of them, once."""
+        del client
+        given = {"attention_mask": torch.ones_like(self.prompts), "do_sample": False}
+        rows = self.net.generate(self.prompts, max_new_tokens=self.tokens, **given)
+        self.said = rows[:, self.prompts.shape[1] :].tolist()
+
+
+def _writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
+    assembler = Assembler(given, data, device)
+    parts = assembler.assemble()
+    parts.exchange.announce(parts.clients, counted=False)
+    writer = assembler.writer(parts.exchange)
+    assert writer is not None, "the bench's model predicts tokens"
+    return replace(writer, end=UNENDING)
+
+
+def _refuse_other(said: Sequence[list[int]], others: Sequence[list[int]], name: str) -> None:
+    if list(said) != list(others):
+        raise ProtocolError(f"a session writes other tokens than {name}")
+
+
+def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
+    return (
+        name,
+        f"{measured['ratio']:.3f}",
+        f"{measured['low']:.3f}-{measured['high']:.3f}",
+        f"{target:.2f}",
+        f"{measured['ms']:.2f}",
+        f"{measured['against_ms']:.2f}",
+    )

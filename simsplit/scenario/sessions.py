@@ -1,0 +1,39 @@
+"""Whether models write in sessions, in which each token crosses once, or send whole texts anew."""
+
+from typing import TYPE_CHECKING
+
+from simsplit.errors import ScenarioError
+from simsplit.models.language import CausalLM
+
+if TYPE_CHECKING:
+    from simsplit.scenario.model import Scenario
+
+
+def writes_in_sessions(scenario: "Scenario", reading: str = "") -> bool:
+    """Whether a control (empty: the run as it is) does."""
+    return scenario.evaluate.sessions is not False and _hindrance(scenario, reading) is None
+
+
+def refuse_sessions(scenario: "Scenario") -> None:
+    """ScenarioError where sessions are asked for and cannot be."""
+    if not scenario.evaluate.sessions:
+        return
+    for reading in ("", *scenario.evaluate.controls):
+        if (why := _hindrance(scenario, reading)) is not None:
+            raise ScenarioError(
+                "evaluate.sessions",
+                f"got true, but {why}; use null, which sends whole texts where it must",
+            )
+
+
+def _hindrance(scenario: "Scenario", reading: str) -> str | None:
+    """Why tokens cannot cross one by one; None where they can."""
+    if not isinstance(scenario.model, CausalLM):
+        return f"{scenario.model.kind} writes no texts"
+    if not scenario.crossings.sessions:
+        return f"topology {scenario.topology} has no sessions"
+    for index, method in enumerate(scenario.method):
+        if not method.in_sessions(reading):
+            under = f" under the control {reading}" if reading else ""
+            return f"method.{index} ({method.word}) needs whole texts in every pass{under}"
+    return None

@@ -1,0 +1,105 @@
+"""Writing through the cut of a finished run, and what crossed it meanwhile beside the text."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembler
+from simsplit.assembly.restored import restored
+from simsplit.errors import RunError, SimsplitError
+from simsplit.evaluation.sampling import Sampling
+from simsplit.evaluation.writing import Writer
+from simsplit.models.language import CausalLM
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.plugins import Plugins
+from simsplit.preflight import size
+from simsplit.report.tables import Table
+from simsplit.results import SCENARIO, Run
+from simsplit.scenario import Scenario, load_scenario
+
+COLUMNS = ("leg", "packets", "bytes", "bytes per new token")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text, and what crossed for it."""
+
+    text: str
+    tokens: int
+    packets: list[Packet]
+    read: str | None
+    """What the server makes of its features with the pretrained tail (or its own, where it has
+    one); None where it has none, or they are not those of one text."""
+
+    def told(self) -> Table:
+        """The bytes by leg."""
+        legs = dict.fromkeys(packet.leg for packet in self.packets)
+        rows = [(str(leg), *self._row(leg)) for leg in legs]
+        return Table("what crossed the cut", COLUMNS, rows)
+
+    def _row(self, leg: Leg) -> tuple[str, ...]:
+        sizes = [packet.nbytes for packet in self.packets if packet.leg is leg]
+        return str(len(sizes)), size(sum(sizes)), size(sum(sizes) / max(1, self.tokens))
+
+
+class Chat:
+    """A finished run's model, cut as it was trained."""
+
+    def __init__(self, path: Path, client: ClientId, plugins: Plugins) -> None:
+        run = Run.load(path)
+        scenario = load_scenario(run.path / SCENARIO, {}, plugins)
+        if not isinstance(scenario.model, CausalLM):
+            raise RunError(f"{path} trained a {scenario.model.kind}, which writes no texts")
+        if not 0 <= client < scenario.clients.count:
+            raise RunError(f"no client {client}; allowed: 0 to {scenario.clients.count - 1}")
+        self.scenario, self.client, self.reader = scenario, client, scenario.text_reader()
+        assembler, self.parts, _ = restored(run.path, scenario, scenario.prepared(), client)
+        writer = assembler.writer(self.parts.exchange)
+        assert writer is not None, "a causal_lm writes"
+        self.writer: Writer = writer
+        self.tail = _pretrained_tail(scenario, assembler)
+        self._packets: list[Packet] = []
+        self.parts.wire.taps.append(self)
+
+    def observe(self, packet: Packet) -> None:
+        """A tap of the wire."""
+        self._packets.append(packet)
+
+    def write(self, prompt: str, tokens: int, sampling: Sampling | None = None) -> Written:
+        """What the model says after a prompt."""
+        begin = [] if self.reader.begin is None else [self.reader.begin]
+        (ids,) = self.reader.encode([prompt])
+        if not ids:
+            raise SimsplitError("the prompt is empty; give it a word or more to go on with")
+        self._packets.clear()
+        writer = replace(self.writer, sampling=sampling)
+        (said,) = writer.write(self.client, [torch.tensor([*begin, *ids])], tokens)
+        crossed, start = list(self._packets), len(begin) + len(ids) - 1
+        text = self.reader.decode(said)
+        has_tail = "tail" in self.scenario.crossings.served
+        return Written(text, len(said), crossed, text if has_tail else self._read(crossed, start))
+
+    @torch.no_grad()
+    def _read(self, packets: list[Packet], start: int) -> str | None:
+        """The server's reading of what was written, by the tail that everyone can download."""
+        if self.tail is None:
+            return None
+        server, seen = self.parts.server, torch.empty(0)
+        for packet in (each for each in packets if each.leg is Leg.FEATURES):
+            made = server.stack.unpack(packet.leg, packet.tensors, server.end.step(packet))
+            seen = torch.cat([seen, made], 1) if packet.position else made
+        if len(seen) != 1:
+            return None  # several rows for one text: a method mixes, or covers
+        read: Tensor = self.tail(seen)[0, start:].argmax(-1)
+        return self.reader.decode(read.tolist())
+
+
+def _pretrained_tail(scenario: Scenario, assembler: Assembler) -> torch.nn.Module | None:
+    """The tail as clients began with it, where that is public."""
+    model = scenario.model
+    if not isinstance(model, CausalLM) or not model.start_known:
+        return None
+    info = assembler.data.info
+    return model.segment("tail", info.shape, info.classes, scenario.seed).eval()

@@ -1,0 +1,81 @@
+"""`simsplit chat` writes through the cut of a finished run, and tells what crossed."""
+
+import csv
+import io
+
+import pytest
+import torch
+from builders import finished
+from texts import text_scenario
+
+from simsplit.plugins import NO_PLUGINS
+from simsplit.terminal.chatting import Chat
+
+TASK = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
+MODEL = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3, "public": True}}
+MODEL |= {"head": 1, "tail": 1}
+
+
+def written_by(path, **changes):
+    given = {"data": {"source": {"task": TASK, "length": 32}, "auxiliary": 0.3}, "model": MODEL}
+    one = {"schedule": {"kind": "round_robin", "rounds": 1}, "evaluate": {"metrics": ["loss"]}}
+    return finished(text_scenario(path, **given | one | changes), path / "run").path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return written_by(tmp_path_factory.mktemp("chat"))
+
+
+def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, run):
+    words = ("--prompt", "a dull film is", "--tokens", 5, "--format", "csv")
+    code, out, err = simsplit("chat", run, *words)
+    assert (code, err) == (0, "")
+    said, read, *table = out.splitlines()
+    assert read.startswith("the server reads: ")
+    rows = list(csv.DictReader(io.StringIO("\n".join(table))))
+    assert [row["leg"] for row in rows] == ["smashed", "features"]
+    made = Chat(run, 0, NO_PLUGINS).write("a dull film is", 5)
+    assert {row["packets"] for row in rows} == {str(made.tokens)}
+    assert said == made.text
+
+
+def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
+    run = written_by(tmp_path, model={**MODEL, "learns": ["head", "trunk"]})
+    chat = Chat(run, 1, NO_PLUGINS)
+    made = chat.write("a grim song is", 6)
+    assert made.read == made.text  # a tail that learned nothing is the one that it began as
+    fresh = chat.scenario.model.segment("head", (32,), 1, chat.scenario.seed)
+    now = chat.parts.pool.crew.clients[1].training.end.head
+    assert not torch.equal(fresh.tokens.weight, now.tokens.weight)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--prompt", ""), "the prompt is empty"),
+        (("--prompt", "a" * 600), "tokens; the model reads 512 at most"),
+        (("--prompt", "a", "--client", 7), "no client 7; allowed: 0 to 1"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_told(words, why, simsplit, run):
+    code, out, err = simsplit("chat", run, *words)
+    assert (code, out) == (2, "")
+    assert why in err
+
+
+def test_prompts_are_asked_for_where_none_is_given(simsplit, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a film is\na song is\n\n"))
+    code, out, _ = simsplit("chat", written_by(tmp_path, method=[{"kind": "cover"}]))
+    assert code == 0
+    assert out.count("what crossed the cut") == 2
+    assert "the server reads" not in out  # one of three rows is the text's
+
+
+def test_a_run_that_writes_nothing_is_refused(simsplit, tmp_path):
+    classifier = {"kind": "sequence_classifier", "sizes": {"width": 16}, "head": 1, "tail": 1}
+    data = {"source": {"task": "sst2", "length": 32}}
+    run = written_by(tmp_path, model=classifier, data=data, evaluate={})
+    code, _, err = simsplit("chat", run, "--prompt", "a")
+    assert code == 2
+    assert "trained a sequence_classifier, which writes no texts" in err
