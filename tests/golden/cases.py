@@ -843,6 +843,8 @@ WORDS = {
         topology=VANILLA, method=[{"kind": "dp_forward", "epsilon": 8.0, "per": "token"}]
     ),
     "dp-sgd": texts(method=[{"kind": "dp_sgd", "noise": "laplace"}], model=CLASSIFIER),
+    "santext-sparsify": texts(method=[{"kind": "santext"}, {"kind": "sparsify"}]),
+    "custext-mid": texts(method=[{"kind": "custext"}, {"kind": "mid"}]),
     "naive-mix": texts(method=[{"kind": "naive_mix", "alpha": 0.2}]),
     "labels-drawn-anew": texts(
         method=[
