@@ -1,4 +1,4 @@
-"""The page's first sentence: accuracy, bytes, the worst attack beside its floor, who was caught."""
+"""The page's first sentence: accuracy, bytes, the worst attacks beside floors, who was caught."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
 from simsplit.report.detections import flagged_of, malicious_of
+from simsplit.report.label_views import blind
 from simsplit.report.page.subject import Subject, at_end, told
 from simsplit.report.rates import quoted_at
 from simsplit.report.thresholds import detectors_of
@@ -27,6 +28,7 @@ def verdict(subject: Subject) -> str:
         _scores(subject),
         _sent(subject),
         _leaked(subject),
+        _labels_told(subject),
         _backdoor(subject),
         _caught(subject),
     ]
@@ -120,6 +122,21 @@ def _leaked(subject: Subject) -> str:
             on = f" on {name}" if several else ""
             clauses.append(f"worst attack: {attack}{on}, {title} {value:.3g}{beside}")
     return "; ".join(clauses)
+
+
+def _labels_told(subject: Subject) -> str:
+    """The attack on labels that told most in any run, without knowing any, beside its chance."""
+    found = []
+    for name, row in zip(subject.names, subject.rows, strict=True):
+        for run in (entry.run for entry in row.entries if len(entry.run.labels)):
+            rows = blind(run)
+            worst = rows.loc[rows["leak"].idxmax()]
+            found.append((float(worst["leak"]), str(worst["attack"]), worst["chance"], name))
+    if not found:
+        return ""
+    leak, attack, chance, name = max(found, key=lambda each: each[0])
+    on = f" on {name}" if len(subject.rows) > 1 else ""
+    return f"labels told: {100 * leak:.0f} % by {attack}{on}, chance {100 * chance:.0f} %"
 
 
 def _nearest(

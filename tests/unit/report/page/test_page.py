@@ -107,6 +107,7 @@ def test_a_run_whose_labels_were_attacked_has_what_they_told_and_what_was_seen(w
     dots = [a["d"] for n, a in seen.elements if n == "path" and "dots" in a.get("class", "")]
     assert sum(path.count("M") for path in dots) == 2 + 4 * 4, "a legend's two, and the targets"
     assert "75.0 (20 to 100)" in made
+    assert re.search(r"; labels told: 100 % by spectral, chance 55 %", made)
 
 
 def test_of_several_settings_each_has_its_worst_leak(with_labels, page):
