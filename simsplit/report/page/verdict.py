@@ -130,7 +130,7 @@ def _labels_told(subject: Subject) -> str:
     for name, row in zip(subject.names, subject.rows, strict=True):
         for run in (entry.run for entry in row.entries if len(entry.run.labels)):
             rows = blind(run)
-            worst = rows.loc[rows["leak"].idxmax()]
+            worst = rows.sort_values("leak").iloc[-1]
             found.append((float(worst["leak"]), str(worst["attack"]), worst["chance"], name))
     if not found:
         return ""
