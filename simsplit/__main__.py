@@ -468,7 +468,7 @@ def chat(
     plugin: Plugin = None,
     format_: Format = "table",
 ) -> None:
-    """Write through the cut of a finished run, and see what crosses it."""
+    """Write through the cut of a finished run."""
     from simsplit.evaluation.sampling import Sampling
     from simsplit.terminal.chatting import Chat
     from simsplit.terminal.printing import print_table

@@ -28,6 +28,8 @@ from simsplit.data import Prepared
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, InputsOf, LabelsOf, OwnTokens
 from simsplit.parties.feed import Feed
+from simsplit.parties.optimizers import LrScheduleConfig
+from simsplit.phases import Moment
 from simsplit.results.curves import save_curves
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
@@ -237,14 +239,9 @@ class Attacking:
             served=self._apart,
             seen=self._seen,
             optimizer=scenario.train.client,
-            factor=self._lr_factor,
+            factor=_lr_factor(scenario.train.lr_schedule, self.parts.wire.moment),
             servers=scenario.servers,
         )
-
-    def _lr_factor(self, number: int) -> float:
-        """Of a round of training."""
-        rounds = self.parts.wire.moment.phase.rounds
-        return self.scenario.train.lr_schedule.factor(number, rounds)
 
     def _labels_of(self, step: int) -> Tensor:
         """The classes of the samples that the targets' client trained on in a step."""
@@ -300,3 +297,8 @@ class Attacking:
         parts = pixels.split(size)
         crossing = self._crossing(QUERIES, number, -(-wanted // size))
         return [(packets[0], part) for packets, part in zip(crossing, parts, strict=False)]
+
+
+def _lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:
+    """Of a round of training; a function that no attack can reach the run by."""
+    return lambda number: schedule.factor(number, moment.phase.rounds)

@@ -58,6 +58,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "lamp": {"permutations": 2, "every": 1},
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
     "adaptive_offline": {"unmixing": 1},
+    "custext": {"epsilon": 1.0},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
     "probe": {"trees": 2},
     "replace": {"how": "sign"},

@@ -71,6 +71,7 @@ def test_help_answers_without_loading_what_is_heavy():
         "show",
         "compare",
         "attack",
+        "chat",
         "pretrain",
         "bench",
     ):
