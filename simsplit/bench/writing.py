@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.bench.overhead import Figures, Say, Side, ratio_of
+from simsplit.bench.overhead import Figures, Say, Side, ratio_of, ratio_row
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.writing import Writer
@@ -49,7 +49,7 @@ def writing(
         measured = ratio_of(sides, 1, 3 if quick else pairs, device)
         _refuse_other(session.said, other.said, name)
         measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
-        rows.append(_row(f"a session over {name}", measured, target))
+        rows.append(ratio_row(f"a session over {name}", measured, target))
         figures[f"writing over {name}"] = measured | {"target": target}
     title = f"writing through the cut ({BATCH} prompts of {PROMPT}, {tokens} new tokens each)"
     return Table(title, COLUMNS, rows), figures
@@ -100,14 +100,3 @@ def _writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
 def _refuse_other(said: Sequence[list[int]], others: Sequence[list[int]], name: str) -> None:
     if list(said) != list(others):
         raise ProtocolError(f"a session writes other tokens than {name}")
-
-
-def _row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
-    return (
-        name,
-        f"{measured['ratio']:.3f}",
-        f"{measured['low']:.3f}-{measured['high']:.3f}",
-        f"{target:.2f}",
-        f"{measured['ms']:.2f}",
-        f"{measured['against_ms']:.2f}",
-    )

@@ -165,7 +165,7 @@ class WholeTexts:
         self.number = 0
 
     def begin(self) -> Tensor:
-        """The prompts."""
+        """The scores after each text as it is now, in a pass that sends all of it."""
         lengths = torch.tensor([len(text) for text in self.texts])
         places = torch.arange(int(lengths.max()))
         real = places < lengths[:, None]

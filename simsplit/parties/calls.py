@@ -200,7 +200,7 @@ class ContinueTexts(Call[Packets]):
 
 @dataclass(frozen=True)
 class CloseSession(Call[None]):
-    """Forget a session."""
+    """Forget what the client keeps of a session, whether its texts have ended or not."""
 
     session: int
 

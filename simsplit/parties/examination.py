@@ -52,7 +52,7 @@ class Examination:
         return self._begun(batch, self._step(*step), session, at)
 
     def close(self, session: int) -> None:
-        """Forget a session."""
+        """Drop the caches of a session; it cannot go on."""
         self.end.sessions.close(self.end.number, session)
 
     def predict(self, packets: Packets) -> Tensor:

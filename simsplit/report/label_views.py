@@ -66,7 +66,7 @@ class Strip:
 
     @property
     def words(self) -> str:
-        """What is seen."""
+        """The label of its row in a figure: the view, and which adapter where there are several."""
         name = VIEWS.get(self.view, self.view)
         return name if self.adapter is None else f"{name}\nadapter {self.adapter}"
 

@@ -14,8 +14,8 @@ from simsplit.scenario.needs import messages_of
 
 def doubts_of(scenario: Scenario) -> list[str]:
     """A line for each, of what is known before data are loaded."""
-    every = (_device(scenario), _threads(scenario), _clients(scenario), _servers(scenario))
-    return [said for said in every if said]
+    every = (_device, _threads, _clients, _servers, _proximal)
+    return [said for each in every if (said := each(scenario))]
 
 
 def _device(scenario: Scenario) -> str:
@@ -65,6 +65,17 @@ def _servers(scenario: Scenario) -> str:
     return (
         f"scenario.servers: got {servers}, and gradients cross in {messages} messages. {why}. Use "
         f"topology: api with servers: {2 * messages}"
+    )
+
+
+def _proximal(scenario: Scenario) -> str:
+    """FedProx pulls back what has moved, and a round's first step starts where the round did."""
+    if not scenario.proximal or scenario.schedule.local_steps != 1:
+        return ""
+    return (
+        f"scenario.aggregation.proximal: got {scenario.proximal:g}, and clients take one step a "
+        "round, before which nothing has moved, so it changes nothing. Use schedule.local_steps "
+        "above 1, or null for an epoch"
     )
 
 

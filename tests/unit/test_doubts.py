@@ -70,6 +70,17 @@ def test_too_few_servers_for_a_gradients_messages_are_told(tmp_path):
     assert doubts_of(api_scenario(tmp_path)) == []
 
 
+def test_a_proximal_term_of_rounds_of_one_step_is_told():
+    def told(steps):
+        schedule = {"kind": "parallel", "rounds": 1, "local_steps": steps}
+        aggregation = {"kind": "splitfed_v1", "proximal": 0.5}
+        return doubts_of(scenario(schedule=schedule, aggregation=aggregation))
+
+    (said,) = told(1)
+    assert said.startswith("scenario.aggregation.proximal: got 0.5, and clients take one step ")
+    assert told(2) == told(None) == []
+
+
 def test_one_class_and_few_tests_are_told(tmp_path):
     assert warned(tmp_path / "images", [1] * 30, [1]) == [
         "all 30 training samples are of one class; there is nothing to learn",

@@ -1,5 +1,6 @@
 """A session writes what transformers' own `generate` writes on the whole model, pass by pass."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 
@@ -299,24 +300,28 @@ def test_a_failure_leaves_no_session_open(tmp_path):
     assert cutting.write(PROMPTS) == before
 
 
-def test_a_session_does_not_go_on_after_its_end(tmp_path):
-    cutting = Cutting(tmp_path)
-    exchange, token, both = cutting.parts.exchange, torch.tensor([3, 4]), torch.tensor([True, True])
+@contextmanager
+def begun_session(path):
+    """A session of two prompts of two tokens, that has sent these."""
+    exchange = Cutting(path).parts.exchange
     with exchange.session(0) as number:
         prompts = [torch.tensor([3, 4]), torch.tensor([5, 6])]
         session = InSession(exchange, 0, 0, prompts, 0, session=number)
         session.begin()
+        yield session
+
+
+def test_a_session_does_not_go_on_after_its_end(tmp_path):
+    token, both = torch.tensor([3, 4]), torch.tensor([True, True])
+    with begun_session(tmp_path) as session:
+        pass
     with pytest.raises(ProtocolError, match="session 1 of client 0 is over, or never began"):
         session.go_on(token, both)
 
 
 def test_a_session_goes_on_where_it_is_and_with_the_texts_it_has(tmp_path):
-    cutting = Cutting(tmp_path)
-    exchange, token, both = cutting.parts.exchange, torch.tensor([3, 4]), torch.tensor([True, True])
-    with exchange.session(0) as number:
-        prompts = [torch.tensor([3, 4]), torch.tensor([5, 6])]
-        session = InSession(exchange, 0, 0, prompts, 0, session=number)
-        session.begin()
+    token, both = torch.tensor([3, 4]), torch.tensor([True, True])
+    with begun_session(tmp_path) as session:
         session.position = 7
         with pytest.raises(ProtocolError, match="has come to token 2, and cannot go on at 7"):
             session.go_on(token, both)
