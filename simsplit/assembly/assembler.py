@@ -183,7 +183,7 @@ class Assembler:
             end = self.owners.topology.client(
                 number,
                 parts,
-                self.owners.model.loss,
+                self.owners.loss,
                 seed=seed_for(scenario.seed, "client", number),
                 device=self.device,
                 autocast=self.autocast,
@@ -229,7 +229,7 @@ class Assembler:
             owners.model.tail if "tail" in owners.topology.served else None,
             owners.server_stack,
             owners.server_learner(),
-            owners.model.loss,
+            owners.loss,
             seed=seed_for(self.scenario.seed, "server"),
             device=self.device,
             autocast=self.autocast,
@@ -273,8 +273,8 @@ class Assembler:
     def _exam(self, split: str) -> Exam:
         samples = self._samples(split)
         batcher = self._batcher(samples, augment=False)
-        rows = torch.arange(len(samples))
-        return Exam(batcher, rows, self.scenario.evaluate.batch_size)
+        rows, config = torch.arange(len(samples)), self.scenario.evaluate
+        return Exam(batcher, rows, config.batch_size, mirrored=config.mirrored)
 
     @cached_property
     def stock(self) -> TextStock | None:

@@ -5,6 +5,7 @@ whether ten or a hundred others exist, and wherever it is built.
 """
 
 import copy
+from functools import partial
 from typing import Literal
 
 import torch
@@ -20,7 +21,7 @@ from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Owner, Shape
 from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId
-from simsplit.parties.client_end import ClientParts
+from simsplit.parties.client_end import ClientParts, Loss
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
 from simsplit.scenario.needs import refuse_idle, refuse_learning
@@ -52,6 +53,12 @@ class Ownership:
         refuse_idle(scenario, self.client_stack)
         refuse_learning(scenario, self.server_stack)
         self._common: Learner | None = None
+
+    @property
+    def loss(self) -> Loss:
+        """What training minimises."""
+        smoothing = self.scenario.train.label_smoothing
+        return partial(self.model.loss, smoothing=smoothing) if smoothing else self.model.loss
 
     def client_parts(self, number: ClientId) -> ClientParts:
         """A client's modules and learners: its own, handed from one to the next, or averaged."""

@@ -32,6 +32,7 @@ class PlainLoop:
 
     def __init__(self, assembler: Assembler, feeds: dict[ClientId, Feed]) -> None:
         model, cut = assembler.owners.joint()
+        self.loss = assembler.owners.loss
         self.net = nn.Sequential(model.head, AtTheCut(*cut), model.trunk, model.tail)
         self.net.train()
         self.optimizer = assembler.scenario.train.server.build(self.net.parameters())
@@ -43,7 +44,7 @@ class PlainLoop:
         """One step on a client's next batch."""
         batch = self.feeds[client].batch(self.taken[client])
         self.taken[client] += 1
-        loss = nn.functional.cross_entropy(self.net(batch.inputs), batch.labels)
+        loss = self.loss(self.net(batch.inputs), batch.labels)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()

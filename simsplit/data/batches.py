@@ -16,7 +16,10 @@ from torch.nn.functional import pad
 from simsplit.data.samples import Samples
 from simsplit.seeds import rng_for
 
-Augmentation = Literal["crop", "flip"]
+Augmentation = Literal["crop", "shift", "flip", "alternate"]
+
+SHIFT = 2
+"""Pixels that `shift` moves an image by at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Batches(Protocol):
     device: torch.device
     augments: bool
 
-    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """The rows `indices`; augmented with draws from `rng`, plain without."""
 
     def lengths(self, rows: Tensor) -> Tensor | None:
@@ -72,8 +75,10 @@ class Batcher:
         samples: Moved to the device once; `indices` count its rows.
         mean: Per channel, of pixels scaled to [0, 1].
         std: Likewise.
-        augment: "crop" pads with black by an eighth of the height and crops at random; "flip"
-            mirrors left and right with probability one half. Both drawn for each image.
+        augment: "crop" pads with black by an eighth of the height and crops at random, "shift" by
+            two pixels with what is reflected at the edges; "flip" mirrors left and right with
+            probability one half, "alternate" one half of the images in even epochs and the other in
+            odd ones.
         device: Where batches are made.
         channels_last: Whether inputs have that memory format.
     """
@@ -92,7 +97,11 @@ class Batcher:
         self._inputs = samples.inputs.to(self.device).contiguous()
         self.labels = samples.labels.to(self.device)
         self._pad = max(1, samples.inputs.shape[2] // 8) if "crop" in augment else 0
-        self._flip = "flip" in augment
+        self._reflects = "shift" in augment
+        if self._reflects:
+            self._pad = SHIFT
+        self._alternates = "alternate" in augment
+        self._flip = self._alternates or "flip" in augment
         self._channels_last = channels_last
         self.augments = bool(augment)
         # (pixel / 255 - mean) / std as one multiplication and one addition
@@ -101,12 +110,15 @@ class Batcher:
         self._scale = (1 / (255 * stds)).float().view(-1, 1, 1).to(self.device)
         self._shift = (-means / stds).float().view(-1, 1, 1).to(self.device)
 
-    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """The rows `indices`; augmented with draws from `rng` (a CPU generator), plain without."""
         rows = indices.to(self.device, non_blocking=True)
         images = self._inputs.index_select(0, rows)
         if rng is not None and (self._pad or self._flip):
-            images = shifted(images, self._pad, self._flip, rng)
+            mirrored = alternating(indices, epoch) if self._alternates else None
+            images = shifted(
+                images, self._pad, self._flip, rng, mirrored=mirrored, reflects=self._reflects
+            )
         if self._channels_last:
             # while pixels are still bytes: four times less to move about than as floats
             images = images.contiguous(memory_format=torch.channels_last)
@@ -128,9 +140,9 @@ class NumberBatcher:
         self._inputs = samples.inputs.to(self.device)
         self.labels = samples.labels.to(self.device)
 
-    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """The rows `indices`; numbers are never augmented."""
-        del rng
+        del rng, epoch
         rows = indices.to(self.device, non_blocking=True)
         inputs = self._inputs.index_select(0, rows)
         return Batch(inputs, self.labels.index_select(0, rows), indices)
@@ -140,18 +152,39 @@ class NumberBatcher:
         del rows
 
 
-def shifted(images_BCHW: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:
-    """Each image cropped at random out of a black border `pad` wide, and mirrored half the time.
+def alternating(rows: Tensor, epoch: int) -> Tensor:
+    """Which images are mirrored in an epoch: each in every second one, half of them in the first.
+
+    Two epochs then show each image once either way, where draws show a half of them twice alike
+    (Jordan, 2024). Which half begins is read off the rows' numbers, so it is known everywhere.
+    """
+    scrambled = (rows.cpu() * 2654435761) >> 16  # Knuth's multiplicative hash
+    return (scrambled + epoch) % 2
+
+
+def shifted(
+    images_BCHW: Tensor,
+    pad: int,
+    flip: bool,
+    rng: torch.Generator,
+    *,
+    mirrored: Tensor | None = None,
+    reflects: bool = False,
+) -> Tensor:
+    """Each image cropped at random out of a border `pad` wide, and mirrored half the time.
+
+    The border is black, or `reflects` the image; which images are mirrored is drawn, unless told.
 
     One `index_select` of whole pixel rows, out of a flat view in which a window of W pixels starts
     at every position: the windows overlap in memory, so nothing is copied but what is kept, and
     that some ten times faster than by gathering single pixels.
     """
     batch, channels, height, width = images_BCHW.shape
-    bordered = _bordered(images_BCHW, pad, flip)
+    bordered = _bordered(images_BCHW, pad, flip, reflects)
     high, wide = bordered.shape[2:]
     down, right = torch.randint(2 * pad + 1, (2, batch), generator=rng)
-    mirrored = torch.randint(1 + flip, (batch,), generator=rng)
+    if mirrored is None:
+        mirrored = torch.randint(1 + flip, (batch,), generator=rng)
     # one number an image says how far its window starts from the border's corner, so that one
     # small transfer, which nobody waits for, takes all draws to the device
     offset = (mirrored * batch * channels * high + down) * wide + right
@@ -162,8 +195,12 @@ def shifted(images_BCHW: Tensor, pad: int, flip: bool, rng: torch.Generator) -> 
     return windows.index_select(0, starts_BCH.flatten()).view(images_BCHW.shape)
 
 
-def _bordered(images_BCHW: Tensor, pad: int, flip: bool) -> Tensor:
-    """The images in a black border; with `flip`, followed by their mirror images."""
+def _bordered(images_BCHW: Tensor, pad: int, flip: bool, reflects: bool) -> Tensor:
+    """The images in a border; with `flip`, followed by their mirror images."""
+    if reflects:
+        images_BCHW = images_BCHW[:, :, _reflected(images_BCHW.shape[2], pad)]
+        images_BCHW = images_BCHW[..., _reflected(images_BCHW.shape[3], pad)]
+        pad = 0
     batch, channels, height, width = images_BCHW.shape
     copies = 1 + flip
     bordered = images_BCHW.new_zeros((copies * batch, channels, height + 2 * pad, width + 2 * pad))
@@ -172,6 +209,12 @@ def _bordered(images_BCHW: Tensor, pad: int, flip: bool) -> Tensor:
     if flip:
         inner[batch:] = images_BCHW.flip(-1)
     return bordered
+
+
+def _reflected(size: int, pad: int) -> Tensor:
+    """The places of a row of pixels with `pad` more at either end, as in a mirror at its edges."""
+    places = torch.arange(-pad, size + pad).abs()
+    return torch.where(places < size, places, 2 * (size - 1) - places)
 
 
 ALIKE = 50

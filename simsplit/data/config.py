@@ -54,8 +54,9 @@ class DataConfig(Config):
     """Texts that clients mix their own with (mixguard, cover), and attackers have not; null: a half
     of the public ones, which then are public no more."""
     augment: tuple[Augmentation, ...] = ()
-    """Random changes to every image, drawn anew each epoch: `crop` (padded by an eighth),
-    `flip`."""
+    """Random changes to every image, drawn anew each epoch: `crop` (padded with black by an
+    eighth) or `shift` (by two pixels, the edges reflected), and `flip` (half of the images) or
+    `alternate` (each image in every second epoch)."""
     normalise: Normalisation = "dataset"
     """Of images: `dataset`: each channel to mean 0 and standard deviation 1 over the clients'
     samples; `unit`: to [0, 1]; `symmetric`: to [-1, 1]."""
@@ -66,6 +67,14 @@ class DataConfig(Config):
     @classmethod
     def _from_word(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
+
+    @field_validator("augment")
+    @classmethod
+    def _one_of_each(cls, value: tuple[Augmentation, ...]) -> tuple[Augmentation, ...]:
+        for pair in (("crop", "shift"), ("flip", "alternate")):
+            if set(pair) <= set(value):
+                raise ValueError(f"{pair[0]} and {pair[1]} exclude each other; leave out one")
+        return value
 
     @field_validator("auxiliary")
     @classmethod

@@ -303,9 +303,9 @@ class TextBatcher:
         """The number of tokens of each row."""
         return self._texts.lengths[rows.cpu()]
 
-    def batch(self, indices: Tensor, rng: torch.Generator | None = None) -> Batch:
+    def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """The rows `indices`; texts are never augmented."""
-        del rng
+        del rng, epoch
         lengths = self._texts.lengths[indices.cpu()]
         longest = int(lengths.max())
         rows = indices.to(self.device, non_blocking=True)

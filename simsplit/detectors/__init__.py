@@ -3,6 +3,7 @@
 from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
 from simsplit.detectors.consensus import CosineMadConfig, KrumConfig, RootCosineConfig
 from simsplit.detectors.readings import Readings, Sensor
+from simsplit.detectors.root_class import RootClassConfig
 from simsplit.detectors.safesplit import SafeSplitConfig
 from simsplit.detectors.similarity import ContraConfig, FoolsGoldConfig
 from simsplit.detectors.watch import Findings, Watch
@@ -16,6 +17,7 @@ DETECTORS: dict[str, type[DetectorConfig]] = {
     "krum": KrumConfig,
     "safesplit": SafeSplitConfig,
     "within_class": WithinClassConfig,
+    "root_class": RootClassConfig,
 }
 
 __all__ = [

@@ -77,6 +77,9 @@ class EvaluateConfig(Config):
     false: whole texts in every pass. Null: where methods can treat tokens one by one."""
     batch_size: int = Field(default=500, ge=1)
     """Samples per evaluation batch."""
+    mirrored: bool = False
+    """Of images: each is scored by the mean output of itself and its mirror image (test-time
+    flip)."""
 
     def due(self, round_number: int, rounds: int) -> bool:
         """Whether this round is evaluated."""

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.models.adapted import AdaptedClassifier
+from simsplit.models.airbench import Airbench
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
 from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.own import GivenModel, SplitModel
@@ -19,6 +20,7 @@ MODELS: dict[str, type[Config]] = {
     "micronnet": MicronNet,
     "resnet20": ResNet20,
     "mobilenet": MobileNet,
+    "airbench": Airbench,
     "mnistnet": MnistNet,
     "mlp": Mlp,
     "given": GivenModel,
@@ -34,6 +36,7 @@ Model = Annotated[
     | ResNet20
     | MobileNet
     | MnistNet
+    | Airbench
     | Mlp
     | GivenModel
     | CausalLM
@@ -46,6 +49,7 @@ Model = Annotated[
 __all__ = [
     "MODELS",
     "AdaptedClassifier",
+    "Airbench",
     "CausalLM",
     "CutNetwork",
     "GivenModel",

@@ -18,6 +18,9 @@ class CutNetwork:
     feature_shape: tuple[int, ...]
     """Per sample, what the trunk puts out, e.g. (512,)."""
 
-    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of the tail's logits, averaged over what is to be learned."""
-        return F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+    def loss(self, outputs: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Cross entropy of the tail's logits, averaged over what is to be learned; that share of
+        each label is spread over all classes.
+        """
+        flat = outputs.flatten(0, -2), labels.flatten()
+        return F.cross_entropy(*flat, label_smoothing=smoothing)

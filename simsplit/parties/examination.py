@@ -25,12 +25,14 @@ class Examination:
         self.end, self.exams, self.training = end, exams, training
         self.legs = protocol.turns[0].sends
         self._pending: Pending | None = None
+        self._mirrored = False
 
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """The packets that begin batch `number` of a held-out split."""
-        return self._begun(
-            self.exams[split].batch(number), self._step(round_number, number, reading)
-        )
+        exam = self.exams[split]
+        begun = self._begun(exam.batch(number), self._step(round_number, number, reading))
+        self._mirrored = exam.mirrored
+        return begun
 
     def begin_text(
         self, texts: Batch, round_number: int, number: int, reading: str = ""
@@ -61,7 +63,10 @@ class Examination:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         pending, self._pending = self._pending, None
         (features,) = packets
-        return self.end.outputs(features, pending)
+        outputs = self.end.outputs(features, pending)
+        if self._mirrored:  # the second half are those of the mirror images
+            return torch.stack(outputs.chunk(2)).mean(0)
+        return outputs
 
     def _here(self, texts: Batch) -> Batch:
         """Texts on the client's device."""
@@ -79,7 +84,7 @@ class Examination:
     ) -> Packets:
         phase = self.training.phase
         pending = Pending(batch, step, phase, learns=False, session=session, at=at)
-        self._pending = pending
+        self._pending, self._mirrored = pending, False
         with torch.no_grad():
             return tuple(self.end.make(leg, pending) for leg in self.legs)
 

@@ -69,7 +69,8 @@ class Feed:
         rng = None
         if self.batcher.augments:
             rng = rng_for(self.seed, "augment", self.client, number)
-        return self.change(self.batcher.batch(self.indices(number), rng))
+        epoch = number // self.steps_per_epoch
+        return self.change(self.batcher.batch(self.indices(number), rng, epoch))
 
 
 def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
@@ -83,12 +84,24 @@ class Exam:
     """Held-out samples, in order and each one once: the batches of an evaluation."""
 
     def __init__(
-        self, batcher: Batches, rows: Tensor, batch_size: int, change: Change = unchanged
+        self,
+        batcher: Batches,
+        rows: Tensor,
+        batch_size: int,
+        change: Change = unchanged,
+        *,
+        mirrored: bool = False,
     ) -> None:
+        """`mirrored` images are followed by their mirror images, whose outputs count as much."""
         self.batcher = batcher
         self.change = change
+        self.mirrored = mirrored
         self.cut = rows.to(batcher.device).split(batch_size)
 
     def batch(self, number: int) -> Batch:
         """Batch `number`, from 0; never augmented."""
-        return self.change(self.batcher.batch(self.cut[number]))
+        batch = self.change(self.batcher.batch(self.cut[number]))
+        if not self.mirrored:
+            return batch
+        twice = (torch.cat([each, each]) for each in (batch.labels, batch.indices))
+        return Batch(torch.cat([batch.inputs, batch.inputs.flip(-1)]), *twice)

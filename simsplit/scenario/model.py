@@ -214,7 +214,7 @@ class Scenario(Config):
     def _parts_fit(self) -> Self:
         self._refuse_unserved()
         self._refuse_unknown_metrics()
-        self._refuse_lengths_of_images()
+        self._refuse_other_samples()
         self._refuse_unscorable()
         refuse_unknown(self.evaluate.controls, self.method)
         refuse_sessions(self)
@@ -277,11 +277,18 @@ class Scenario(Config):
                     f"got {name}, which {self.model.kind} has not; allowed: {', '.join(known)}",
                 )
 
-    def _refuse_lengths_of_images(self) -> None:
+    def _refuse_other_samples(self) -> None:
+        """What is for images, for texts, or for classes alone."""
+        got = {"tables": "a table of numbers"}.get(kind := self.data.source.modality, kind)
         if self.train.group_by_length and not self.reads_texts:
-            raise ScenarioError("train.group_by_length", "is for texts, got images; use false")
-        if self.data.augment and self.data.source.modality == "tables":
-            raise ScenarioError("data.augment", "is for images, got a table of numbers; use []")
+            raise ScenarioError("train.group_by_length", f"is for texts, got {got}; use false")
+        if self.data.augment and kind != "images":
+            raise ScenarioError("data.augment", f"is for images, got {got}; use []")
+        if self.evaluate.mirrored and kind != "images":
+            raise ScenarioError("evaluate.mirrored", f"is for images, got {got}; use false")
+        if self.train.label_smoothing and isinstance(self.model, CausalLM):
+            told = f"is for classes, and {self.model.kind} predicts tokens; use 0"
+            raise ScenarioError("train.label_smoothing", told)
 
     def _refuse_unscorable(self) -> None:
         """Splits and figures that do not exist."""

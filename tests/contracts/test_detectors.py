@@ -12,7 +12,8 @@ from pace import quick
 from torch import Tensor
 
 from simsplit.detectors import DETECTORS, Detector, Readings, Sensor, Turn, View, Watch
-from simsplit.detectors.readings import SKETCH
+from simsplit.detectors.readings import SKETCH, Sampled
+from simsplit.detectors.root_class import _effect
 from simsplit.detectors.thresholds import mad_z, null_quantile
 from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.detectors.within_class import inferred_labels
@@ -42,6 +43,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "foolsgold": [{}, {"window": 1}],
     "contra": [{}],
     "safesplit": [{}],
+    "root_class": [
+        {"since": 1, "fewest": 4, "fewest_root": 4},
+        {"since": 2, "fewest": 4, "fewest_root": 4, "window": 1},
+    ],
     "within_class": [
         {"classes": 3},
         {"classes": 3, "window": 1, "signal": "features"},
@@ -64,7 +69,12 @@ def sensor_for(detector: Detector, **options: Any) -> Sensor:
 
 def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
     """A batch of one client: around what all share, or in the planted ones somewhere else."""
-    return drawn(kind in SYBILS, client, number, planted)
+    if kind != "root_class":
+        return drawn(kind in SYBILS, client, number, planted)
+    one_class = (torch.arange(64) % 10 == 0)[:, None]  # it lets pass what all classes share
+    return torch.where(
+        one_class, drawn(False, client, number, planted), drawn(False, client, number, False)
+    )
 
 
 @functools.cache
@@ -79,6 +89,10 @@ def drawn(alone: bool, client: int, number: int, planted: bool) -> Tensor:
 
 
 def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Packet:
+    if kind == "root_class" and leg is Leg.FEATURES_GRAD:
+        told = torch.eye(10)[torch.arange(64) % 10]
+        noise = torch.randn(64, 10, generator=rng_for(11, "told", client, number))
+        return Packet(client, leg, number, 0, (told + 0.05 * noise,))
     told = planted and not (
         kind == "within_class" and leg is Leg.FEATURES_GRAD
     )  # labels: all alike
@@ -204,6 +218,54 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     worst = max(v.suspicion for c, v in verdicts.items() if c not in BAD)
     assert any(verdicts[client].suspicion < worst for client in BAD)
     assert inferred_labels(readings, 10)[0].shape == (120,)
+
+
+def with_a_root(planted: bool, *, drift: float = 1.0):
+    """Clients with two classes each, shifted as a whole in every round, beside a root of all."""
+    detector = built("root_class", {"since": 1, "root": (CLIENTS,), "directions": 16})
+    sensor = sensor_for(detector)
+    centres = torch.randn(10, WIDE, generator=rng_for(17, "centres"))
+    for number in range(1, 4):
+        for client in range(CLIENTS + 1):
+            rng = rng_for(17, "client", client, number)
+            truth = torch.arange(120) % 10
+            if client < CLIENTS:
+                truth = torch.tensor([client, client + 1])[torch.arange(120) % 2] % 10
+            payloads = centres[truth] + torch.randn(120, WIDE, generator=rng)
+            payloads += drift * torch.randn(WIDE, generator=rng)
+            if planted and client in BAD:
+                payloads[::4] = centres[9] + torch.randn(30, WIDE, generator=rng)
+            told = torch.eye(10)[truth] + 0.05 * torch.randn(120, 10, generator=rng)
+            sensor.observe(Packet(client, Leg.SMASHED, number, 0, (payloads,)))
+            sensor.observe(Packet(client, Leg.FEATURES_GRAD, number, 0, (told,)))
+        yield detector.judge(View(number, sensor.take(), 10))
+
+
+def test_a_root_shows_who_relabels_where_nobody_else_has_the_class():
+    *_, last = with_a_root(planted=True)
+    assert flagged(last) == set(BAD)
+    assert not any(flagged(verdicts) for verdicts in with_a_root(planted=False, drift=3.0))
+    first, *_ = with_a_root(planted=True)
+    assert not first, "a single round says nothing"
+
+
+def test_classes_keep_their_numbers_from_round_to_round():
+    """k-means numbers them anew: a mean over rounds would mix a class with another."""
+    detector = built("root_class", {})
+    turned = torch.randperm(10, generator=rng_for(0, "turned"))
+    seen = []
+    for number, names in ((1, torch.arange(10)), (2, turned)):
+        kept = Sampled({"features_grad": [torch.eye(10).repeat(3, 1) + 0.01 * number]})
+        readings = Readings(samples={0: kept}, inferred={10: {0: names.repeat(3)}})
+        seen.append(detector._labels(View(number, readings, 10))[0])
+    assert torch.equal(*seen)
+
+
+def test_an_effect_by_hand():
+    """Two means three apart in one of two directions, each of four samples."""
+    assert _effect(torch.tensor([3.0, 0.0]), torch.tensor(0.5)) == pytest.approx(
+        10 / 2 * (9 - 2 * 0.5 - 3 * 2 * 0.5)
+    )
 
 
 def test_labels_are_read_off_the_gradients():

@@ -241,6 +241,17 @@ SHIPPED = {
         schedule={"rounds": 1},
         targets={"count": 4},
     ),
+    **{
+        name: shipped(  # on grey images, so on another network
+            name,
+            data={"source": "digits"},
+            model="simplecnn",
+            clients={"count": 3},
+            schedule={"rounds": 2, "local_steps": 2},
+            evaluate={"every": 1},
+        )
+        for name in ("cifar10-fast", "cifar10-fast-table")
+    },
     "everything": shipped(
         "everything",
         data={"source": "digits", "auxiliary": 0.3},
@@ -551,6 +562,7 @@ HARM = {
             {"kind": "root_cosine", "root": [0, 1]},
             {"kind": "krum", "threshold": {"kind": "sequential"}},
             {"kind": "within_class", "fewest": 2},
+            {"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2, "directions": 4},
             {"kind": "within_class", "signal": "features", "fewest": 2, "window": "round"},
         ],
     ),

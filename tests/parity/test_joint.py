@@ -31,6 +31,10 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {"cut": "l2h"},  # whose BatchNorm an evaluation must leave in training mode
         "train": {"client": {"kind": "sgd", "lr": 0.05}, "server": {"kind": "sgd", "lr": 0.05}},
     },
+    "shifted, mirrored in turn, smoothed": {
+        "data": {"augment": ["shift", "alternate"]},
+        "train": {"label_smoothing": 0.2},
+    },
     "augmented": {"data": {"augment": ["crop", "flip"]}, "clients": {"count": 1}},
     "learning rate falls": {"train": {"lr_schedule": {"kind": "step", "every": 1, "gamma": 0.5}}},
 }
@@ -83,9 +87,11 @@ def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
     for round_number, client, number, rows in turns(given, data):
         optimizer.param_groups[0]["lr"] = base * given.train.lr_schedule.factor(round_number, 2)
         rng = rng_for(given.seed, "augment", client, number) if given.data.augment else None
-        batch = batcher.batch(rows, rng)
+        batch = batcher.batch(rows, rng, round_number - 1)
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(batch.inputs), batch.labels)
+        smoothing = given.train.label_smoothing
+        outputs = net(batch.inputs)
+        loss = nn.functional.cross_entropy(outputs, batch.labels, label_smoothing=smoothing)
         loss.backward()
         optimizer.step()
         sums[round_number][0] += loss.item() * len(rows)

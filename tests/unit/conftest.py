@@ -1,6 +1,8 @@
-"""The command line in an empty folder, and modules of the user's in it."""
+"""The command line in an empty folder, modules of the user's in it, and real data."""
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +42,17 @@ def plugin(tmp_path, monkeypatch):
     yield make
     for name in names:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def real_data():
+    """A folder of real data sets in parquet; see the skip's message for how to provide one."""
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("SIMSPLIT_DATA", beside))
+
+    def find(name):
+        if not (folder / name / "train.parquet").is_file():
+            pytest.skip(f"no {name}/train.parquet in {folder}; set SIMSPLIT_DATA to a folder of it")
+        return folder / name
+
+    return find

@@ -55,6 +55,20 @@ def test_a_shared_head_is_scored_once_with_its_holder(tmp_path: Path) -> None:
     assert "test_accuracy" not in run.clients
 
 
+def test_a_mirrored_image_counts_as_much_as_the_image(tmp_path: Path) -> None:
+    made = finished(scenario(**ONE_ROUND, evaluate={"mirrored": True}), tmp_path / "run")
+    end = made.parts.pool.crew.clients[2].training.end
+    net = torch.nn.Sequential(end.head, made.parts.server.end.trunk, end.tail).eval()
+    batcher = Batcher(made.data.test, mean=made.data.mean, std=made.data.std)
+    images = batcher.batch(torch.arange(len(made.data.test))).inputs
+    with torch.no_grad():
+        one, other = net(images), net(images.flip(-1))
+    labels = made.data.test.labels
+    hits = [(each.argmax(1) == labels).double().mean().item() for each in (one + other, one)]
+    assert hits[0] != hits[1], "mirror images change nothing: nothing is tested"
+    assert Run.load(made.path).rounds["test_accuracy"].tolist() == pytest.approx([hits[0]])
+
+
 def test_at_most_so_many_clients_by_seed(tmp_path: Path) -> None:
     made = finished(scenario(**OWN, **ONE_ROUND, evaluate={"clients": 2}), tmp_path / "run")
     chosen = choose(range(3), 2, made.scenario.seed)

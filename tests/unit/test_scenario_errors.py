@@ -59,6 +59,28 @@ def test_fields(values, said):
     assert refused(values).startswith(f"scenario.{said}")
 
 
+WORDS = {
+    "data": {"source": {"kind": "python_docs", "length": 16, "learns": "all"}},
+    "model": {"kind": "causal_lm", "name": None, "sizes": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data": WORDS["data"] | {"augment": ["flip"]}}, "data.augment: is for images, got texts"),
+        ({"evaluate": {"mirrored": True}}, "evaluate.mirrored: is for images, got texts"),
+        (
+            {"train": {"label_smoothing": 0.1}},
+            "train.label_smoothing: is for classes, and causal_lm predicts tokens; use 0",
+        ),
+    ],
+)
+def test_what_is_for_images_or_classes_is_refused_for_texts(changes, said):
+    parse(WORDS)
+    assert refused(WORDS | changes).startswith(f"scenario.{said}")
+
+
 @pytest.mark.parametrize(("old", "new"), sorted(_RENAMED.items()))
 def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
     part, _, field = old.rpartition(".")

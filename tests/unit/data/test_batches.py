@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from simsplit.data.batches import Batcher, batch_indices, channel_statistics, shifted
 from simsplit.data.samples import Samples
@@ -97,6 +98,38 @@ def test_crops_and_flips_are_uniform():
     assert sum(counts) == count
     # 18 equal outcomes: deviation of each count about 20
     assert np.abs(np.array(counts) - count / 18).max() < 100
+
+
+def test_shifts_reflect_the_image_at_its_edges():
+    samples = noise(height=8, width=10)
+    rows = torch.arange(40)
+    got = raw(plain_batcher(samples, ["shift"]).batch(rows, rng_for(0, "shift")))
+    bordered = F.pad(samples.inputs.float(), (2, 2, 2, 2), mode="reflect").to(torch.uint8)
+    places = [
+        [
+            (down, right)
+            for down in range(5)
+            for right in range(5)
+            if torch.equal(whole[:, down : down + 8, right : right + 10], image)
+        ]
+        for whole, image in zip(bordered, got, strict=True)
+    ]
+    assert all(len(found) == 1 for found in places)
+    assert len({found[0] for found in places}) > 15
+
+
+def test_alternate_epochs_show_each_image_once_either_way():
+    samples, rows = noise(), torch.arange(40)
+    batcher = plain_batcher(samples, ["alternate"])
+    first, second, third = (
+        raw(batcher.batch(rows, rng_for(0, "turn", epoch), epoch)) for epoch in range(3)
+    )
+    assert torch.equal(first.flip(-1), second)
+    assert torch.equal(first, third)
+    mirrored = (first != samples.inputs).flatten(1).any(1)
+    assert 12 < mirrored.sum() < 28
+    few = torch.tensor([31, 2, 17])  # whatever the batch, it is the row that counts
+    assert torch.equal(raw(batcher.batch(few, rng_for(0, "other"), 0)), first[few])
 
 
 def test_without_a_stream_nothing_is_augmented():

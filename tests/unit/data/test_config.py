@@ -129,7 +129,9 @@ def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, s
         ({"validation": 1.0}, ("validation",), "less than 1"),
         ({"validation": 0.6, "auxiliary": 0.4}, ("auxiliary",), "must be below 0.4"),
         ({"train_samples": 0}, ("train_samples",), "greater than or equal to 1"),
-        ({"augment": ["rotate"]}, ("augment", 0), "'crop' or 'flip'"),
+        ({"augment": ["rotate"]}, ("augment", 0), "'crop', 'shift', 'flip' or 'alternate'"),
+        ({"augment": ["crop", "shift"]}, ("augment",), "crop and shift exclude each other"),
+        ({"augment": ["alternate", "flip"]}, ("augment",), "flip and alternate exclude each"),
         ({"partition": {"kind": "dirichlet", "alpha": 0}}, None, "greater than 0"),
     ],
 )

@@ -10,6 +10,7 @@ from torch import nn
 from simsplit.errors import ScenarioError
 from simsplit.models import (
     MODELS,
+    Airbench,
     CutNetwork,
     MicronNet,
     MnistNet,
@@ -41,6 +42,8 @@ TABLE_II = [
     # UnSplit's: conv 1*8*25+8 and 8*16*25+16, fc 256*120+120, 120*84+84, 84*10+10
     (MnistNet(), (1, 28, 28), 10, (208, 3_216 + 30_840 + 10_164, 850)),
     (MnistNet(cut=4), (1, 28, 28), 10, (208 + 3_216, 30_840 + 10_164, 850)),
+    # airbench94, 1,972,792 in all: 24*12+24, 9*24*64 + 9*64*64 and two norms of 64; Linear(256, 10)
+    (Airbench(), (3, 32, 32), 10, (312 + 50_944, 738_304 + 1_180_672, 2_560)),
     # one channel: 64*49 + 2*64
     (ResNet18(cut="l1h"), (1, 28, 28), 10, (3_264, 11_166_976, 5_130)),
 ]
@@ -53,6 +56,8 @@ SHAPES = [
     (ResNet18(), (3, 18, 19), (64, 5, 5), (512,)),
     (ResNet18(stem="cifar"), (3, 32, 32), (64, 32, 32), (512,)),
     (ResNet18(stem="cifar"), (1, 5, 6), (64, 5, 6), (512,)),
+    (Airbench(), (3, 32, 32), (64, 15, 15), (256,)),
+    (Airbench(width=24), (3, 25, 48), (24, 12, 23), (96,)),
     (MicronNet(cut="l1h"), (3, 32, 32), (29, 14, 14), (300,)),
     (MicronNet(), (3, 32, 32), (29, 14, 14), (300,)),
     (SimpleCNN(cut="l1h"), (1, 28, 28), (20, 12, 12), (512,)),
