@@ -80,6 +80,15 @@ class RoundRobinConfig(LapsConfig):
     """
 
     kind: Literal["round_robin"] = "round_robin"
+    turn: int = Field(default=1, ge=1)
+    """Mini-batches of a client in a row; what clients share is then handed over that much less."""
+
+    def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
+        """Laps of `turn` batches per client, or of as many as it has left."""
+        for start in range(0, max(steps.values(), default=0), self.turn):
+            for client, count in steps.items():
+                for _ in range(min(self.turn, count - start)):
+                    yield client
 
 
 class PerClientConfig(ScheduleConfig):

@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one client, l1h": {"clients": {"count": 1}, "model": {"cut": "l1h"}},
     "one client, vanilla": {"clients": {"count": 1}, "topology": "vanilla"},
     "shared head, three in turn": {"train": {"client": ADAM, "server": ADAM}},
+    "shared head, two in a row": {"schedule": {"turn": 2}, "train": {"batch_size": 8}},
     "shared head, one after another": {"schedule": {"kind": "per_client", "rounds": 2}},
     "shared head, unequal parts": {"data": {"partition": {"kind": "dirichlet", "alpha": 0.3}}},
     "shared head, vanilla": {"topology": "vanilla"},
@@ -66,8 +67,11 @@ def turns(given: Scenario, data: Prepared) -> Iterator[tuple[int, int, int, torc
         if given.schedule.kind == "per_client":
             order = [(c, b) for c, batches in enumerate(cut) for b in range(len(batches))]
         else:
-            laps = max(len(batches) for batches in cut)
-            order = [(c, b) for b in range(laps) for c in range(len(cut)) if b < len(cut[c])]
+            laps, turn = max(len(batches) for batches in cut), given.schedule.turn
+            order = sorted(
+                ((c, b) for b in range(laps) for c in range(len(cut)) if b < len(cut[c])),
+                key=lambda pair: (pair[1] // turn, pair[0], pair[1]),
+            )
         for client, batch in order:
             yield round_number, client, taken[client], cut[client][batch]
             taken[client] += 1
