@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
 from typing import Any
@@ -49,8 +49,11 @@ class Case:
     steps: int
     pairs: int = 15
     plugins: Plugins = NO_PLUGINS
+    train: Mapping[str, object] = field(default_factory=dict)
+    """Fields of `train`, beside the batch's size."""
 
 
+FAST = {"channels_last": True, "label_smoothing": 0.2, "drop_last": True}
 SPLIT = [
     Case("ResNet-18, batch 64, raw", RESNET, 64, [], 1.02, 4),
     Case("ResNet-18, batch 64, LightSplit", RESNET, 64, PROJECTION, 1.02, 4),
@@ -58,10 +61,13 @@ SPLIT = [
     Case("SimpleCNN, batch 64, LightSplit", SIMPLE, 64, PROJECTION, 1.05, 30, 25),
     Case("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, 25),
     Case("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, 25),
+    Case("airbench, batch 500, raw", {"kind": "airbench"}, 500, [], 1.03, 1, 7, train=FAST),
 ]
 CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50, 15)
 
 
+COLOUR = ("resnet18", "airbench")
+"""Models that are given colour images of 32 pixels; the others get grey ones of 28."""
 FURTHER = {"resnet18": 200, "simplecnn": 400}
 """How many further clients of each model the memory is measured of."""
 
@@ -200,7 +206,7 @@ def assembled(
 ) -> tuple[Assembler, Assembly]:
     """A case's live parts, ready to train on random data."""
     given = _scenario(case, clients, heads)
-    shape = (3, 32, 32) if case.model["kind"] == "resnet18" else (1, 28, 28)
+    shape = (3, 32, 32) if case.model["kind"] in COLOUR else (1, 28, 28)
     assembler = Assembler(given, random_data(shape, clients, total=6400), device)
     parts = assembler.assemble()
     parts.exchange.announce(parts.clients, counted=False)
@@ -215,7 +221,7 @@ def _scenario(case: Case, clients: int, heads: str) -> Scenario:
             "model": case.model,
             "clients": {"count": clients, "heads": heads},
             "method": case.method,
-            "train": {"batch_size": case.batch_size},
+            "train": {"batch_size": case.batch_size, **case.train},
         },
         case.plugins,
     )
