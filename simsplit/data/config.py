@@ -32,6 +32,15 @@ Normalisation = Literal["dataset", "unit", "symmetric"]
 TextSource = Annotated[PythonDocs | TextParquet | TextHub, Field(discriminator="kind")]
 
 
+class EvenConfig(Config):
+    """Clients whose parts have all classes in the shares that the whole has."""
+
+    clients: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    """Their numbers."""
+    samples: int = Field(default=300, ge=1)
+    """How many samples each gets."""
+
+
 class DataConfig(Config):
     """The data set, what part of it is used or held out, and how it is divided among clients."""
 
@@ -62,6 +71,9 @@ class DataConfig(Config):
     samples; `unit`: to [0, 1]; `symmetric`: to [-1, 1]."""
     partition: Partition = Iid()
     """How samples are divided among clients; a bare word such as `iid` stands for `{kind: iid}`."""
+    even: EvenConfig | None = None
+    """Clients that get samples of all classes alike before the others divide the rest, as a client
+    that detectors trust would; null: none."""
 
     @field_validator("source", "public", "support", "partition", mode="before")
     @classmethod
@@ -203,13 +215,46 @@ def prepare(
         auxiliary=auxiliary,
         support=support,
         test=_limited(data.test, limit, "test"),
-        parts=config.partition.deal(_dealt_by(config.partition, kept), num_clients, seed),
+        parts=_parts(config, kept, num_clients, seed),
         mean=mean,
         std=std,
         class_names=data.class_names,
         fitted=data.fitted,
         vocabulary=None if reader is None else _vocabulary(config.source, reader),
     )
+
+
+def _parts(config: DataConfig, samples: Samples, num_clients: int, seed: int) -> list[np.ndarray]:
+    """Each client's rows: even ones first, the rest as the partition deals it to the others."""
+    groups, left = _dealt_by(config.partition, samples), np.arange(len(samples))
+    own = {}
+    if config.even is not None:
+        _refuse_uneven(config.even, config.partition, len(samples), num_clients)
+        for client in sorted(config.even.clients):
+            rng = numpy_rng_for(seed, "data", "even", client)
+            own[client] = left[stratified(groups[left], config.even.samples, rng)]
+            left = np.setdiff1d(left, own[client])
+    dealt = iter(config.partition.deal(groups[left], num_clients - len(own), seed))
+    return [own[client] if client in own else left[next(dealt)] for client in range(num_clients)]
+
+
+def _refuse_uneven(
+    even: EvenConfig, partition: Partition, num_samples: int, num_clients: int
+) -> None:
+    """ScenarioError for clients that there are not, or that leave the others too little."""
+    own, last = set(even.clients), num_clients - 1
+    taken = len(own) * even.samples
+    if isinstance(partition, Natural):
+        raise ScenarioError("data.even", "natural partitions say whose each sample is; use null")
+    if max(own) > last:
+        raise ScenarioError("data.even.clients", f"got {max(own)}; there are clients 0 to {last}")
+    if len(own) == num_clients:
+        raise ScenarioError("data.even.clients", "names every client; use partition: iid instead")
+    if taken + num_clients - len(own) > num_samples:
+        raise ScenarioError(
+            "data.even.samples",
+            f"takes {taken} of {num_samples} training samples, and leaves the others too few",
+        )
 
 
 def _shares(samples: Samples, classes: int) -> tuple[float, ...]:

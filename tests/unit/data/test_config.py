@@ -63,6 +63,18 @@ def test_nothing_held_out_is_none_and_all_is_dealt(numbered):
     assert (got.info.classes, len(got.test)) == (2, 16)
 
 
+def test_even_clients_have_all_classes_alike_and_the_others_divide_the_rest(numbered):
+    skewed = {"kind": "dirichlet", "alpha": 0.1}
+    got = prepared(numbered, clients=5, partition=skewed, even={"clients": [3, 1], "samples": 24})
+    counts = [np.bincount(got.train.labels[part], minlength=2).tolist() for part in got.parts]
+    whole = np.bincount(got.train.labels)
+    assert counts[1] == counts[3] == (24 * whole / whole.sum()).round().astype(int).tolist()
+    assert sorted(np.concatenate(got.parts).tolist()) == list(range(200))
+    assert max(min(counts[client]) / sum(counts[client]) for client in (0, 2, 4)) < 0.5
+    more = prepared(numbered, clients=5, partition=skewed, even={"clients": [1], "samples": 24})
+    assert np.array_equal(more.parts[1], got.parts[1]), "another even client moves nobody's samples"
+
+
 def test_limits_are_stratified_and_come_before_holding_out(numbered):
     got = prepared(numbered, train_samples=40, test_samples=8, validation=0.25)
     assert (len(got.train), len(got.validation), len(got.test)) == (30, 10, 8)
@@ -114,6 +126,10 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
         ({"validation": 0.001}, 4, "data.validation", "must hold out 1 to 199 of 200.*got 0"),
         ({"auxiliary": 0.999}, 4, "data.auxiliary", "got 200"),
         ({"train_samples": 3}, 4, "clients.count", "must be 1 to the 3 training"),
+        ({"even": {"clients": [0, 4]}}, 4, "data.even.clients", "got 4; there are clients 0 to 3"),
+        ({"even": {"clients": [0, 1]}}, 2, "data.even.clients", "names every client"),
+        ({"even": {"samples": 198}}, 4, "data.even.samples", "takes 198 of 200"),
+        ({"even": {}, "partition": "natural"}, 4, "data.partition", "natural needs"),
         ({"validation": 0.9}, 21, "clients.count", "must be 1 to the 20 training"),
     ],
 )
