@@ -252,6 +252,17 @@ SHIPPED = {
         )
         for name in ("cifar10-fast", "cifar10-fast-table")
     },
+    "sixteen": shipped(
+        "sixteen",
+        schedule={"rounds": 2},
+        method=[{"kind": "quantise", "bits": 4, "legs": ["smashed", "features"]}],
+    ),
+    "skewed": shipped(
+        "skewed",
+        data={"even": {"samples": 30}},
+        schedule={"rounds": 2},
+        detectors=[{"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2}],
+    ),
     "everything": shipped(
         "everything",
         data={"source": "digits", "auxiliary": 0.3},
