@@ -50,6 +50,8 @@ class Given(StrEnum):
     """Texts cross without a mask: padded on the right, and read by tokens that look back alone."""
     CAUSAL = "causal"
     """The model predicts tokens."""
+    KNOWN_TAIL = "known_tail"
+    """Everybody knows the weights that the clients' tail starts from."""
     PUBLIC = "public"
     """Public data to learn from."""
     SUPPORT = "support"

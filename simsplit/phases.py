@@ -12,6 +12,11 @@ from typing import Literal
 from simsplit.packets import ClientId
 
 Segment = Literal["head", "trunk", "tail", "method"]
+SEGMENTS: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
+TRAIN = "train"
+"""The phase of training proper."""
+WARM_UP = "warm_up"
+"""A phase that gets a defence going before the server learns."""
 EVALUATE = "evaluate"
 """The phase that the `wire` table names for everything but training."""
 
@@ -23,10 +28,16 @@ class Phase:
     name: str
     rounds: int
     source: Literal["private", "public"] = "private"
-    learns: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
+    learns: frozenset[Segment] = SEGMENTS
     gradients: bool = True
     task: bool = True
     """Whether the task is learned, or only the methods' own loss terms."""
+    crosses: bool = True
+    """Whether anything is sent; if not, a method stands in for the trunk."""
+    returns: bool = True
+    """Whether gradients of smashed data are sent back; not where nothing before the cut learns."""
+    lr: float | None = None
+    """Clients' learning rate in it, of what has no optimizer of its own; None: as configured."""
     aside: "Aside | None" = None
     """Steps of another phase between its steps."""
 
@@ -50,9 +61,9 @@ class Moment:
     """The current round, phase and clients, and the phase that packets are counted under."""
 
     round: int = 0
-    phase: Phase = field(default_factory=lambda: Phase("train", rounds=0))
+    phase: Phase = field(default_factory=lambda: Phase(TRAIN, rounds=0))
     clients: Sequence[ClientId] = ()
-    counted_as: str = "train"
+    counted_as: str = TRAIN
     """The phase that the `wire` table names."""
 
     @property

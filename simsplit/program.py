@@ -3,11 +3,13 @@
 All of it follows from the scenario, the clients' data and the methods; nothing of it is state.
 """
 
+from dataclasses import replace
+
 from simsplit.assembly import Assembly
 from simsplit.errors import DataError, ScenarioError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import CountSteps, Plan
-from simsplit.phases import Phase
+from simsplit.phases import TRAIN, Phase
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup, choose
 
@@ -17,7 +19,7 @@ class Program:
 
     def __init__(self, scenario: Scenario, parts: Assembly) -> None:
         self.scenario = scenario
-        main = Phase("train", rounds=0)
+        main = Phase(TRAIN, rounds=0)
         self._steps_per_epoch = {main.source: _steps_per_epoch(parts, main)}
         self.phases = self._phases(parts)
         for phase in self.phases:
@@ -46,9 +48,9 @@ class Program:
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.num_rounds(steps)
         self._refuse_late(rounds * max(self.scenario.schedule.local(steps).values()))
-        wanted, aside = parts.pool.ask(parts.clients[0], Plan(rounds))
+        wanted, main = parts.pool.ask(parts.clients[0], Plan(rounds))
         gradients = self.scenario.gradients_cross
-        return [*wanted, Phase("train", rounds=rounds, gradients=gradients, aside=aside)]
+        return [*wanted, replace(main, rounds=rounds, gradients=gradients)]
 
     def _refuse_late(self, most: int) -> None:
         """ScenarioError for a method that would begin after the last batch of every client."""

@@ -46,6 +46,7 @@ class Ownership:
         self.averages = scenario.aggregation.kind != "none"
         self.model: CutNetwork = self._fresh_model()
         self.tokens = None if train is None else self._tokens(train)
+        self.known_tail = self._known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
         self.server_stack = self._stack("server", seed_for(scenario.seed, "server"))
         self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
@@ -168,9 +169,16 @@ class Ownership:
             labels=labels,
             adapters=served,
             tokens=self.tokens if side == "client" else None,
+            tail=self.known_tail if side == "client" else None,
         )
         stack.modules.to(self.device)
         return stack
+
+    def _known_tail(self) -> nn.Module | None:
+        """A copy of the tail as everybody knows it, for methods that ask for it."""
+        if not any(each.reads_tail for each in self.scenario.method):
+            return None
+        return copy.deepcopy(self.model.tail).eval().requires_grad_(False)
 
     def _tokens(self, train: Samples) -> Tokens | None:
         """What methods that ask for it are told of the vocabulary, as it is before training."""

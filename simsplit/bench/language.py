@@ -7,6 +7,7 @@ texts through the head and m messages through the trunk, and once more forwards 
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from simsplit.errors import ProtocolError
 from simsplit.network.clock import Flops
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter, Plan
-from simsplit.phases import Phase
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.pretrain.training import pretrain
 from simsplit.report.tables import Table
@@ -161,8 +161,8 @@ def _built(
     assembler = Assembler(given, _random_texts(given), device)
     parts = assembler.assemble()
     parts.exchange.announce(parts.clients, counted=False)
-    _, aside = parts.pool.ask(0, Plan(1))
-    phase = parts.exchange.moment.phase = Phase("train", rounds=1, aside=aside)
+    _, proper = parts.pool.ask(0, Plan(1))
+    phase = parts.exchange.moment.phase = replace(proper, rounds=1)
     parts.server.enter(phase, 1.0)
     parts.pool.ask(0, Enter(phase, 1.0))
     return assembler, parts

@@ -37,6 +37,7 @@ _WORDS: dict[Given, str] = {
     Given.LABELLED: "samples with classes",
     Given.UNMASKED: "texts without a mask",
     Given.CAUSAL: "a model that predicts tokens",
+    Given.KNOWN_TAIL: "pretrained weights",
     Given.PUBLIC: "public data",
     Given.SUPPORT: "public texts to mix with",
     Given.PAIRS: "mixguard or snd, with a warm-up",

@@ -1,5 +1,6 @@
 """What happens at the cut, one file each, and the literal table of them."""
 
+from simsplit.methods.admi import AdmiConfig
 from simsplit.methods.base import CodecConfig, Method, MethodConfig, Share, Site, Step
 from simsplit.methods.bottlenet import BottlenetConfig
 from simsplit.methods.c3sl import C3slConfig
@@ -9,6 +10,7 @@ from simsplit.methods.custext import CustextConfig
 from simsplit.methods.distance_correlation import DistanceCorrelationConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
+from simsplit.methods.dualguard import DualguardConfig
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.marvell import MarvellConfig
@@ -29,6 +31,7 @@ from simsplit.methods.shredder import ShredderConfig
 from simsplit.methods.snd import SndConfig
 from simsplit.methods.sparsify import SparsifyConfig
 from simsplit.methods.splitguard import SplitguardConfig
+from simsplit.methods.text_obfuscator import TextObfuscatorConfig
 from simsplit.methods.topk import RandTopkConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
 from simsplit.phases import Phase
@@ -55,6 +58,9 @@ METHODS: dict[str, type[MethodConfig]] = {
     "snd": SndConfig,
     "dp_forward": DpForwardConfig,
     "mid": MidConfig,
+    "admi": AdmiConfig,
+    "dualguard": DualguardConfig,
+    "text_obfuscator": TextObfuscatorConfig,
     "santext": SantextConfig,
     "custext": CustextConfig,
     "dp_sgd": DpSgdConfig,

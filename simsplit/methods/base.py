@@ -30,7 +30,7 @@ from simsplit.methods.clipping import Release, Response
 from simsplit.methods.tokens import Tokens
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg
-from simsplit.phases import Aside, Phase
+from simsplit.phases import TRAIN, Aside, Phase, Segment
 from simsplit.seeds import Scope, rng_for
 
 Side = Literal["client", "server"]
@@ -89,6 +89,9 @@ class Site:
     """Whether features come of several adapter sets, on the axis after the samples."""
     tokens: Tokens | None = None
     """Only on clients of texts, for methods that say `reads_tokens`."""
+    tail: nn.Module | None = None
+    """The tail as everybody knows it, before training and frozen: only on clients that have one,
+    for methods that say `reads_tail`."""
 
     @property
     def sets(self) -> int:
@@ -121,6 +124,18 @@ class Stock(Protocol):
         """The public texts of these numbers."""
 
 
+class Ongoing(Protocol):
+    """A session, as methods see it: what is kept of a text that goes on token by token."""
+
+    seen: int
+    """Tokens of each text so far, with those of this pass."""
+    mask: Tensor | None
+    """Of all these, which are real; None if all are."""
+
+    def past(self, name: str) -> Any:  # noqa: ANN401 - transformers is not imported for its types
+        """A cache (transformers' DynamicCache) of this name, for this session alone."""
+
+
 @dataclass(slots=True)
 class Step:
     """One side's view of one mini-batch; `memo` holds what a method keeps from hook to hook."""
@@ -131,11 +146,23 @@ class Step:
     seed: int
     training: bool = True
     labels: Tensor | None = None
-    phase: str = "train"
+    phase: str = TRAIN
+    stage: str = TRAIN
+    """The phase that the run is in, in evaluation too."""
     stock: Stock | None = None
     """Only on clients of texts."""
     reading: str = ""
     """In evaluation: the way that a control asks for; empty: as the scenario says."""
+    mask: Tensor | None = None
+    """Client: which tokens are real, of texts that cross with a mask."""
+    session: Ongoing | None = None
+    """Client: the session that it is a pass of, if it is one."""
+    embedded: Tensor | None = None
+    """Client, in training: what the head embeds, where a method `reaches_head`."""
+    outputs: Tensor | None = None
+    """Client, for `tail_loss`: what the tail makes of the features."""
+    task: Tensor | None = None
+    """Client, for `tail_loss`: the task's loss on these."""
     memo: dict[Any, Any] = field(default_factory=dict)
     told: dict[str, float | Tensor] = field(default_factory=dict)
     """Figures of the step, whose means over a round stand in the client's row of the `clients`
@@ -171,6 +198,10 @@ class Method:
     """How many tensors `pack` adds to the payload, such as scales and indices."""
     num_side_back: int | None = None
     """The same for gradients, if it is another number there."""
+    reaches_head: bool = False
+    """Whether the tail's loss reaches the head by a way of this method's own, beside the wire."""
+    freezes: frozenset[Segment] = frozenset()
+    """Client: segments that do not learn in training proper."""
 
     def announce(self) -> tuple[Tensor, ...]:
         """Server: tensors that every client gets before training (counted as BROADCAST)."""
@@ -195,6 +226,10 @@ class Method:
         """Client: turn the returned features into the tail's input; differentiable."""
         return u
 
+    def stand_in(self, z: Tensor, step: Step) -> Tensor | None:
+        """Client: in place of the trunk's output, in a phase in which nothing crosses."""
+        return None
+
     def loss(self, step: Step) -> Tensor | None:
         """Client: a loss term on what was encoded, added in the head's backward pass."""
         return None
@@ -204,7 +239,7 @@ class Method:
         return None
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """Client: a loss term on what was decoded, added to the task's loss."""
+        """Client: a loss term on what was decoded (and on `step.outputs`), added to the task's."""
         return None
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
@@ -264,6 +299,10 @@ class MethodConfig(Config, ABC):
     """Whether it leaves smashed data alone, and so works where none cross."""
     reads_tokens: ClassVar[bool] = False
     """Whether it is told the model's vocabulary."""
+    reads_tail: ClassVar[bool] = False
+    """Whether it is given the tail as everybody knows it."""
+    stops: ClassVar[frozenset[Leg]] = frozenset()
+    """The legs that nothing crosses in training because of it."""
     begins: ClassVar[str | None] = None
     """The field that says after how many of a client's batches it begins, if one does."""
     reported: ClassVar[tuple[str, ...]] = ()

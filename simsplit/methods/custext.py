@@ -42,6 +42,7 @@ class CustextConfig(MethodConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
+    passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("custext_changed",)
 
     def build(self, site: Site) -> Method:

@@ -38,6 +38,7 @@ class MidConfig(MethodConfig):
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
+    passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("mid_kl",)
 
     def build(self, site: Site) -> Method:

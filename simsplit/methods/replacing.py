@@ -10,7 +10,7 @@ tokens are never replaced. Attacks are scored against the private text.
 Draws belong to a text and a place in it (`fixed`): a text that was replaced anew in every epoch
 would show itself by its mean. So it is sent with the same tokens each time, as where a data set is
 replaced before training; and a text that is written token by token keeps its beginning. Evaluation
-is so in any case.
+is so in any case, and a session as well: what a token is replaced by depends on its place alone.
 """
 
 from abc import ABC, abstractmethod
@@ -72,13 +72,17 @@ class Replacing(Method, ABC):
         streams = (
             rng_for(step.seed, self.kind, step.client, int(row)) for row in batch.indices.tolist()
         )
-        drawn = [torch.rand(length, 2, generator=rng, dtype=torch.float64) for rng in streams]
-        drawn_BL2 = torch.stack(drawn)
-        if batch.mask is None:
-            return drawn_BL2
-        # places are counted from a text's first token, wherever its padding is
-        places_BL = (batch.mask.long().cumsum(1) - 1).clamp_min(0).cpu()
-        return drawn_BL2.gather(1, places_BL[..., None].expand(-1, -1, 2))
+        # of a session all tokens so far, of which these are the last
+        mask, every = batch.mask, length
+        if step.session is not None:
+            mask, every = step.session.mask, step.session.seen
+        drawn = [torch.rand(every, 2, generator=rng, dtype=torch.float64) for rng in streams]
+        drawn_BS2 = torch.stack(drawn)
+        if mask is not None:
+            # places are counted from a text's first token, wherever its padding is
+            places_BS = (mask.long().cumsum(1) - 1).clamp_min(0).cpu()
+            drawn_BS2 = drawn_BS2.gather(1, places_BS[..., None].expand(-1, -1, 2))
+        return drawn_BS2[:, -length:]
 
     def _replaced(self, ids_N: Tensor, drawn_N: Tensor, tokens: Tokens) -> Tensor:
         """Each token's replacement, by the inverse of its cumulative distribution."""

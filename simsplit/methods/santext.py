@@ -45,6 +45,7 @@ class SantextConfig(MethodConfig):
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
+    passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("santext_changed",)
 
     def build(self, site: Site) -> Method:

@@ -12,7 +12,7 @@ from simsplit.errors import ProtocolError
 from simsplit.methods.base import Labels, Loss, Method, MethodConfig, Shape, Share, Side, Site, Step
 from simsplit.methods.tokens import Tokens
 from simsplit.packets import Leg
-from simsplit.phases import Aside, Phase
+from simsplit.phases import SEGMENTS, TRAIN, Aside, Phase
 from simsplit.seeds import seed_for
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
@@ -36,6 +36,7 @@ class Stack:
         self.modules = nn.ModuleDict({name: module for name, (_, module) in learned.items()})
         self.optimizers = {name: method.optimizer for name, (method, _) in learned.items()}
         """For each of the modules: what makes an optimizer of its own, if it wants one."""
+        self.reaches_head = any(method.reaches_head for method in self.smashed)
 
     def announce(self) -> list[tuple[Tensor, ...]]:
         """What each method announces, in order."""
@@ -71,6 +72,15 @@ class Stack:
         for method in reversed(self.smashed):
             x = method.decode(x, step)
         return x
+
+    def stand_in(self, z: Tensor, step: Step) -> Tensor:
+        """Client: what the first method that can makes of z in place of the trunk."""
+        for method in self.smashed:
+            if (made := method.stand_in(z, step)) is not None:
+                return made
+        raise ProtocolError(
+            f"nothing crosses in {step.phase}, and no method is there for the trunk"
+        )
 
     def loss(self, step: Step) -> Tensor | None:
         """The sum of the terms on what was encoded, or None where no method has one."""
@@ -147,6 +157,13 @@ class Stack:
         """The phases that the methods want before training proper, in order."""
         return [phase for method in self.smashed for phase in method.plan(rounds)]
 
+    def proper(self) -> Phase:
+        """Training proper as the methods have it; how long it is, they do not say."""
+        frozen = frozenset().union(*(method.freezes for method in self.smashed))
+        learned = (each.module is not None for each in self.smashed if "head" not in each.freezes)
+        returns = "head" not in frozen or any(learned)
+        return Phase(TRAIN, 0, learns=SEGMENTS - frozen, returns=returns, aside=self.aside())
+
     def _width(self, leg: Leg) -> int:
         """Number of tensors in one message."""
         return 1 + sum(_num_side(method, leg) for method in self._chain(leg))
@@ -191,6 +208,7 @@ def build_stack(
     labels: Labels = NOTHING,
     adapters: bool = False,
     tokens: Tokens | None = None,
+    tail: nn.Module | None = None,
 ) -> Stack:
     """One side's half of the listed methods; `shapes` are the cut's and the features'."""
     chains: dict[Leg, list[Method]] = {Leg.SMASHED: [], Leg.FEATURES: []}
@@ -200,7 +218,7 @@ def build_stack(
                 continue
             where = f"method.{index}"
             stream = seed_for(seed, "method", str(leg), index)
-            beside = (shapes[1], labels, adapters, tokens)
+            beside = (shapes[1], labels, adapters, tokens, tail)
             site = Site(side, leg, shape, stream, device, where, *beside)
             sent = config.sent_shape(shape, where)
             chains[leg].append(config.build(site))

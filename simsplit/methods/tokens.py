@@ -19,6 +19,15 @@ class Groups(NamedTuple):
     """Each token's group; -1 of special ones."""
 
 
+class Clusters(NamedTuple):
+    """Tokens that k-means puts together."""
+
+    centres: Tensor
+    """A row for each cluster."""
+    of: Tensor
+    """Each token's cluster, of special ones too."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """A vocabulary as it is before training; shared by all methods of a process."""
@@ -30,6 +39,7 @@ class Tokens:
     special: frozenset[int]
     """Tokens that stand for no text, such as padding."""
     _groups: dict[int, Groups] = field(default_factory=dict, init=False, repr=False)
+    _clusters: dict[int, Clusters] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def is_ordinary(self) -> Tensor:
@@ -56,6 +66,32 @@ class Tokens:
         if size not in self._groups:
             self._groups[size] = self._grouped(size)
         return self._groups[size]
+
+    def clusters(self, count: int) -> Clusters:
+        """So many clusters of embeddings (no more than there are tokens), by k-means on the tokens
+        that occur, weighted by how often; others belong to the nearest. Worked out once.
+        """
+        if count not in self._clusters:
+            self._clusters[count] = self._clustered(count)
+        return self._clusters[count]
+
+    def _clustered(self, count: int) -> Clusters:
+        from sklearn.cluster import KMeans
+
+        counts = self.counts.to(self.ordinary.device)
+        chosen = self.ordinary[counts[self.ordinary] > 0]
+        if len(chosen) < count:
+            chosen = self.ordinary[:count]
+        rows, table = chosen.cpu().numpy(), self.embeddings.float().cpu().numpy()
+        often = self.counts.cpu().numpy()[rows].clip(1)
+        means = KMeans(min(count, len(rows)), n_init=1, random_state=0)
+        means.fit(table[rows], sample_weight=often)
+        centres, of = (
+            torch.from_numpy(means.cluster_centers_),
+            torch.from_numpy(means.predict(table)),
+        )
+        device = self.embeddings.device
+        return Clusters(centres.to(device), of.long().to(device))
 
     def _grouped(self, size: int) -> Groups:
         taken, left = ~self.is_ordinary, len(self.ordinary)

@@ -14,7 +14,7 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.client import Client
-from simsplit.phases import Aside, Phase
+from simsplit.phases import Phase
 
 Answer = TypeVar("Answer", covariant=True)
 Report = dict[str, float]
@@ -119,12 +119,12 @@ class ReportRound(Call[Report]):
 
 
 @dataclass(frozen=True)
-class Plan(Call[tuple[list[Phase], Aside | None]]):
-    """Get what the client's methods ask for besides training: phases, and steps aside."""
+class Plan(Call[tuple[list[Phase], Phase]]):
+    """Get what the client's methods ask for: phases before training, and training itself."""
 
     rounds: int
 
-    def on(self, client: Client) -> tuple[list[Phase], Aside | None]:
+    def on(self, client: Client) -> tuple[list[Phase], Phase]:
         return client.training.plan(self.rounds)
 
 

@@ -5,8 +5,8 @@ stands in two tables, which a topology's own end fills from the functions here (
 `simsplit.topologies`). Between two turns a step waits as a `Pending`.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from simsplit.parties.plain import plain_bytes
 from simsplit.parties.precision import Autocast
 from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
-from simsplit.phases import Phase
+from simsplit.phases import TRAIN, Phase
 from simsplit.seeds import isolated
 
 Tensors = tuple[Tensor, ...]
@@ -116,6 +116,8 @@ class ClientEnd:
         self.loss = loss
         self.seed, self.device = seed, device
         self.autocast, self.stock = autocast, stock
+        self.stage = TRAIN
+        """The phase that the run is in."""
         self.tally = Tally()
         self.sessions = Sessions()
         self.random = any(learner.random for learner in self.learners)
@@ -123,7 +125,7 @@ class ClientEnd:
     def step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
         """The client's view of a step, for its methods."""
         at = (self.number, round_number, number, self.seed)
-        return Step(*at, training=training, phase=phase, stock=self.stock)
+        return Step(*at, training=training, phase=phase, stage=self.stage, stock=self.stock)
 
     def make(self, leg: Leg, pending: Pending) -> Packet:
         """The packet of a leg."""
@@ -168,10 +170,11 @@ class ClientEnd:
         for learner in self.learners:
             learner.train(pending.step.training)
         given, step, phase = pending.given, pending.step, pending.phase
+        step.session = pending.session
         batch = self.stack.transform(given, step)
-        pending.labels, pending.context = batch.labels, batch.context
+        pending.labels, pending.context, step.mask = batch.labels, batch.context, batch.mask
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
-        with self.autocast(), self._noise(step, "head"):
+        with self.autocast(), self._noise(step, "head"), self._embedding(step):
             with torch.set_grad_enabled(learned):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
@@ -188,21 +191,33 @@ class ClientEnd:
 
         In a phase whose gradients stay home the client learns here and now.
         """
+        features = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
+        self._judge(features.detach().requires_grad_(), pending)
+
+    def practise(self, pending: Pending) -> None:
+        """The same without a server: a method stands in for the trunk."""
+        self.smash(pending)
+        with self.autocast(), self._noise(pending.step, "trunk"):
+            made = self.stack.stand_in(pending.sent, pending.step)
+        self._judge(made, pending)
+
+    def _judge(self, arrived: Tensor, pending: Pending) -> None:
+        """Compute the loss of features, and its gradients."""
         step, phase = pending.step, pending.phase
-        features = self.stack.unpack(Leg.FEATURES, packet.tensors, step)
-        pending.arrived = features.detach().requires_grad_()
+        pending.arrived = arrived
         with self.autocast(), self._noise(step, "tail"):
-            lifted = self.stack.lift(pending.arrived, step)
+            lifted = self.stack.lift(arrived, step)
             loss = self._scored(lifted, pending) if pending.told or phase.task else None
             extra = self.stack.tail_loss(step)
+        step.outputs = step.task = step.embedded = None
         if pending.told and pending.learns:
             self.tally.add_method_loss(extra, len(pending.labels))
         terms = [term for term in (loss, extra) if term is not None]
         whole = sum(terms[1:], start=terms[0])
         if not pending.learns:
-            whole.backward(inputs=[pending.arrived])
-        elif phase.gradients:
-            whole.backward()
+            whole.backward(inputs=[arrived])
+        elif phase.gradients:  # a method's own way to the head is walked again from what was sent
+            whole.backward(retain_graph=self.stack.reaches_head)
         else:
             pending.over = True
             if whole.requires_grad:
@@ -232,6 +247,7 @@ class ClientEnd:
         with torch.set_grad_enabled(pending.phase.task):
             outputs = self.through_tail(lifted, pending)
             loss = self.stack.task_loss(outputs, pending.labels, self.loss, pending.step)
+            pending.step.outputs, pending.step.task = outputs, loss
         if pending.told and pending.learns:
             self.tally.add(loss, outputs, pending.labels)
         return loss
@@ -256,6 +272,25 @@ class ClientEnd:
             for parameter in module.parameters()
             if name in phase.learns and parameter.requires_grad
         ]
+
+    @contextmanager
+    def _embedding(self, step: Step) -> Iterator[None]:
+        """A context in which what the head embeds is kept, for methods that lead back to it."""
+        tokens = getattr(self.head, "tokens", None)
+        if not (step.training and self.stack.reaches_head and isinstance(tokens, nn.Module)):
+            yield
+            return
+
+        def keep(module: nn.Module, ids: Tensors, made: Tensor) -> Tensor:
+            del module, ids
+            step.embedded = made if made.requires_grad else made.detach().requires_grad_()
+            return step.embedded
+
+        handle = tokens.register_forward_hook(keep)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _noise(self, step: Step, segment: str) -> AbstractContextManager[object]:
         """A context in which dropout draws from this step's own random stream."""

@@ -37,7 +37,9 @@ class Exposure:
         """The packets that a step on batch `number` of a split would begin with."""
         pending = self._opened(split, round_number, number, as_in_training=as_in_training)
         self._pending = pending
-        with self._untouched(), torch.no_grad():
+        # gradients of what is sent are of no use, but where a method leads back to the head
+        learned = as_in_training and self.end.stack.reaches_head
+        with self._untouched(), torch.set_grad_enabled(learned):
             return tuple(self.end.make(leg, pending) for leg in self.turns[0].sends)
 
     def answer(self, packets: Packets) -> Packets:

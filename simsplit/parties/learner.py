@@ -44,7 +44,7 @@ class Learner:
             p for part in self.modules.values() for p in part.parameters() if p.requires_grad
         ]
         self.optimizers = self._built(optimizer, own or {})
-        self._base_lrs = [each.param_groups[0]["lr"] for each in self.optimizers]
+        self._base_lrs = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.clip_norm, self.proximal = clip_norm, proximal
         self._anchor: list[Tensor] = []
         # A segment without a weight that learns (`learns: [trunk]` leaves such a head) is frozen
@@ -78,11 +78,14 @@ class Learner:
                 for parameter in learned.intersection(module.parameters()):
                     parameter.requires_grad_(name in learning)
 
-    def set_lr_factor(self, factor: float) -> None:
-        """Set the learning rates to `factor` times the configured ones."""
-        for optimizer, base in zip(self.optimizers, self._base_lrs, strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = base * factor
+    def set_lr_factor(self, factor: float, lr: float | None = None) -> None:
+        """Set the learning rates to `factor` times the configured ones, or times `lr` where no
+        method brings an optimizer of its own.
+        """
+        for optimizer, bases in zip(self.optimizers, self._base_lrs, strict=True):
+            for group, base in zip(optimizer.param_groups, bases, strict=True):
+                other = lr is not None and optimizer not in self._brought
+                group["lr"] = (lr if other else base) * factor
 
     def clear(self) -> None:
         """Set the parameters' gradients to None."""
@@ -234,6 +237,7 @@ class Learner:
             if learned and (optimizer := build(learned)) is not None:
                 made.append(optimizer)
                 taken |= set(learned)
+        self._brought = made
         rest = [p for p in self.parameters if p not in taken]
         return [*([common.build(rest)] if rest else []), *made]
 

@@ -11,7 +11,7 @@ from typing import Literal
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
-from simsplit.packets import ClientId, Packet, Packets
+from simsplit.packets import ClientId, Leg, Packet, Packets
 from simsplit.parties.learner import step_together
 from simsplit.parties.server_end import Flight, Member, ServerEnd
 from simsplit.parties.versions import Versions
@@ -32,6 +32,8 @@ class Server:
         """Steps that the trunk has taken since the run, or its resumption, began."""
         self.trust: Mapping[ClientId, float] = {}
         """What a client's gradients count, where it is not 1."""
+        self.returns = True
+        """Whether gradients of smashed data are sent back."""
         self._versions: Versions | None = None
         self._flights: dict[ClientId, Flight] = {}
 
@@ -41,6 +43,7 @@ class Server:
 
     def enter(self, phase: Phase, lr_factor: float) -> None:
         """Start a round of `phase`."""
+        self.returns = phase.returns
         self.learner.learn(phase.learns)
         self.learner.set_lr_factor(lr_factor)
 
@@ -102,7 +105,8 @@ class Server:
                 self.end.takes[leg](self.end, flight, [sent[place] for sent in arrived.values()])
         if turn.last and flight.version is not None and self._versions is not None:
             self._versions.hand_over(flight.version)
-        made = {leg: self.end.makes[leg](self.end, flight) for leg in turn.sends}
+        sends = [leg for leg in turn.sends if self.returns or leg is not Leg.SMASHED_GRAD]
+        made = {leg: self.end.makes[leg](self.end, flight) for leg in sends}
         if not turn.last:
             self._flights[flight.members[0].client] = flight
         return {

@@ -29,7 +29,7 @@ class Session:
         """Tokens of each text so far, padding included."""
         self.news: Tensors = ()
         """What crosses beside the payload in this pass: a mask, or the rows that are left."""
-        self._mask: Tensor | None = None
+        self.mask: Tensor | None = None
         """Of all tokens so far, which are real; None if all are."""
         self._pasts: dict[str, Cache] = {}
 
@@ -38,25 +38,26 @@ class Session:
         rows, tokens = sent.shape[:2]
         self.news = news
         if not self.seen:
-            self.rows, self._mask = rows, news[0] if news else None
+            self.rows, self.mask = rows, news[0] if news else None
         elif news:
             self._keep(news[0])
         if rows != self.rows:
             raise ProtocolError(f"a session of {self.rows} texts was sent {rows}")
-        if self.seen and self._mask is not None:
-            self._mask = torch.cat([self._mask, self._mask.new_ones(rows, tokens)], 1)
+        if self.seen and self.mask is not None:
+            self.mask = torch.cat([self.mask, self.mask.new_ones(rows, tokens)], 1)
         self.seen += tokens
 
     def beside(self, segment: str, x: Tensor) -> tuple[object, ...]:
         """What a segment is given beside `x`; a tail is to read the last token alone."""
-        past = self._past(segment)
-        mask = self._mask
+        past = self.past(segment)
+        mask = self.mask
         if mask is None and past.get_seq_length() + x.shape[1] < self.seen:
             # a segment without layers: its cache is empty, and cannot say where the tokens stand
             mask = torch.ones(self.rows, self.seen, dtype=torch.bool, device=x.device)
         return (mask, past, True) if segment == "tail" else (mask, past)
 
-    def _past(self, segment: str) -> "Cache":
+    def past(self, segment: str) -> "Cache":
+        """The cache of a segment, or of a method's part by a name of its own."""
         if segment not in self._pasts:
             from transformers import DynamicCache
 
@@ -66,8 +67,8 @@ class Session:
     def _keep(self, rows: Tensor) -> None:
         """Forget the texts that have ended."""
         self.rows = len(rows)
-        if self._mask is not None:
-            self._mask = self._mask[rows]
+        if self.mask is not None:
+            self.mask = self.mask[rows]
         for past in self._pasts.values():
             if past.is_initialized:  # that of a segment without layers never is
                 past.batch_select_indices(rows)

@@ -99,6 +99,10 @@ _LACKS: dict[Given, _Lack] = {
         "data.source.padding: right",
     ),
     Given.CAUSAL: _Lack("needs a model that predicts tokens, got {model}", "causal_lm"),
+    Given.KNOWN_TAIL: _Lack(
+        "keeps the tail from being like the pretrained one, and with random weights there is none",
+        "a pretrained model (model.name), or model.sizes.public: true",
+    ),
     Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
     Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
     Given.PAIRS: _Lack(
@@ -139,6 +143,10 @@ _LACKS: dict[Given, _Lack] = {
 }
 
 
+_STOPPED = _Lack("needs {leg}, and with {culprit} none cross")
+"""In place of the first of these, where it is not for the topology."""
+
+
 def setting_of(scenario: "Scenario") -> Setting:
     """All that a scenario gives."""
     data, methods = scenario.data, scenario.method
@@ -172,6 +180,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.NUMBERS: not texts,
         Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
+        Given.KNOWN_TAIL: isinstance(scenario.model, TextModel) and scenario.model.start_known,
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,
         Given.PAIRS: any(need.what is Given.PUBLIC for each in methods for need in each.needs),
@@ -214,7 +223,8 @@ def _culprits(
     return [
         each
         for each in methods
-        if (what is Given.SAMPLES and leg in each.superposes)
+        if (what is Given.CROSSES and leg in each.stops)
+        or (what is Given.SAMPLES and leg in each.superposes)
         or (what is Given.READABLE and leg in each.unreadable)
         or (what is Given.CLASSES and grad in each.superposes | each.unreadable)
     ]
@@ -305,6 +315,8 @@ def _refuse(scenario: "Scenario", setting: Setting, part: _Part, need: Need) -> 
     if _met(setting, need):
         return
     lack, told = _LACKS[need.what], _told(scenario, setting, need)
+    if need.what is Given.CROSSES and told["culprit"]:
+        lack = _STOPPED
     if need.field == "kind":
         where, got = part.kind, part.config.word
         ways = _kinds(setting, part, need) if lack.kinds else []

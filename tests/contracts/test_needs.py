@@ -73,6 +73,8 @@ BACK_AND_FORTH = {
     "naive_mix": "method.0.kind",
     "mixguard": "method.0.kind",
     "cover": "method.0.kind",
+    "admi": "method.0.kind",
+    "dualguard": "method.0.kind",
     "snd{'denoise': True}": "method.0.denoise",
     "tag": "attacks.0.kind",
     "lamp": "attacks.0.kind",

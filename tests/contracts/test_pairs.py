@@ -29,6 +29,8 @@ FINE: dict[str, dict[str, Any]] = {
     "splitguard": {"after": 0, "probability": 1.0},
     "mixguard": {"tokens": 2, "warm_up": 1},
     "snd": {"warm_up": 1, "heads": 2, "layers": 1},
+    "admi": {"warm_up": 1, "heads": 2},
+    "dualguard": {"warm_up": 1},
     "dp_sgd": {"multiplier": 1e-6, "clip": 100.0, "relative": False},
 }
 """Formats so fine that what they lose is no excuse; methods that act from the first batch on."""

@@ -38,6 +38,13 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "mid": [{}, {"weight": 0.01, "inference": "sample"}],
     "santext": [{}, {"epsilon": 4.0, "sensitive": 1.0, "fixed": False}],
     "custext": [{"group": 4}, {"epsilon": 3.0, "group": 20, "fixed": False}],
+    "admi": [
+        {"warm_up": 1, "heads": 2},
+        {"warm_up": 0, "adapter": False, "inference": "sample"},
+        {"warm_up": 1, "bottleneck": False, "adaptive": False, "beta": 1.0},
+    ],
+    "dualguard": [{"warm_up": 1}, {"warm_up": 2, "distance": 1.0, "floor": 0.0}],
+    "text_obfuscator": [{}, {"epsilon": 20.0, "clusters": 5}],
     "max_norm": [{}],
     "private_backprop": [{}, {"messages": 3, "noise": "gaussian", "variance": 0.01}],
     "randomised_response": [{"epsilon": 3.0}],
@@ -55,10 +62,14 @@ every = pytest.mark.parametrize(
 
 ON_LABELS = ("randomised_response", "distance_correlation", "pslf", "marvell", "p3eft")
 """Of texts with a class each; all others write texts."""
+OF_KNOWN_TAILS = ("admi", "dualguard")
+"""For models whose start everybody knows."""
 
 
 def given(path, kind, fields, **changes):
     model = {} if kind in ON_LABELS else WORDS
+    if kind in OF_KNOWN_TAILS:
+        model = {**model, "sizes": {**model["sizes"], "public": True}}
     if kind == "private_backprop":
         model = {**model, "learns": ["head", "tail"]}
     common = {"model": model, "data": {"auxiliary": 0.3, "source": {"length": 24}}}

@@ -60,6 +60,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
     "adaptive_offline": {"unmixing": 1},
     "custext": {"epsilon": 1.0},
+    "admi": {"warm_up": 1, "heads": 2},
+    "dualguard": {"warm_up": 1},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
     "probe": {"trees": 2},
     "replace": {"how": "sign"},
@@ -75,8 +77,10 @@ TWO_CLASSES = {
 OF_LABELS = {"pslf": TWO_CLASSES, "marvell": TWO_CLASSES}
 """The data that methods for two classes are for; those of texts are refused for their tokens."""
 FEW = {"targets": {"count": 6, "per_class": 3}}
+KNOWN = {"model": {"sizes": {"public": True}}}
 BESIDE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("spectral", "norm", "kmeans", "probe"), FEW),
+    **dict.fromkeys(("admi", "dualguard"), KNOWN),
     "private_backprop": {"model": {"learns": ["head", "tail"]}},
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
 }

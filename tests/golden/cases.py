@@ -737,6 +737,7 @@ MIXGUARD: Values = {
     "condition": 20.0,
 }
 SND: Values = {"kind": "snd", "warm_up": 1, "heads": 2, "layers": 1}
+KNOWN: Values = {"sizes": {"width": 16, "layers": 3, "public": True}}
 CLASSIFIER: Values = {
     "kind": "sequence_classifier",
     "sizes": {"width": 16, "layers": 3},
@@ -868,6 +869,15 @@ WORDS = {
     "dp-sgd": texts(method=[{"kind": "dp_sgd", "noise": "laplace"}], model=CLASSIFIER),
     "santext-sparsify": texts(method=[{"kind": "santext"}, {"kind": "sparsify"}]),
     "custext-mid": texts(method=[{"kind": "custext"}, {"kind": "mid"}]),
+    "admi": texts(method=[{"kind": "admi", "warm_up": 1}], model=KNOWN, schedule={"rounds": 2}),
+    "admi-own-heads-parallel": texts(
+        method=[{"kind": "admi", "warm_up": 1, "heads": 2}, {"kind": "cast"}],
+        model=KNOWN,
+        clients=OWN,
+        schedule=PARALLEL,
+    ),
+    "dualguard": texts(method=[{"kind": "dualguard", "warm_up": 1}], model=KNOWN),
+    "text-obfuscator": texts(method=[{"kind": "text_obfuscator", "clusters": 10}]),
     "naive-mix": texts(method=[{"kind": "naive_mix", "alpha": 0.2}]),
     "labels-drawn-anew": texts(
         method=[

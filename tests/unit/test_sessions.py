@@ -11,7 +11,7 @@ from texts import text_scenario
 from simsplit.assembly import Assembler
 from simsplit.errors import ProtocolError, RunFailedError, ScenarioError, SimsplitError
 from simsplit.evaluation.sampling import Sampling, chosen, drawn, warped
-from simsplit.evaluation.writing import InSession
+from simsplit.evaluation.writing import InSession, WholeTexts
 from simsplit.models.transformer import Cut, segment_of
 from simsplit.models.whole import Sizes, config_of
 from simsplit.packets import Leg
@@ -215,6 +215,8 @@ def test_a_text_ends_at_the_models_last_position_and_others_do_not(tmp_path):
         ([{"kind": "dp_forward", "epsilon": 50, "per": "token"}], "tokens"),
         ([{"kind": "snd", "denoise": False}], "tokens"),
         ([{"kind": "mixguard", "tokens": 0}], "tokens"),
+        ([{"kind": "mid", "inference": "sample"}], "tokens"),
+        ([{"kind": "sparsify"}], "texts"),
         ([{"kind": "mixguard", "inference": "mixed", "tokens": 0}], "texts"),
         ([{"kind": "snd", "heads": 2, "layers": 1}], "texts"),
         ([{"kind": "dp_forward"}], "texts"),
@@ -254,6 +256,44 @@ def test_whole_texts_say_what_sessions_say(tmp_path):
     cutting = Cutting(tmp_path / "asked", evaluate={"sessions": False})
     cutting.write(PROMPTS)
     assert {packet.position for packet in cutting.seen} == {0}
+
+
+PUBLIC = {"kind": "causal_lm", "sizes": {"family": "llama", **SIZES, "public": True}}
+PASSING = {
+    "mid": {},
+    "santext": {"epsilon": 0.0, "sensitive": 0.9},
+    "custext": {"epsilon": 1.0, "group": 20},
+    "admi": {"heads": 2},
+}
+"""Methods that do the same to a token in every pass."""
+
+
+@pytest.mark.parametrize("kind", PASSING)
+def test_what_draws_nothing_anew_gives_a_session_the_scores_of_whole_texts(kind, tmp_path):
+    method = [{"kind": kind, **PASSING[kind]}]
+    changes = {"model": {**PUBLIC, "head": 1, "tail": 1}} if kind == "admi" else {}
+    cutting = Cutting(tmp_path, method=method, **changes)
+    stack = cutting.parts.pool.crew.clients[0].training.end.stack
+    for parameter in stack.modules.parameters():  # or the adapter adds nothing, and all is alike
+        torch.nn.init.normal_(parameter, std=0.3, generator=rng_for(0, "other weights"))
+    tokens = torch.randint(3, WORDS, (3, 5), generator=rng_for(0, "tokens"))
+    scores = []
+    exchange, prompts = cutting.parts.exchange, [torch.tensor(each) for each in PROMPTS]
+    for sort in (InSession, WholeTexts):
+        with exchange.session(0) as number:
+            own = {"session": number} if sort is InSession else {}
+            passes = sort(exchange, 0, 0, prompts, 0, **own)
+            got, left = [passes.begin()], torch.ones(3, dtype=torch.bool)
+            for place in range(4):
+                if place == 2:  # one of the texts has ended
+                    left = torch.tensor([True, False, True])
+                    tokens = tokens[left]
+                got.append(passes.go_on(tokens[:, place], left))
+                left = left[left]
+            scores.append(got)
+        tokens = torch.randint(3, WORDS, (3, 5), generator=rng_for(0, "tokens"))
+    for mine, theirs in zip(*scores, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("reading", ["without_trunk", ""])
