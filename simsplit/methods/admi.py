@@ -70,6 +70,7 @@ class AdmiConfig(MethodConfig):
     """What the bottleneck sends in evaluation: its mean, or a sample as in training."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
     once: ClassVar[bool] = True
     reads_tail: ClassVar[bool] = True
     passes: ClassVar[bool] = True
@@ -109,8 +110,6 @@ class Bottleneck(nn.Module):
 
 class Admi(Method):
     """The client's part, which is all of it; a step's memo has the adapter's memory of H."""
-
-    reaches_head = True
 
     def __init__(self, config: AdmiConfig, site: Site) -> None:
         self.config, self.known = config, site.tail
@@ -175,6 +174,8 @@ class Admi(Method):
         """The inverse distance from the pretrained tail, times beta and ada."""
         u: Tensor | None = step.memo.pop((self, "features"), None)
         if not self.config.beta or u is None or step.outputs is None or step.task is None:
+            return None
+        if not step.task.requires_grad:  # a phase of another method's, in which none is learned
             return None
         if self.known is None:
             raise ProtocolError("admi was not given the tail as it was before training")

@@ -53,6 +53,8 @@ class Trait(StrEnum):
 
     SAMPLES = "samples"
     """A row is one sample, with its input and its label."""
+    ALONE = "alone"
+    """Other texts may still be sent along: no method has kept something of the rows there are."""
     SHAPE = "shape"
     """Payloads have the shape of the segment's output."""
     VALUES = "values"

@@ -47,7 +47,7 @@ class CoverConfig(MethodConfig):
     secrets: ClassVar[str] = "sample"
     """Each text has a place of its own."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS

@@ -52,6 +52,7 @@ class DualguardConfig(MethodConfig):
     """The MLP's and the inverter's learning rate, for AdamW; `train.lr_schedule` holds for it."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
     reads_tail: ClassVar[bool] = True
@@ -120,8 +121,8 @@ class Dualguard(Method):
     def tail_loss(self, step: Step) -> Tensor | None:
         """What makes inverter and pretrained tail read less; and what the inverter learns from."""
         u: Tensor | None = step.memo.pop(self, None)
-        if u is None or step.labels is None:
-            return None
+        if u is None or step.labels is None or step.task is None or not step.task.requires_grad:
+            return None  # in a phase of another method's the task is not learned
         if self.known is None:
             raise ProtocolError("dualguard was not given the tail as it was before training")
         alone = step.phase == WARM_UP

@@ -113,7 +113,7 @@ class MixguardConfig(MethodConfig):
     calibrated_inference: bool | None = None
     """Whether the calibration model is used in evaluation; null: only if texts are mixed."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE, Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS

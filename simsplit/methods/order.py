@@ -12,6 +12,7 @@ from simsplit.packets import Leg
 
 _WHY = {
     Trait.SAMPLES: "behind {before} rows are no longer the batch's samples, which {method} needs",
+    Trait.ALONE: "{before} keeps something of the batch's own texts, and {method} adds others",
     Trait.SHAPE: "{before} flattens what {method} needs in its shape",
     Trait.VALUES: "{before} has chosen which values cross, and {method} changes values",
     Trait.NUMBERS: "{before} packs numbers to bits, which {method} would take for values",

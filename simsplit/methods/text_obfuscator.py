@@ -40,6 +40,7 @@ class TextObfuscatorConfig(MethodConfig):
     """Weight of the mean distance between centres."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
     passes: ClassVar[bool] = True

@@ -32,6 +32,7 @@ class Keeping:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
+        self.training.end.sessions.clear()
         for index, learner in enumerate(self._own()):
             learner.load(below(state, f"own.{index}."))
         for index, poison in enumerate(self.poisons):

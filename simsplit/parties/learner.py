@@ -84,8 +84,8 @@ class Learner:
         """
         for optimizer, bases in zip(self.optimizers, self._base_lrs, strict=True):
             for group, base in zip(optimizer.param_groups, bases, strict=True):
-                other = lr is not None and optimizer not in self._brought
-                group["lr"] = (lr if other else base) * factor
+                rate = base if lr is None or optimizer in self._brought else lr
+                group["lr"] = rate * factor
 
     def clear(self) -> None:
         """Set the parameters' gradients to None."""

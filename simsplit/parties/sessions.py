@@ -32,6 +32,8 @@ class Session:
         self.mask: Tensor | None = None
         """Of all tokens so far, which are real; None if all are."""
         self._pasts: dict[str, Cache] = {}
+        self._width: torch.Size | None = None
+        """Shape of what is sent of a token."""
 
     def extend(self, sent: Tensor, news: Tensors) -> None:
         """Take in a pass, of which `sent` has a row for each text and a column for each token."""
@@ -43,6 +45,12 @@ class Session:
             self._keep(news[0])
         if rows != self.rows:
             raise ProtocolError(f"a session of {self.rows} texts was sent {rows}")
+        self._width = sent.shape[2:] if self._width is None else self._width
+        if sent.shape[2:] != self._width:
+            raise ProtocolError(
+                f"a session of tokens of shape {tuple(self._width)} was sent some of "
+                f"{tuple(sent.shape[2:])}: its cache is another model's"
+            )
         if self.seen and self.mask is not None:
             self.mask = torch.cat([self.mask, self.mask.new_ones(rows, tokens)], 1)
         self.seen += tokens

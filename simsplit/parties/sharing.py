@@ -47,6 +47,7 @@ class Sharing:
             return
         if self.shared is not None:
             self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
+            self.training.end.sessions.clear()
             if packet.leg is Leg.BROADCAST:
                 self.shared.anchor()
 
@@ -58,6 +59,7 @@ class Sharing:
         """Restore what `state` returned."""
         if self.shared is not None:
             self.shared.load(state)
+            self.training.end.sessions.clear()
 
     def _travelling(self) -> Travelling:
         if self.shared is None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from contracts.method_cases import BATCH, CUT, FEATURES
 from contracts.method_exchange import Exchange, activation, exchange, joint_loss, pair
-from contracts.walk import PLAIN, Walker, assert_no, refusal
+from contracts.walk import KNOWN, PLAIN, Walker, assert_no, refusal
 
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, CodecConfig, MethodConfig, Step
@@ -56,6 +56,9 @@ KNOWN_BAD = {
     ("sparsify", "snd"),
     ("sparsify", "mid"),
     ("mixguard", "santext"),
+    ("admi", "mixguard"),
+    ("mixguard", "admi"),
+    ("text_obfuscator", "cover"),
 }
 KNOWN_GOOD = {
     ("lightsplit", "wcc"),
@@ -78,6 +81,9 @@ KNOWN_GOOD = {
     ("sparsify", "quantise"),
     ("santext", "mixguard"),
     ("custext", "snd"),
+    ("admi", "snd"),
+    ("santext", "admi"),
+    ("text_obfuscator", "sparsify"),
 }
 
 
@@ -225,7 +231,8 @@ def test_pairs_of_text_methods_train_and_each_has_its_effect(
     walker = Walker(tmp_path_factory.mktemp("pairs"))
     wrong = []
     for kinds in itertools.product(fitting(TEXTS), repeat=2):
-        changes = {"method": [{"kind": kind, **FINE.get(kind, {})} for kind in kinds]}
+        beside = KNOWN if {"admi", "dualguard"} & set(kinds) else {}
+        changes = {"method": [{"kind": kind, **FINE.get(kind, {})} for kind in kinds], **beside}
         if refusal(PLAIN, changes, texts=True):
             continue
         try:
@@ -237,7 +244,7 @@ def test_pairs_of_text_methods_train_and_each_has_its_effect(
         if not torch.tensor(losses).isfinite().all():
             wrong.append(f"{kinds}: loses {losses}")
         for kind in set(kinds):
-            one = {"method": [{"kind": kind, **FINE.get(kind, {})}]}
+            one = {"method": [{"kind": kind, **FINE.get(kind, {})}], **beside}
             if walker.twin(PLAIN, one, texts=True).packets == seen.packets:
                 wrong.append(f"{kinds}: the same as {kind} alone")
     assert_no(wrong)

@@ -19,7 +19,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "cast": [{"to": "bf16"}, {"to": "int8"}],
     "quantise": [{"bits": 8}],
     "noise": [{"sigma": 0.1}, {"sigma": 0.5, "unit": "batch_rms"}],
-    "sparsify": [{}, {"sparsity": 0.5}],
+    "sparsify": [{}, {"sparsity": 0.5}, {"sparsity": 0.5, "per": "token"}],
     "mixguard": [
         {"tokens": 3, "warm_up": 1},
         {"sampler": "affine", "messages": 5, "inputs": 4, "tokens": 0, "noise": "fixed"},

@@ -15,6 +15,8 @@ from simsplit.evaluation.writing import InSession, WholeTexts
 from simsplit.models.transformer import Cut, segment_of
 from simsplit.models.whole import Sizes, config_of
 from simsplit.packets import Leg
+from simsplit.parties.calls import LoadShared, SharedState
+from simsplit.parties.sessions import Session
 from simsplit.seeds import isolated, rng_for
 
 transformers = pytest.importorskip("transformers")
@@ -264,6 +266,7 @@ PASSING = {
     "santext": {"epsilon": 0.0, "sensitive": 0.9},
     "custext": {"epsilon": 1.0, "group": 20},
     "admi": {"heads": 2},
+    "sparsify": {"sparsity": 0.7, "per": "token"},
 }
 """Methods that do the same to a token in every pass."""
 
@@ -379,6 +382,25 @@ def test_other_weights_have_no_use_for_a_sessions_caches(tmp_path):
         exchange.step(0)
         with pytest.raises(ProtocolError, match="is over"):
             session.go_on(torch.tensor([3]), torch.tensor([True]))
+
+
+def test_weights_that_were_handed_over_have_no_use_for_them_either(tmp_path):
+    exchange = Cutting(tmp_path).parts.exchange
+    with exchange.session(0) as number:
+        session = InSession(exchange, 0, 0, [torch.tensor([3, 4])], 0, session=number)
+        session.begin()
+        exchange.pool.ask(0, LoadShared(exchange.pool.ask(1, SharedState())))
+        with pytest.raises(ProtocolError, match="is over"):
+            session.go_on(torch.tensor([3]), torch.tensor([True]))
+
+
+def test_a_cache_of_another_model_is_told():
+    session = Session()
+    session.extend(torch.zeros(2, 3, WIDTH), ())
+    with pytest.raises(
+        ProtocolError, match=r"shape \(16,\) was sent some of \(8,\).*another model's"
+    ):
+        session.extend(torch.zeros(2, 1, 8), ())
 
 
 def test_sessions_are_for_models_that_write(tmp_path):

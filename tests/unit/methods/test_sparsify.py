@@ -71,3 +71,20 @@ def test_an_evaluation_keeps_nothing():
     server.unpack(client.pack(client.encode(values(2, 4, 8), here), here), there)
     assert not here.memo
     assert not there.memo
+
+
+def test_tokens_can_be_thinned_out_one_by_one():
+    """Each keeps 4 of its 8 values, and tells their places in 3 bits each."""
+    fields = {"sparsity": 0.5, "per": "token"}
+    client, server, z = built(**fields), built("server", **fields), values(2, 10, 8)
+    here, there = step(), step()
+    sent = client.encode(z, here)
+    assert ((sent != 0).sum(-1) == 4).all()
+    assert (sent.abs().amin(-1) == 0).all()
+    packed = client.pack(sent, here)
+    assert torch.equal(server.unpack(packed, there), sent)
+    assert sum(tensor.nbytes for tensor in packed) == 2 * 10 * (4 * 4 + 2) + 2 * 4
+    assert client.unpack(server.pack(sent, there), here).shape == z.shape
+    assert torch.equal(client.encode(z[:, :1], step()), sent[:, :1])
+    whole, alone = METHODS["sparsify"](), METHODS["sparsify"](**fields)
+    assert (whole.in_sessions(), alone.in_sessions()) == (False, True)
