@@ -42,6 +42,12 @@ class Phase:
     """Steps of another phase between its steps."""
 
 
+def warming_up(rounds: int, *, crosses: bool = True, lr: float | None = None) -> Phase:
+    """A phase in which clients learn the task, and send no gradients."""
+    learns: frozenset[Segment] = frozenset({"head", "tail", "method"})
+    return Phase(WARM_UP, rounds, learns=learns, gradients=False, crosses=crosses, lr=lr)
+
+
 def on_public_data(name: str, rounds: int) -> Phase:
     """A phase in which a client's methods learn from public data, and nothing else does."""
     learns: frozenset[Segment] = frozenset({"method"})

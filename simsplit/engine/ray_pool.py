@@ -185,7 +185,7 @@ class RayPool(Pool):
         else:
             reference = self.hosts.actors[host].ask.remote(client, call)
         answer: Answer = on_device(self._get(reference, host), self.device)
-        if isinstance(call, Proceed | BeginAside) and answer == ():
+        if isinstance(call, Begin | Proceed | BeginAside) and answer == ():
             self._through(client)
         return answer
 

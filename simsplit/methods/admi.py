@@ -37,7 +37,7 @@ from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Shape, 
 from simsplit.methods.mid import mean_divergence
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
-from simsplit.phases import WARM_UP, Phase
+from simsplit.phases import WARM_UP, Phase, warming_up
 from simsplit.seeds import isolated
 
 
@@ -125,9 +125,7 @@ class Admi(Method):
         """The warm-up: the trunk computes, and no gradient crosses."""
         if not self.config.warm_up:
             return []
-        learns = frozenset({"head", "tail", "method"})
-        lr = self.config.warm_up_lr
-        return [Phase(WARM_UP, self.config.warm_up, learns=learns, gradients=False, lr=lr)]
+        return [warming_up(self.config.warm_up, lr=self.config.warm_up_lr)]
 
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """The adapter's and the bottleneck's own, whatever the client's is."""
@@ -201,11 +199,10 @@ def weight(inverse: Tensor, task: Tensor, at: Tensor | None) -> Tensor:
     """ada: how much the distance may count, so as to move `at` a tenth as much as the task does."""
     if at is None:
         raise ProtocolError("admi needs a head that embeds tokens")
-    far, near = (
-        torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0]
+    grads = [
+        torch.autograd.grad(each, at, retain_graph=True, materialize_grads=True)[0]
         for each in (inverse, task)
-    )
-    if far is None or near is None:
-        return task.new_zeros(())
-    size = far.norm()
-    return torch.minimum(size, 0.1 * near.norm()) / (size + 1e-8)
+    ]
+    far, near = (grad.norm() for grad in grads)
+    scale: Tensor = torch.minimum(far, 0.1 * near) / (far + 1e-8)
+    return scale

@@ -17,7 +17,7 @@ a pretrained tail is sure of itself, `floor` is added to its divisor; the paper 
 that this is so. Padding is no part of a text.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -30,7 +30,7 @@ from simsplit.errors import ProtocolError
 from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
-from simsplit.phases import WARM_UP, Phase, Segment
+from simsplit.phases import WARM_UP, Phase, Segment, warming_up
 from simsplit.seeds import isolated
 
 
@@ -79,15 +79,14 @@ class Dualguard(Method):
     def __init__(self, config: DualguardConfig, site: Site) -> None:
         self.config, self.known, self.tokens = config, site.tail, site.tokens
         with isolated(site.seed, "dualguard"):
-            trunk, inverter = _two_layers(site.shape[-1]), _two_layers(site.shape[-1])
-        nn.init.zeros_(trunk[-1].weight)
-        nn.init.zeros_(trunk[-1].bias)
-        self.module = nn.ModuleDict({"trunk": trunk, "inverter": inverter})
+            self.trunk, self.inverter = _two_layers(site.shape[-1]), _two_layers(site.shape[-1])
+        for weight in self.trunk[-1].parameters():
+            nn.init.zeros_(weight)
+        self.module = nn.ModuleDict({"trunk": self.trunk, "inverter": self.inverter})
 
     def plan(self, rounds: int) -> list[Phase]:
         """The warm-up, in which nothing crosses."""
-        learns = frozenset({"head", "tail", "method"})
-        return [Phase(WARM_UP, self.config.warm_up, learns=learns, gradients=False, crosses=False)]
+        return [warming_up(self.config.warm_up, crosses=False)]
 
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """The MLP's and the inverter's own, whatever the client's is."""
@@ -108,8 +107,7 @@ class Dualguard(Method):
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor:
         """In place of the trunk's output."""
-        assert self.module is not None, "made with the method"
-        made: Tensor = z + self.module["trunk"](z)
+        made: Tensor = z + self.trunk(z)
         return made
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -135,7 +133,7 @@ class Dualguard(Method):
         term = self._inverse(entropy, self.config.start if alone else self.config.distance)
         if not alone:
             return term
-        learned, evaded = step.memo.pop((self, "read"))
+        learned, evaded = cast("tuple[Tensor, Tensor]", step.memo.pop((self, "read")))
         step.told["dualguard_inverter_ce"] = learned.detach()
         return term + learned + self._inverse(evaded, self.config.inversion)
 
@@ -146,8 +144,7 @@ class Dualguard(Method):
         """The inverter's cross entropy: as it learns from it, and as the head does."""
         if self.tokens is None:
             raise ProtocolError("dualguard was not told the model's vocabulary")
-        assert self.module is not None, "made with the method"
-        inverter, table_VD = self.module["inverter"], self.tokens.embeddings
+        inverter, table_VD = self.inverter, self.tokens.embeddings
         frozen = {name: weight.detach() for name, weight in inverter.named_parameters()}
         here_ND = z[real_BL]
         learning = inverter(here_ND.detach()) @ table_VD.T

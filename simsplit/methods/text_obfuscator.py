@@ -56,13 +56,12 @@ class TextObfuscator(Method):
     def __init__(self, config: TextObfuscatorConfig, site: Site) -> None:
         self.config, self.known = config, site.tokens
         width = site.shape[-1]
-        self.module = nn.Embedding(
-            config.clusters, width, _weight=torch.zeros(config.clusters, width)
-        )
+        start = torch.zeros(config.clusters, width)
+        self.module = self.centres = nn.Embedding(config.clusters, width, _weight=start)
         if site.tokens is not None:
             centres = site.tokens.clusters(config.clusters).centres
             with torch.no_grad():
-                self.module.weight[: len(centres)] = centres
+                self.centres.weight[: len(centres)] = centres
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Keep each token's cluster for the loss; those of padding are left out."""
@@ -86,9 +85,8 @@ class TextObfuscator(Method):
         if self not in step.memo:
             return None
         of_N, real_BL, z = step.memo.pop(self)
-        assert self.module is not None, "made with the method"
         count = len(self.known.clusters(self.config.clusters).centres)
-        near = nn.functional.mse_loss(z[real_BL], self.module(of_N))
-        far = torch.pdist(self.module.weight[:count]).sum() / (count * (count + 1) / 2)
+        near = nn.functional.mse_loss(z[real_BL], self.centres(of_N))
+        far = torch.pdist(self.centres.weight[:count]).sum() / (count * (count + 1) / 2)
         term: Tensor = self.config.close * near - self.config.away * far
         return term
