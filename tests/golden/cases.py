@@ -234,6 +234,13 @@ SHIPPED = {
         model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
         targets={"count": 4},
     ),
+    "generation-defences": shipped(
+        "generation-defences",
+        data={"train_samples": 48, "test_samples": 24},
+        model={"name": None, "sizes": {"width": 16, "layers": 5, "public": True}},
+        method=[{"kind": "dualguard", "warm_up": 1}],
+        schedule={"rounds": 1},
+    ),
     "table": shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
     "digits-table": shipped(
         "digits-table",
