@@ -170,7 +170,8 @@ class RootClass(Detector):
         most = min(self.options.directions, len(variances))
         least = SMOOTHING * variances.clamp_min(0).mean()
         scaled = (variances[-most:].clamp_min(0) + least).clamp_min(1e-12).rsqrt()
-        return vectors[:, -most:] * scaled
+        white: Tensor = vectors[:, -most:] * scaled
+        return white
 
     def _effects_of(self, mine: "Classes", root: "Classes") -> Tensor:
         """By class, by how much a client's mean differs from the root's, beyond chance."""
