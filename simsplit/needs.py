@@ -50,6 +50,8 @@ class Given(StrEnum):
     """Texts cross without a mask: padded on the right, and read by tokens that look back alone."""
     CAUSAL = "causal"
     """The model predicts tokens."""
+    SESSIONS = "sessions"
+    """Clients write texts with a tail of their own, and a row of what crosses is one text's."""
     PUBLIC = "public"
     """Public data to learn from."""
     SUPPORT = "support"

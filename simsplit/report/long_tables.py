@@ -15,15 +15,17 @@ SETTINGS = "settings"
 _KEYS = {
     "recovered": ("attack",),
     "labels": ("attack", "figure"),
+    "sessions": ("attack", "side"),
     "detections": ("detector", "window", "threshold"),
 }
 _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "recovered": lambda entry: entry.run.attacks,
     "labels": lambda entry: worst_by_attack(entry.run.labels).assign(round=0),
+    "sessions": lambda entry: entry.run.sessions,
     "detections": lambda entry: entry.run.detections,
 }
 TABLES = (SETTINGS, *_TABLES, "overview")
-_ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known")
+_ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known", "session")
 
 
 def csv_of(

@@ -76,7 +76,7 @@ def _against(row: Row, figure: str) -> dict[str, float]:
     if row.baseline is None:
         return {}
     base = row.baseline.of_the_seeds_of(row)
-    found = {"bytes_ratio": row.nbytes / base.nbytes}
+    found = {"bytes_ratio": row.nbytes / base.nbytes} if base.nbytes else {}
     if changes := row.changes(figure, "accuracy"):
         mean, half = statistics.fmean(changes), half_width(changes)
         found["accuracy_change"] = mean

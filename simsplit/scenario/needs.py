@@ -25,6 +25,7 @@ from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.poisons.malicious import FIELD
 from simsplit.scenario.messages import shown
+from simsplit.scenario.sessions import no_sessions
 from simsplit.schedules.aggregation import AGGREGATIONS
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ _LACKS: dict[Given, _Lack] = {
         "data.source.padding: right",
     ),
     Given.CAUSAL: _Lack("needs a model that predicts tokens, got {model}", "causal_lm"),
+    Given.SESSIONS: _Lack("reads along while clients write, but {unseen}"),
     Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
     Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
     Given.PAIRS: _Lack(
@@ -172,6 +174,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.NUMBERS: not texts,
         Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
+        Given.SESSIONS: no_sessions(scenario) is None,
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,
         Given.PAIRS: any(need.what is Given.PUBLIC for each in methods for need in each.needs),
@@ -392,6 +395,7 @@ def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, objec
         "crossed": "api" if need.leg is Leg.ADAPTERS else "u_shaped",
         "servers": scenario.servers,
         "messages": counted(messages_of(scenario.method), "message"),
+        "unseen": no_sessions(scenario),
         "apart": f"{shared}: {apart.get(str(shared))}",
         "or_public": ", or data.public (texts from elsewhere)" if scenario.reads_texts else "",
     }
