@@ -7,6 +7,7 @@ from simsplit.errors import RunError, near
 from simsplit.report.grouping import Entry
 from simsplit.report.numbers import frame, settings
 from simsplit.results.labels import worst_by_attack
+from simsplit.results.sessions import means_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,11 +22,11 @@ _KEYS = {
 _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "recovered": lambda entry: entry.run.attacks,
     "labels": lambda entry: worst_by_attack(entry.run.labels).assign(round=0),
-    "sessions": lambda entry: entry.run.sessions,
+    "sessions": lambda entry: means_of(entry.run.sessions),
     "detections": lambda entry: entry.run.detections,
 }
 TABLES = (SETTINGS, *_TABLES, "overview")
-_ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known", "session")
+_ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known")
 
 
 def csv_of(

@@ -12,12 +12,21 @@ if TYPE_CHECKING:
 
 FIGURES = ("ap", "meteor", "token_accuracy", "entity_f1")
 COLUMNS = ("round", "attack", "session", "side", *FIGURES)
-PROMPT, RESPONSE, BOTH = "prompt", "response", "both"
+SIDES = (PROMPT, RESPONSE, BOTH) = ("prompt", "response", "both")
 WRITTEN = "written"
 """The row of what the model wrote against the reference: no attack, but the utility."""
 FLOORS = ("random_tokens", "frequent_token", "said_to_nothing")
 """Rows that take no attack; the last is what the model says without a prompt."""
 FOLDER = "sessions"
+
+
+def means_of(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A row per judged round, attack and side: means over sessions."""
+    if table.empty:
+        return table
+    groups = table.groupby(["round", "attack", "side"], sort=False, as_index=False)
+    means: pd.DataFrame = groups[list(FIGURES)].mean()
+    return means
 
 
 def judged_last(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -52,7 +61,7 @@ def read_of(table: "pd.DataFrame") -> dict[str, Any]:
     if attack is None:
         return {}
     row, floors = last.loc[attack], last.loc[[name for name in FLOORS if name in last.index]]
-    told = {f"ap_{side}": float(row[f"ap_{side}"]) for side in (PROMPT, RESPONSE, BOTH)}
+    told = {f"ap_{side}": float(row[f"ap_{side}"]) for side in SIDES}
     told |= {"floor": float(floors[f"ap_{BOTH}"].max()), "mp": utility_of(last)}
     counts = {"round": int(row["round"]), "sessions": int(row["sessions"])}
     return {"sessions": {"attack": attack, **counts, **told}}

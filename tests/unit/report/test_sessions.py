@@ -1,5 +1,6 @@
 """What is told of attacks on sessions, of tables that are written by hand."""
 
+import io
 import json
 
 import pandas as pd
@@ -9,6 +10,7 @@ from builders import scenario
 from simsplit.metrics.ends import defence_score
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import csv_of
+from simsplit.report.numbers import better, measured
 from simsplit.report.sessions import dialogues, told_of_sessions, told_of_sessions_by
 from simsplit.results import Run
 from simsplit.results.sessions import COLUMNS, judged_last, read_of, save_sessions, strongest
@@ -30,6 +32,7 @@ def written(path, *, utility=0.5, scale=1.0, method=(), number=1):
     path.mkdir()
     pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(path / "sessions.csv", index=False)
     (path / "scenario.yaml").write_text(scenario(method=list(method)).yaml())
+    pd.DataFrame({"round": [1]}).to_csv(path / "rounds.csv", index=False)
     summary = {"name": "run", "status": "finished", "bytes": {"total": 0}, "last": {"round": 1}}
     (path / "summary.json").write_text(json.dumps(summary))
     return Run.load(path)
@@ -75,8 +78,18 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     assert float(cells[1]["DCS"]) == pytest.approx(defence_score(0.07, 0.4, 0.5), abs=5e-4)
     assert cells[1]["strong"] == "0.070"
     long = csv_of([Entry(raw), Entry(defended)], "last", "sessions")
-    assert "ap_mean" in long.splitlines()[0]
+    frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
+    assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
+    assert set(frame["seeds"]) == {1}
     assert told_of_sessions_by([]) is None
+
+
+def test_figures_go_into_frames_and_less_is_better(run):
+    figures = measured([run], "last")
+    assert figures["strong_ap_both"] == [pytest.approx(0.7)]
+    assert figures["sessions_mp"] == [pytest.approx(0.5)]
+    assert better("strong_ap_both") == "less"
+    assert better("sessions_mp") is None
 
 
 def test_texts_stand_below_the_private_ones(run):
