@@ -20,6 +20,7 @@ from simsplit.results.sessions import (
     load_sessions,
     strongest,
     utility_of,
+    value_of,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _cells(row: Row) -> dict[str, str]:
     for last in lasts:
         for name in last.index.drop(WRITTEN):
             told = BLIND.get(str(name), str(name))
-            means.setdefault(told, []).append(float(last.loc[name, f"ap_{BOTH}"]))
+            means.setdefault(told, []).append(value_of(last, str(name), f"ap_{BOTH}"))
     found = {"MP": _mean([utility_of(last) for last in lasts])}
     found |= {name: _mean(values) for name, values in means.items()}
     return found | {"DCS": _defence(row, lasts)}
@@ -119,7 +120,7 @@ def _defence(row: Row, lasts: Sequence["pd.DataFrame"]) -> str:
     scores = []
     for last in lasts:
         attack = strongest(last)
-        leaked = float(last.loc[attack, f"ap_{BOTH}"]) if attack else 0.0
+        leaked = value_of(last, attack, f"ap_{BOTH}") if attack else 0.0
         scores.append(defence_score(leaked, utility_of(last), undefended))
     return _mean(scores)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from simsplit.results.directory import replace, writing
 
@@ -38,7 +38,7 @@ def judged_last(table: "pd.DataFrame") -> "pd.DataFrame":
     latest = table.groupby("attack")["round"].transform("max")
     last = table[table["round"] == latest]
     means = last.groupby(["attack", "side"], sort=False)[list(FIGURES)].mean()
-    wide = means.unstack("side")
+    wide = cast("pd.DataFrame", means.unstack("side"))
     wide.columns = wide.columns.map("_".join)
     wide["round"] = last.groupby("attack")["round"].max()
     wide["sessions"] = last.groupby("attack")["session"].nunique()
@@ -60,16 +60,22 @@ def read_of(table: "pd.DataFrame") -> dict[str, Any]:
     attack = None if last.empty else strongest(last)
     if attack is None:
         return {}
-    row, floors = last.loc[attack], last.loc[[name for name in FLOORS if name in last.index]]
-    told = {f"ap_{side}": float(row[f"ap_{side}"]) for side in SIDES}
-    told |= {"floor": float(floors[f"ap_{BOTH}"].max()), "mp": utility_of(last)}
-    counts = {"round": int(row["round"]), "sessions": int(row["sessions"])}
+    told = {f"ap_{side}": value_of(last, attack, f"ap_{side}") for side in SIDES}
+    floors = [value_of(last, name, f"ap_{BOTH}") for name in FLOORS if name in last.index]
+    told |= {"floor": max(floors, default=0.0), "mp": utility_of(last)}
+    counts = {name: int(value_of(last, attack, name)) for name in ("round", "sessions")}
     return {"sessions": {"attack": attack, **counts, **told}}
 
 
 def utility_of(last: "pd.DataFrame") -> float:
     """MP: METEOR of what was written against the references."""
-    return float(last.loc[WRITTEN, f"meteor_{RESPONSE}"])
+    return value_of(last, WRITTEN, f"meteor_{RESPONSE}")
+
+
+def value_of(last: "pd.DataFrame", attack: str, figure: str) -> float:
+    """One figure of an attack, of what `judged_last` gives."""
+    value: Any = last.at[attack, figure]
+    return float(value)
 
 
 def save_sessions(path: Path, number: int, texts: Sequence[dict[str, object]]) -> None:
