@@ -6,7 +6,7 @@ kept as the head's cache: a causal head makes of the rest what it makes of the w
 """
 
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,7 +45,7 @@ class Before(NamedTuple):
             return cls()
         cache = DynamicCache()
         head.onwards(x_SPD, None, cache)
-        layers = cache.layers[: len(layers_of(head))]
+        layers: list[Any] = list(cache.layers[: len(layers_of(head))])
         return cls(x_SPD.shape[1], tuple((each.keys, each.values) for each in layers))
 
     def onwards(self, head: Head, x_SLD: Tensor) -> Tensor:

@@ -105,8 +105,12 @@ def record_of_last_passes(
         place = sum(other >= number for other in last[:row])
         sent.append(known.smashed(passes[number])[place, : lengths[row]])
         features.append(_answered(known, answers[number])[place, : lengths[row]])
-    together = (nn.utils.rnn.pad_sequence(each, batch_first=True) for each in (sent, features))
-    return Record(*together, lengths.to(known.device), prompts.to(known.device))
+    return Record(
+        nn.utils.rnn.pad_sequence(sent, batch_first=True),
+        nn.utils.rnn.pad_sequence(features, batch_first=True),
+        lengths.to(known.device),
+        prompts.to(known.device),
+    )
 
 
 def _answered(known: Knowledge, packet: Packet) -> Tensor:
