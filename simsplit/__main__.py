@@ -421,6 +421,7 @@ def attack(
     from simsplit.report.figures import recovered as picture
     from simsplit.report.labels import told_of_labels
     from simsplit.report.recoveries import recovered, sentences
+    from simsplit.report.sessions import dialogues, told_of_sessions
     from simsplit.terminal.documents import of_attack
     from simsplit.terminal.printing import print_table
     from simsplit.terminal.runs import counting
@@ -443,6 +444,10 @@ def attack(
         folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
         if name in set(run.labels.get("attack", ())):
             print_table(told_of_labels(run), format_)
+            return
+        if name in set(run.sessions.get("attack", ())):
+            print_table(told_of_sessions(run), format_)
+            print_table(dialogues(run), format_)
             return
         print_table(recovered(run), format_)
         if "text" in run.recovered:

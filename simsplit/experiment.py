@@ -161,6 +161,8 @@ class Experiment:
                 self.observers.warn(MISSING)
             for doubt in () if resumed else self._doubts():
                 self.observers.warn(doubt)
+            if not self.live.program.rounds and not resumed:
+                self.as_it_is()
             while not self.stopping.enough:
                 self.lost_hosts.despite(self.live.progress.round + 1, self.round)
         except KeyboardInterrupt:
@@ -213,6 +215,25 @@ class Experiment:
         progress.round = number
         main = live.program.is_last(lineup.phase)
         self.observers.round(RoundTold(number, row, clients, figures, progress.elapsed_s, main))
+
+    def as_it_is(self) -> None:
+        """Evaluate and attack what is not trained; told as a round 0 without steps."""
+        phase, started = self.live.program.phases[-1], time.perf_counter()
+        with self.parts.exchange.moment.of_round(0, phase):
+            figures, own = self._evaluated(0)
+            attacked = self._attacked(0)
+        spent = time.perf_counter() - started
+        none: frozenset[ClientId] = frozenset()
+        malicious = frozenset(self.scenario.malicious)
+        entry = Round(
+            *(0, phase.name, self.clients, {}, none, none, figures, own),
+            attacked=attacked,
+            malicious=malicious,
+        )
+        row, clients = self.ledger.enter(entry, self.parts.wire, 0.0)
+        self.live.progress.elapsed_s = spent
+        self.ledger.time(0, 0.0, spent, spent)
+        self.observers.round(RoundTold(0, row, clients, figures, spent))
 
     def _take_up(self) -> bool:
         """Resume from the newest checkpoint; False if there is none."""

@@ -52,6 +52,8 @@ class Given(StrEnum):
     """The model predicts tokens."""
     KNOWN_TAIL = "known_tail"
     """Everybody knows the weights that the clients' tail starts from."""
+    SESSIONS = "sessions"
+    """Clients write texts with a tail of their own, and a row of what crosses is one text's."""
     PUBLIC = "public"
     """Public data to learn from."""
     SUPPORT = "support"

@@ -20,10 +20,12 @@ from simsplit.attacking.judging import Judgement, Row
 from simsplit.attacking.labels import LabelJudge, columns_of
 from simsplit.attacking.rows import RowJudge
 from simsplit.attacking.served import Apart
+from simsplit.attacking.sessions import SessionJudge, Spoken, spoken
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.attacks.base import Seen
 from simsplit.attacks.labels import LabelAttack
+from simsplit.attacks.sessions import SessionAttack
 from simsplit.data import Prepared
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, InputsOf, LabelsOf, OwnTokens
@@ -31,6 +33,7 @@ from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import LrScheduleConfig
 from simsplit.phases import Moment
 from simsplit.results.curves import save_curves
+from simsplit.results.sessions import COLUMNS as OF_SESSIONS
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
 from simsplit.states import below
@@ -39,7 +42,6 @@ Progress = Callable[[str, int, int], None]
 """Told which attack has done so many of so many pieces of work; a total of 0 is not known yet."""
 
 
-RECOVERED = ("inputs", "labels")
 AnyJudge = type[TextJudge] | type[RowJudge] | type[ImageJudge]
 
 
@@ -77,20 +79,23 @@ class Attacking:
         if forging:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
-        of_inputs, of_labels = (
-            any(config.recovers == what for config in self.configs) for what in RECOVERED
+        after = {config.recovers for config in self.configs}
+        self._judge = judge_of(scenario)(scenario, data) if "inputs" in after else None
+        self._label_judge = (
+            LabelJudge(scenario, data, self._labels_of) if "labels" in after else None
         )
-        self._judge = judge_of(scenario)(scenario, data) if of_inputs else None
-        self._label_judge = LabelJudge(scenario, data, self._labels_of) if of_labels else None
+        self._session_judge = SessionJudge(scenario, data) if "sessions" in after else None
+        self._spoken: Spoken | None = None
 
     @staticmethod
     def columns(scenario: Scenario) -> dict[str, tuple[str, ...]]:
-        """The tables that attacks fill and their columns: `recovered`, of attacks on inputs, and
-        `labels`; without such attacks none.
+        """The tables that attacks fill and their columns: `recovered`, of attacks on inputs,
+        `labels` and `sessions`; without such attacks none.
         """
-        of_inputs = any(config.recovers == "inputs" for config in scenario.attacks)
-        recovered = judge_of(scenario).columns(scenario) if of_inputs else ()
+        after = {config.recovers for config in scenario.attacks}
+        recovered = judge_of(scenario).columns(scenario) if "inputs" in after else ()
         tables = {"recovered": recovered, "labels": columns_of(scenario)}
+        tables["sessions"] = OF_SESSIONS if "sessions" in after else ()
         return {name: columns for name, columns in tables.items() if columns}
 
     def observe(self, packet: Packet) -> None:
@@ -125,8 +130,11 @@ class Attacking:
         """Let every attack recover the targets, and score it; `resumed` is an attack's state in the
         middle of its work.
         """
-        looks = range(max((config.exposures for config in self.configs), default=1))
+        exposing = [config for config in self.configs if config.recovers != "sessions"]
+        looks = range(max((config.exposures for config in exposing), default=0))
         exposed = [self._exposed(TARGETS, number + look) for look in looks]
+        if self._session_judge is not None:
+            self._spoken = spoken(self.scenario, self.parts, self.data, number)
         for config in self.configs:
             if not config.online:  # each judgement is an attack of its own
                 self.attacks[config.title] = config.build(self._knowledge(config.title))
@@ -159,12 +167,17 @@ class Attacking:
         if config.queries:
             attack.study(self._queries(config.queries, number))
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
+        if isinstance(attack, SessionAttack):
+            assert self._spoken is not None, "which judging begins with"
+            attack.hear(self._spoken.record(attack.known))
         for done, total in attack.work(targets):
             progress(done, total)
 
     def _scored(self, number: int, attacks: Mapping[str, Attack]) -> Judgement:
         on_labels = {n: attack for n, attack in attacks.items() if isinstance(attack, LabelAttack)}
-        recovered = {n: attack.guesses() for n, attack in attacks.items() if n not in on_labels}
+        read = {n: a.recovered for n, a in attacks.items() if isinstance(a, SessionAttack)}
+        others = {n: a for n, a in attacks.items() if n not in on_labels and n not in read}
+        recovered = {n: attack.guesses() for n, attack in others.items()}
         judged = Judgement()
         if recovered:
             assert self._judge is not None, "there are attacks on inputs"
@@ -173,6 +186,11 @@ class Attacking:
             assert self._label_judge is not None, "there are attacks on labels"
             told = self._label_judge.score(number, on_labels)
             judged.labels, judged.components = told.labels, told.components
+        if read:
+            assert self._session_judge is not None, "there are attacks on sessions"
+            assert self._spoken is not None, "which judging begins with"
+            heard = self._session_judge.score(number, self._spoken, read)
+            judged.sessions, judged.dialogues = heard.sessions, heard.dialogues
         return judged
 
     def _curve(
@@ -287,6 +305,8 @@ class Attacking:
             self._judge.save(path, number, judged)
         if self._label_judge is not None:
             self._label_judge.save(path, number, judged)
+        if self._session_judge is not None:
+            self._session_judge.save(path, number, judged)
         save_curves(path, number, judged.curves)
 
     def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:

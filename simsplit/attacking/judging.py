@@ -30,10 +30,15 @@ class Judgement:
     components: list[Row] = field(default_factory=list)
     """The two leading principal components of what attacks on labels saw."""
 
+    sessions: list[Row] = field(default_factory=list)
+    """One row for each attack on sessions, session and side, the floors, and what was written."""
+    dialogues: list[Row] = field(default_factory=list)
+    """Prompts and responses as they were read, beside the private ones."""
+
     @property
     def tables(self) -> dict[str, list[Row]]:
         """The rows of the run's tables that attacks fill."""
-        return {"recovered": self.rows, "labels": self.labels}
+        return {"recovered": self.rows, "labels": self.labels, "sessions": self.sessions}
 
 
 class Judge(ABC):

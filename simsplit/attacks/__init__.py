@@ -9,8 +9,10 @@ from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.lamp import LampConfig
 from simsplit.attacks.norm import NormConfig
+from simsplit.attacks.openings import DsiConfig, McConfig, SessionSipConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
 from simsplit.attacks.pcat import PcatConfig
+from simsplit.attacks.pmi import PidiConfig, PmiConfig
 from simsplit.attacks.probe import ProbeConfig
 from simsplit.attacks.ridge import RidgeConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, SdarConfig
@@ -20,6 +22,7 @@ from simsplit.attacks.spectral import SpectralConfig
 from simsplit.attacks.tag import TagConfig
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.attacks.unsplit import UnsplitConfig
+from simsplit.attacks.vmi import RmiConfig, VmiConfig
 from simsplit.attacks.whitebox import WhiteboxConfig
 
 ATTACKS: dict[str, type[AttackConfig]] = {
@@ -45,6 +48,13 @@ ATTACKS: dict[str, type[AttackConfig]] = {
     "kmeans": KmeansConfig,
     "probe": ProbeConfig,
     "optimizer_inversion": OptimizerInversionConfig,
+    "mc": McConfig,
+    "session_sip": SessionSipConfig,
+    "dsi": DsiConfig,
+    "vmi": VmiConfig,
+    "rmi": RmiConfig,
+    "pmi": PmiConfig,
+    "pidi": PidiConfig,
 }
 
 __all__ = ["ATTACKS", "Attack", "AttackConfig", "Knowledge", "TargetsConfig"]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Done = tuple[int, int]
 """(pieces of work done, pieces in all)."""
+Recovers = Literal["inputs", "labels", "sessions"]
 
 
 @dataclass
@@ -248,8 +249,9 @@ class AttackConfig(Config, ABC):
     """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """The kinds of data that it can recover."""
-    recovers: ClassVar[Literal["inputs", "labels"]] = "inputs"
-    """What it is after: each has a judge and a table of its own."""
+    recovers: ClassVar[Recovers] = "inputs"
+    """What it is after: each has a judge and a table of its own. Sessions are texts that clients'
+    models write, seen from the prompt's first token to the last that crosses."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that say how long it works; `targets.curve` scores it with less of them."""
 

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge
+from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, Recovers
 from simsplit.attacks.views import VIEWS, View, ViewName, views_of
 from simsplit.methods.base import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs, needs_leg
@@ -57,7 +57,7 @@ class LabelAttackConfig(AttackConfig):
     views: tuple[ViewName, ...] = Field(default=VIEWS, min_length=1)
     """What it looks at: features, their shift by adapters, gradients of features, these at unit
     length (direction), gradients of adapters. What a topology has not is left out."""
-    recovers: ClassVar[Literal["inputs", "labels"]] = "labels"
+    recovers: ClassVar[Recovers] = "labels"
     public: ClassVar[bool] = False
     gradients: ClassVar[bool] = True
     suits: ClassVar[frozenset[Modality]] = ANYTHING

@@ -33,6 +33,12 @@ class TargetsConfig(Config):
     curve: int = Field(default=0, ge=0)
     """Points of a curve for each attack that does not follow training: it is made again with 1/n,
     2/n, ... of its iterations (table `convergence`); 0: none. n points take n/2 times as long."""
+    tokens: int = Field(default=32, ge=2)
+    """Tokens that are written after each target's prompt, at most, for attacks on sessions; drawn
+    as `evaluate.sampling` says. A text without a prompt is cut in two: its first half is one."""
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    """What prompts weigh in the figure of both ends (AP) of attacks on sessions; responses weigh
+    the rest."""
     lpips: Path | None = None
     """File of AlexNet's weights (torchvision's state dict), for LPIPS; null: no LPIPS."""
 

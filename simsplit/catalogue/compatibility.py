@@ -38,6 +38,7 @@ _WORDS: dict[Given, str] = {
     Given.UNMASKED: "texts without a mask",
     Given.CAUSAL: "a model that predicts tokens",
     Given.KNOWN_TAIL: "pretrained weights",
+    Given.SESSIONS: "rows of single texts when clients write",
     Given.PUBLIC: "public data",
     Given.SUPPORT: "public texts to mix with",
     Given.PAIRS: "mixguard or snd, with a warm-up",
@@ -130,6 +131,8 @@ def _under(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's c
 def _crosses(need: Need, topology: Topology) -> bool:
     if need.what is Given.SCORING:
         return topology.tail_with_client
+    if need.what is Given.SESSIONS:
+        return topology.sessions and topology.tail_with_client
     return need.what is not Given.CROSSES or need.leg in topology.training.legs
 
 

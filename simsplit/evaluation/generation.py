@@ -47,7 +47,7 @@ class Generator:
         if not wanted:
             return {}
         chosen = samples.take(torch.arange(min(self.texts, len(samples))))
-        prompts, meant = self._prompts_and_answers(chosen)
+        prompts, meant = self.prompts_and_answers(chosen)
         said = self.generate(client, prompts, round_number)
         return {name: GENERATION_METRICS[name](said, meant) for name in wanted}
 
@@ -56,14 +56,22 @@ class Generator:
         said = self.writer.write(client, prompts, self.tokens, round_number)
         return [self.reader.decode(text).strip() for text in said]
 
-    def _prompts_and_answers(self, samples: Samples) -> tuple[list[Tensor], list[str]]:
-        """The samples' prompts, and the answers that should follow them."""
+    def prompts_and_answers(
+        self, samples: Samples, *, halved: bool = False
+    ) -> tuple[list[Tensor], list[str]]:
+        """The samples' prompts, and the answers that should follow them.
+
+        `halved`: of texts without a prompt the first half is taken for one.
+        """
         assert samples.texts is not None, "asked of texts alone"
         info = samples.texts
         prompts, answers = [], []
+        begin = 0 if self.reader.begin is None else 1
         told = zip(samples.inputs, info.lengths.tolist(), info.prompts.tolist(), strict=True)
         for ids, length, shown in told:
             real = ids[-length:] if info.left else ids[:length]
+            if halved and shown <= begin:
+                shown = max(1, (length + begin) // 2)
             prompts.append(real[:shown])
             answers.append(self.reader.decode(real[shown:].tolist()).strip())
         return prompts, answers

@@ -58,6 +58,13 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     return float(corpus_bleu(said, [meant]).score)
 
 
+def sentence_bleu(hypothesis: str, reference: str) -> float:
+    """BLEU of one text (0 to 100), with the effective order of short ones. Empty text scores 0."""
+    with _needed("BLEU", "sacrebleu"):
+        from sacrebleu import sentence_bleu as scored
+    return float(scored(hypothesis, [reference]).score)
+
+
 def code_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """CodeBLEU of Python, a quarter each for words, weighted words, syntax and data flow (0 to 1).
 

@@ -29,7 +29,8 @@ def values_of(row: Row, figure: str, ratio: str) -> dict[str, float]:
         ends = [v for e in row.entries if (v := quoted_at(e.run, name, figure)) is not None]
         found |= {title: statistics.fmean(ends)} if ends else {}
     found |= {"bytes": row.nbytes}
-    found |= {ratio: row.nbytes / row.baseline.nbytes} if row.baseline is not None else {}
+    if row.baseline is not None and row.baseline.nbytes:
+        found[ratio] = row.nbytes / row.baseline.nbytes
     found["per client"] = row.nbytes / row.entries[0].scenario["clients"]["count"]
     for title, (part, name) in _COSTS.items():
         told = [e.run.summary.get(part, {}) if part else e.run.summary for e in row.entries]

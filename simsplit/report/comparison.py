@@ -169,7 +169,8 @@ def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
             cells["change"] = "" if ratio == "of Raw" else "baseline"
         else:
             cells["change"] = change_of(row.changes(figure, "accuracy"))
-        cells[ratio] = f"{row.nbytes / of_same_seeds.nbytes:.3f}"
+        base = of_same_seeds.nbytes  # nothing, of what is not trained
+        cells[ratio] = f"{row.nbytes / base:.3f}" if base else ""
     return cells
 
 

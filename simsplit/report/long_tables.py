@@ -7,6 +7,7 @@ from simsplit.errors import RunError, near
 from simsplit.report.grouping import Entry
 from simsplit.report.numbers import frame, settings
 from simsplit.results.labels import worst_by_attack
+from simsplit.results.sessions import means_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,11 +16,13 @@ SETTINGS = "settings"
 _KEYS = {
     "recovered": ("attack",),
     "labels": ("attack", "figure"),
+    "sessions": ("attack", "side"),
     "detections": ("detector", "window", "threshold"),
 }
 _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "recovered": lambda entry: entry.run.attacks,
     "labels": lambda entry: worst_by_attack(entry.run.labels).assign(round=0),
+    "sessions": lambda entry: means_of(entry.run.sessions),
     "detections": lambda entry: entry.run.detections,
 }
 TABLES = (SETTINGS, *_TABLES, "overview")

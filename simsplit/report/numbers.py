@@ -23,6 +23,7 @@ from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Better
 from simsplit.results import Run
 from simsplit.results.labels import worst_of
+from simsplit.results.sessions import SIDES, judged_last, utility_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +37,15 @@ _COSTS = ("attack_success", "bytes", "seconds", "simulated", "resident")
 _AGAINST = ("accuracy_change", "accuracy_change_low", "accuracy_change_high", "bytes_ratio")
 _HIDES = ("mse", "lpips")
 """Of recoveries: the more, the less has leaked."""
-_LEAKS = ("psnr", "ssim", "rouge_l", "meteor", "token_accuracy", "leak")
+_LEAKS = (
+    "psnr",
+    "ssim",
+    "rouge_l",
+    "meteor",
+    "token_accuracy",
+    "leak",
+    *(f"ap_{s}" for s in SIDES),
+)
 
 
 def compare(*runs: str | Path | Run, figure: str = "best_on_validation") -> "pd.DataFrame":
@@ -76,7 +85,7 @@ def _against(row: Row, figure: str) -> dict[str, float]:
     if row.baseline is None:
         return {}
     base = row.baseline.of_the_seeds_of(row)
-    found = {"bytes_ratio": row.nbytes / base.nbytes}
+    found = {"bytes_ratio": row.nbytes / base.nbytes} if base.nbytes else {}
     if changes := row.changes(figure, "accuracy"):
         mean, half = statistics.fmean(changes), half_width(changes)
         found["accuracy_change"] = mean
@@ -134,7 +143,7 @@ def _of_run(run: Run, figure: str) -> dict[str, float]:
     found |= {name: float(summary[name]) for name in _TOTALS if summary.get(name) is not None}
     samples = summary.get("per_sample", {})
     found |= {f"{name}_per_sample": float(value) for name, value in samples.items()}
-    return found | _recovered(run) | _labels(run) | _detected(run)
+    return found | _recovered(run) | _labels(run) | _sessions(run) | _detected(run)
 
 
 def _recovered(run: Run) -> dict[str, float]:
@@ -157,6 +166,18 @@ def _labels(run: Run) -> dict[str, float]:
         for name, worst in worst_of(run.labels).items()
         for figure in ("leak", "chance")
     }
+
+
+def _sessions(run: Run) -> dict[str, float]:
+    """What each attack read of sessions, by side, and what is written; as judged last."""
+    last = judged_last(run.sessions)
+    found = {
+        f"{attack}_{figure}": float(row[figure])
+        for attack, row in last.iterrows()
+        for figure in (f"ap_{side}" for side in SIDES)
+        if figure in row and not math.isnan(row[figure])
+    }
+    return found if last.empty else {**found, "sessions_mp": utility_of(last)}
 
 
 def _detected(run: Run) -> dict[str, float]:

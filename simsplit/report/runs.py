@@ -11,6 +11,7 @@ from simsplit.report.privacy import guarantees
 from simsplit.report.rates import Count
 from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
+from simsplit.report.sessions import dialogues, told_of_sessions
 from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
@@ -33,7 +34,8 @@ def heading(run: Run) -> str:
 def show(run: Run) -> list[Table]:
     """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
     tables = [figures_of(run), guarantees(run), detected(run), recovered(run), converging(run)]
-    tables += [sentences(run), told_of_labels(run), *costs_of(run)]
+    tables += [sentences(run), told_of_labels(run), told_of_sessions(run), dialogues(run)]
+    tables += costs_of(run)
     return [table for table in tables if table.rows]
 
 

@@ -239,6 +239,19 @@ class Run:
         return together.astype({"adapter": "Int64"})  # whole, and none of floors
 
     @cached_property
+    def sessions(self) -> "pd.DataFrame":
+        """One row per judged round, attack on sessions, session and side (prompt, response, both):
+        what was read; the floors, and what was written. May be empty.
+        """
+        import pandas as pd
+
+        tables = self._of_attacks("sessions")
+        if not tables:
+            return pd.DataFrame()
+        place = ["round", "attack", "session", "side"]
+        return pd.concat(tables).drop_duplicates(place, ignore_index=True)
+
+    @cached_property
     def attacks(self) -> "pd.DataFrame":
         """One row per judged round and attack: means over targets; may be empty."""
         if self.recovered.empty:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.metrics import falls
 from simsplit.results.directory import Run
 from simsplit.results.labels import worst_of
+from simsplit.results.sessions import read_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,7 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "per_sample": _per_sample(run),
         **_simulated(run.rounds),
         **worst_of(run.labels),
+        **read_of(run.sessions),
     }
 
 

@@ -60,7 +60,13 @@ class Checkpoints(Observer):
         if found is None:
             return None
         state, progress, complaints = found
-        if progress.round > (rounds := self.live.program.rounds):
+        rounds = self.live.program.rounds
+        if rounds and not progress.round:
+            raise RunError(
+                f"{self.folder.parent} was not trained (schedule.rounds: 0), and its tables say "
+                "so; give another --out for a run that is"
+            )
+        if progress.round > rounds:
             raise RunError(
                 f"{self.folder.parent} has trained {progress.round} rounds already, and is to end "
                 f"after {rounds}; give another --out for a shorter run"

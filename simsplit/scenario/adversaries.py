@@ -10,7 +10,7 @@ from simsplit.poisons.malicious import FIELD, MaliciousConfig
 
 TAKEN = (
     *("black", "mean_image", "originals", "random_tokens", "frequent_token"),
-    *("majority", "chance"),
+    *("majority", "chance", "said_to_nothing", "written"),
 )
 """Names in the tables that no attack may have."""
 

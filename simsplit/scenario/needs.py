@@ -25,6 +25,7 @@ from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.poisons.malicious import FIELD
 from simsplit.scenario.messages import shown
+from simsplit.scenario.sessions import no_sessions
 from simsplit.schedules.aggregation import AGGREGATIONS
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ _LACKS: dict[Given, _Lack] = {
         "keeps the tail from being like the pretrained one, and with random weights there is none",
         "a pretrained model (model.name), or model.sizes.public: true",
     ),
+    Given.SESSIONS: _Lack("reads along while clients write, but {unseen}"),
     Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
     Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
     Given.PAIRS: _Lack(
@@ -181,6 +183,7 @@ def setting_of(scenario: "Scenario") -> Setting:
         Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
         Given.KNOWN_TAIL: isinstance(scenario.model, TextModel) and scenario.model.start_known,
+        Given.SESSIONS: no_sessions(scenario) is None,
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,
         Given.PAIRS: any(need.what is Given.PUBLIC for each in methods for need in each.needs),
@@ -404,6 +407,7 @@ def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, objec
         "crossed": "api" if need.leg is Leg.ADAPTERS else "u_shaped",
         "servers": scenario.servers,
         "messages": counted(messages_of(scenario.method), "message"),
+        "unseen": no_sessions(scenario),
         "apart": f"{shared}: {apart.get(str(shared))}",
         "or_public": ", or data.public (texts from elsewhere)" if scenario.reads_texts else "",
     }

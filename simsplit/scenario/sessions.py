@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM
+from simsplit.needs import Given
+from simsplit.packets import Leg
 
 if TYPE_CHECKING:
     from simsplit.scenario.model import Scenario
@@ -24,6 +26,24 @@ def refuse_sessions(scenario: "Scenario") -> None:
                 "evaluate.sessions",
                 f"got true, but {why}; use null, which sends whole texts where it must",
             )
+
+
+def no_sessions(scenario: "Scenario") -> str | None:
+    """Why attacks see no texts of clients that write; None where they do.
+
+    Where whole texts cross in every pass they see the last one, if a row is a text.
+    """
+    if not isinstance(scenario.model, CausalLM):
+        return f"{scenario.model.kind} writes no texts"
+    if not (scenario.crossings.sessions and scenario.crossings.tail_with_client):
+        return f"under topology {scenario.topology} clients do not write with a tail of their own"
+    if writes_in_sessions(scenario):
+        return None
+    for index, method in enumerate(scenario.method):
+        mixes = any(need.what is Given.SUPPORT for need in method.needs) or method.added_tokens
+        if mixes or Leg.SMASHED in method.superposes:
+            return f"method.{index} ({method.word}) sends rows that are no single text's"
+    return None
 
 
 def _hindrance(scenario: "Scenario", reading: str) -> str | None:

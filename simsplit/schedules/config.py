@@ -20,8 +20,9 @@ DEFAULT_ROUNDS = 10
 class ScheduleConfig(Config, ABC):
     """How long to train, and in what order clients take their steps."""
 
-    rounds: int | None = Field(default=None, ge=1)
-    """Rounds to train. Set this or `epochs`; 10 rounds if neither is set."""
+    rounds: int | None = Field(default=None, ge=0)
+    """Rounds to train. Set this or `epochs`; 10 rounds if neither is set. 0: the model is evaluated
+    and attacked as it is."""
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Passes over all clients' data, in place of `rounds`."""
     local_steps: int | None = Field(default=None, ge=1)

@@ -10,6 +10,7 @@ from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.labels import worst_by_attack
+from simsplit.results.sessions import judged_last
 from simsplit.scenario import Scenario
 
 Document = dict[str, Any]
@@ -36,7 +37,7 @@ def of_comparison(paths: Sequence[Path]) -> Document:
 
 def of_attack(run: Run, name: str) -> Document:
     """What an attack came to, and the guesses that need none: means over its targets; of attacks on
-    labels each one's worst, beside its floors.
+    labels each one's worst, beside its floors; of attacks on sessions the means by side.
     """
     worst = worst_by_attack(run.labels)
     if name in set(worst.get("attack", ())):
@@ -44,6 +45,10 @@ def of_attack(run: Run, name: str) -> Document:
         # an AUC has no majority class
         own = [{str(n): v for n, v in row.items() if n != "majority" or v > 0} for row in rows]
         return {"path": str(run.path), "attack": name, "figures": own}
+    if name in set(run.sessions.get("attack", ())):
+        read = judged_last(run.sessions)
+        of_sessions = {str(each): row.dropna().to_dict() for each, row in read.iterrows()}
+        return {"path": str(run.path), "attack": name, "figures": of_sessions}
     last = run.attacks.groupby("attack", sort=False).last()
     figures = {str(each): row.dropna().to_dict() for each, row in last.iterrows()}
     return {"path": str(run.path), "attack": name, "figures": figures}

@@ -14,6 +14,7 @@ from simsplit.report.long_tables import SETTINGS, csv_of, refuse_table
 from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.runs import heading, show
+from simsplit.report.sessions import told_of_sessions_by
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
@@ -56,6 +57,7 @@ def print_comparison(
         "detections": lambda: [detections_of(entries, figure)],
         "recovered": lambda: [*recoveries_of(entries)],
         "labels": lambda: [told_of_labels_by(entries)],
+        "sessions": lambda: [told_of_sessions_by(entries, baseline_of(baseline, entries))],
     }
     tables = [each for name in ([table] if table else made) for each in made[name]() if each]
     if not tables:

@@ -82,13 +82,13 @@ class Lines(Observer):
         self.pace.step(done, total)
         if self._due():
             told = f"{done:,} of {total:,} steps  {self.pace.rate}  {clock(self.pace.left())} left"
-            self._print(f"{self._numbered(self.pace.done + 1)}  {told}")
+            self._print(f"{self._numbered(self._now)}  {told}")
 
     def work(self, what: str, done: int, total: int) -> None:
         """Say how far an attack is, if it takes long."""
         self.pace.work(what, done, total)
         if self._due():
-            self._print(f"{self._numbered(self.pace.done + 1)}  {self.pace.beside}")
+            self._print(f"{self._numbered(self._now)}  {self.pace.beside}")
 
     def round(self, told: RoundTold) -> None:
         """Print the round on a line."""
@@ -96,6 +96,11 @@ class Lines(Observer):
         left = f"{clock(told.elapsed_s)} gone, {clock(self.pace.left())} left"
         words = (self._numbered(told.number), figures(told.row), self.pace.rate, left)
         self._print("  ".join(filter(None, words)))
+
+    @property
+    def _now(self) -> int:
+        """The round that is under way; 0 of a run that does not train."""
+        return min(self.pace.done + 1, self.pace.rounds)
 
     def _numbered(self, number: int) -> str:
         rounds = self.pace.rounds

@@ -81,6 +81,7 @@ BACK_AND_FORTH = {
     "bisr": "attacks.0.kind",
     "gradient_ratio": "attacks.0.kind",
     **dict.fromkeys(("spectral", "norm", "kmeans", "probe"), "attacks.0.kind"),
+    **dict.fromkeys(("mc", "session_sip", "dsi", "vmi", "rmi", "pmi", "pidi"), "attacks.0.kind"),
     "tamper{'leg': 'features_grad'}": "clients.malicious.poison.0.leg",
 }
 """What lives on the tail at the client, or on what crosses because of it."""
@@ -173,7 +174,7 @@ def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
         if not moved - {"iteration"}:
             return "followed training and learned nothing"
     judged = attacking.judge(1, lambda what, done, total: None)
-    rows = (*judged.rows, *judged.labels)
+    rows = (*judged.rows, *judged.labels, *judged.sessions)
     mine = [row for row in rows if row["attack"] == config.title]
     return None if mine else "recovered nothing"
 

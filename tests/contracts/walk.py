@@ -64,6 +64,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "dualguard": {"warm_up": 1},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
     "probe": {"trees": 2},
+    "vmi": {"steps": 1},
+    "rmi": {"steps": 1},
+    "pmi": {"patch_steps": 1, "joint_steps": 1},
+    "pidi": {"patch_steps": 1, "joint_steps": 1},
     "replace": {"how": "sign"},
     "semantic": {"share": 0.5},
 }

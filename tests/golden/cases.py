@@ -167,6 +167,13 @@ def shipped(name: str, **changes: Any) -> Case:
     return Case(merged(short, changes))
 
 
+GENERATES: Values = {
+    "kind": "generation",
+    "prompt": "{sentence} is",
+    "answer": " about a {topic}",
+}
+
+
 SHIPPED = {
     "quickstart": shipped("quickstart", schedule={"rounds": 2}),
     "labels": shipped("labels", schedule={"rounds": 2}, targets={"count": 20}),
@@ -240,6 +247,27 @@ SHIPPED = {
         model={"name": None, "sizes": {"width": 16, "layers": 5, "public": True}},
         method=[{"kind": "dualguard", "warm_up": 1}],
         schedule={"rounds": 1},
+    ),
+    "generation": shipped(
+        "generation",
+        data={"train_samples": 48, "test_samples": 24},
+        model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
+        attacks=[
+            {"kind": "mc"},
+            {"kind": "pidi", "inverter": "gaussian", "patch_steps": 3, "joint_steps": 2},
+        ],
+        targets={"count": 2, "tokens": 4},
+    ),
+    "smollm-generation": shipped(
+        "smollm-generation",
+        data={
+            "source": {"kind": "text_parquet", "path": "$TEXTS/private", "task": GENERATES},
+            "train_samples": 48,
+            "test_samples": 24,
+        },
+        model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
+        attacks=[{"kind": "dsi", "inverter": "gaussian"}],
+        targets={"count": 2, "tokens": 4},
     ),
     "table": shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
     "digits-table": shipped(
@@ -731,11 +759,6 @@ READ = {
     ),
 }
 
-GENERATES: Values = {
-    "kind": "generation",
-    "prompt": "{sentence} is",
-    "answer": " about a {topic}",
-}
 MIXGUARD: Values = {
     "kind": "mixguard",
     "tokens": 3,
@@ -915,6 +938,24 @@ WORDS = {
     "private-backprop": texts(
         method=[{"kind": "private_backprop", "messages": 3}],
         model={**CLASSIFIER, "learns": ["head", "tail"]},
+    ),
+    "sessions": overheard(
+        {"kind": "mc"},
+        {"kind": "session_sip", **QUICK},
+        {"kind": "dsi", **QUICK},
+        {"kind": "vmi", "start": "sip", "steps": 4, **QUICK},
+        {"kind": "rmi", "steps": 4},
+        {"kind": "pmi", "patch": 6, "patch_steps": 3, "joint_steps": 3},
+        {"kind": "pidi", "patch": 6, "patch_steps": 3, "joint_steps": 3, **QUICK},
+        data={"source": {"task": GENERATES, "length": 48}},
+        targets={"tokens": 5},
+        attack={"kind": "pmi", "start": "mc", "patch_steps": 3, "targets.count": 2},
+    ),
+    "sessions-of-what-is-not-trained": overheard(
+        {"kind": "mc"},
+        data={"source": {"task": GENERATES, "length": 48}},
+        schedule={"rounds": 0},
+        evaluate={"sampling": {"temperature": 1.5}},
     ),
     "sip-tag-lamp-bisr": overheard(
         {"kind": "sip", **QUICK},

@@ -52,6 +52,7 @@ def outcome(path: Path) -> Found:
     files = sorted([*path.glob("*.csv"), *path.glob("attacks/*/*.csv")])
     named = {file.relative_to(path).with_suffix("").as_posix(): file for file in files}
     recovered = sorted([*path.glob("recovered/*"), *path.glob("attacks/*/recovered/*")])
+    recovered += sorted([*path.glob("sessions/*"), *path.glob("attacks/*/sessions/*")])
     stored = sorted(path.glob("checkpoints/round-*/state.safetensors"))[-1:]
     tensors = {file.relative_to(path).as_posix(): tensors_of(file) for file in stored}
     texts = {}

@@ -17,12 +17,16 @@ from simsplit.report.page.leaks import leaks
 from simsplit.report.page.markup import Markup, joined, tag
 from simsplit.report.page.question import question
 from simsplit.report.page.sent import sent
+from simsplit.report.page.sessions import sessions
 from simsplit.report.page.subject import Subject
 from simsplit.report.page.surroundings import surroundings
 from simsplit.report.page.sweeps import comparison
 from simsplit.report.page.verdict import verdict
 
-_SECTIONS = (question, curves, sent, heat, detecting, leaks, labels, comparison, surroundings)
+_SECTIONS = (
+    *(question, curves, sent, heat, detecting),
+    *(leaks, labels, sessions, comparison, surroundings),
+)
 _HINT = "Point at a chart to read its values, or reach it with Tab and move with the arrow keys."
 
 

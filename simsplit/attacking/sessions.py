@@ -1,0 +1,192 @@
+"""Sessions that attacks are judged on, and their judge: both ends apart, and together.
+
+A client's model goes on with the targets' prompts as it does in evaluation, by the run's own
+weights; attacks are given the packets of that and nothing else. Both sides are judged on the tokens
+that crossed: the last one that is written never does. Special tokens are left out.
+
+Beside the attacks stand guesses that need none: random tokens, the most frequent token, and what
+the model says to nothing (after its begin or end token alone). A row of its own says what the texts
+are worth: METEOR of what was written against the references.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembly
+from simsplit.attacking.judging import Judgement, Row
+from simsplit.attacks import Knowledge
+from simsplit.attacks.inverters import NOTHING
+from simsplit.attacks.sessions import Record, record_of, record_of_last_passes
+from simsplit.data import Prepared
+from simsplit.metrics.ends import attack_performance, entity_f1, of_both_ends
+from simsplit.metrics.text import meteor
+from simsplit.packets import Packet
+from simsplit.results.sessions import BOTH, FLOORS, PROMPT, RESPONSE, WRITTEN, save_sessions
+from simsplit.scenario import Scenario
+from simsplit.seeds import rng_for
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """Sessions of one judgement: the packets are the server's, all else is private."""
+
+    packets: Sequence[Packet]
+    in_sessions: bool
+    """Whether each token crossed once; else whole texts did, in every pass."""
+    prompts: Sequence[Tensor]
+    responses: Sequence[Tensor]
+    """The written tokens that crossed."""
+    said: Sequence[str]
+    """All that was written."""
+    meant: Sequence[str]
+    """The references."""
+    to_nothing: Tensor
+    """What the model writes without a prompt."""
+
+    def record(self, known: Knowledge) -> Record:
+        """What the server has of them."""
+        if self.in_sessions:
+            return record_of(known, self.packets)
+        prompts, written = (
+            torch.tensor([len(text) for text in side]) for side in (self.prompts, self.responses)
+        )
+        return record_of_last_passes(known, self.packets, prompts + written, prompts)
+
+
+class _Recorder:
+    """A tap that keeps the packets of writing."""
+
+    def __init__(self) -> None:
+        self.packets: list[Packet] = []
+
+    def observe(self, packet: Packet) -> None:
+        """See a packet on its way."""
+        self.packets.append(packet)
+
+
+def spoken(scenario: Scenario, parts: Assembly, data: Prepared, number: int) -> Spoken:
+    """Have the targets' client write after their prompts."""
+    generator, targets = parts.evaluator.generator, scenario.targets
+    assert generator is not None, "refused without when the scenario is read"
+    writer, reader = generator.writer, generator.reader
+    samples, rows = targets.chosen(data)
+    prompts, meant = generator.prompts_and_answers(samples.take(rows), halved=True)
+    recorder = _Recorder()
+    parts.wire.taps.append(recorder)
+    try:
+        said = writer.write(targets.client, prompts, targets.tokens, number)
+    finally:
+        parts.wire.taps.remove(recorder)
+    rooms = [min(targets.tokens, writer.positions - len(each) + 1) for each in prompts]
+    crossed = [torch.tensor(s[: room - 1]) for s, room in zip(said, rooms, strict=True)]
+    begin = torch.tensor([reader.end if reader.begin is None else reader.begin])
+    longest = max(len(p) + len(r) for p, r in zip(prompts, crossed, strict=True))
+    (to_nothing,) = writer.write(targets.client, [begin], longest, number)
+    return Spoken(
+        recorder.packets,
+        writer.in_sessions(""),
+        prompts,
+        crossed,
+        [reader.decode(text).strip() for text in said],
+        meant,
+        torch.tensor(to_nothing, dtype=torch.int64),
+    )
+
+
+class SessionJudge:
+    """Holds what attacks read against what was private."""
+
+    def __init__(self, scenario: Scenario, data: Prepared) -> None:
+        assert data.vocabulary is not None, "of texts"
+        self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
+        self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
+        self._special = torch.tensor(sorted(self.vocabulary.special))
+
+    def score(self, number: int, spoken: Spoken, read: Mapping[str, Tensor]) -> Judgement:
+        """A row for each attack, session and side, and one for both sides; `read` are tokens."""
+        found = Judgement()
+        for name, tokens_SL in read.items():
+            self._judge(name, list(tokens_SL.cpu()), spoken, found)
+        for name, tokens in self._floors(spoken).items():
+            self._judge(name, tokens, spoken, found)
+        for session, (said, meant) in enumerate(zip(spoken.said, spoken.meant, strict=True)):
+            row = {"attack": WRITTEN, "session": session, "side": RESPONSE}
+            ap = attack_performance(said, meant)
+            found.sessions.append({**row, "ap": ap, "meteor": meteor(said, meant)})
+        for row in found.sessions:
+            row["round"] = number
+        return found
+
+    def save(self, path: Path, number: int, judged: Judgement) -> None:
+        """Save both sides as they are and as they were read."""
+        save_sessions(path, number, judged.dialogues)
+
+    def _judge(self, name: str, tokens: Sequence[Tensor], spoken: Spoken, found: Judgement) -> None:
+        private = zip(spoken.prompts, spoken.responses, tokens, strict=True)
+        for session, (prompt, response, guess) in enumerate(private):
+            place = {"attack": name, "session": session}
+            ends = len(prompt), len(prompt) + len(response)
+            sides = {
+                PROMPT: self._pair(guess[: ends[0]], prompt),
+                RESPONSE: self._pair(guess[ends[0] : ends[1]], response),
+            }
+            figures = {side: self._figures(*pair) for side, pair in sides.items()}
+            for side, each in figures.items():
+                found.sessions.append({**place, "side": side, **each})
+            both = self._together(*(each.get("ap") for each in figures.values()))
+            found.sessions.append({**place, "side": BOTH, **both})
+            texts = {side: self._text(pair[0]) for side, pair in sides.items()}
+            texts |= {f"private_{side}": self._text(pair[1]) for side, pair in sides.items()}
+            found.dialogues.append({**place, **texts})
+
+    def _together(self, of_prompt: object, of_response: object) -> Row:
+        """The figure of both ends; where one end has no tokens, none."""
+        if not (isinstance(of_prompt, float) and isinstance(of_response, float)):
+            return {}
+        return {"ap": of_both_ends(of_prompt, of_response, self.alpha)}
+
+    def _pair(self, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        """A side as it was read and as it was, at the places of the tokens that stand for text."""
+        padded = torch.full_like(truth, NOTHING)
+        padded[: len(guess)] = guess[: len(truth)]
+        kept = ~torch.isin(truth, self._special)
+        return padded[kept], truth[kept]
+
+    def _figures(self, guess: Tensor, truth: Tensor) -> Row:
+        """Of one side; empty where no word of it crossed."""
+        made, private = self._text(guess), self._text(truth)
+        if not private.strip():
+            return {}
+        return {
+            "ap": attack_performance(made, private),
+            "meteor": meteor(made, private),
+            "token_accuracy": float((guess == truth).double().mean()),
+            "entity_f1": entity_f1(made, private),
+        }
+
+    def _text(self, tokens: Tensor) -> str:
+        return self.reader.decode(tokens[tokens != NOTHING].tolist())
+
+    def _floors(self, spoken: Spoken) -> dict[str, list[Tensor]]:
+        rng = rng_for(self.seed, "floor of sessions")
+        lengths = [len(p) + len(r) for p, r in zip(spoken.prompts, spoken.responses, strict=True)]
+        drawn = [torch.randint(self.vocabulary.size, (n,), generator=rng) for n in lengths]
+        known = (self.data.auxiliary or self.data.train).inputs.flatten()
+        often = int(known[~torch.isin(known, self._special)].bincount().argmax())
+        guesses = (
+            drawn,
+            [torch.full((n,), often) for n in lengths],
+            [self._of_nothing(spoken, len(prompt)) for prompt in spoken.prompts],
+        )
+        return dict(zip(FLOORS, guesses, strict=True))
+
+    def _of_nothing(self, spoken: Spoken, boundary: int) -> Tensor:
+        """What is said to nothing, for the prompt and, from its beginning again, the response."""
+        prompt = torch.full((boundary,), NOTHING)
+        said = spoken.to_nothing[:boundary]
+        prompt[: len(said)] = said
+        return torch.cat([prompt, spoken.to_nothing])

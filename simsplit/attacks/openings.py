@@ -1,0 +1,161 @@
+"""The first reading of sessions: by the pretrained tail, by an inverter, or by each on its side.
+
+`mc` (model completion, Fu et al. 2022) puts what the trunk made through the tail that everyone can
+download: it foretells each next token, and so what the model wrote. `session_sip` (SIP, Chen et al.
+2024) reads what the head put out. `dsi` (Gu et al. 2026) takes the prompt from SIP and the response
+from the tail; other attacks start from any of the three.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.attacks.base import Done, Knowledge
+from simsplit.attacks.inverters import NOTHING, InverterConfig
+from simsplit.attacks.sessions import Record, SessionAttack, SessionAttackConfig, Start, Steps
+from simsplit.attacks.sip import Sip
+from simsplit.parties.feed import Feed
+from simsplit.parties.learner import Learner
+
+
+class OpenedConfig(SessionAttackConfig, InverterConfig):
+    """Base of the attacks on sessions that an inverter may open."""
+
+    samples: int = Field(default=50, ge=1)
+    """Public texts that the inverter learns from, the first ones; published: 50."""
+    batch_size: int | None = Field(default=6, ge=1)
+    """Public texts of a training step of the inverter; published: 6."""
+    effort: ClassVar[tuple[str, ...]] = ("iterations", "epochs")
+
+
+class _FewSip(Sip):
+    """SIP's inverter of so many public texts."""
+
+    def __init__(self, config: OpenedConfig, known: Knowledge) -> None:
+        public = known.auxiliary
+        assert public is not None, "refused without when the scenario is read"
+        rows = public.part[: config.samples]
+        size = min(config.batch_size or public.batch_size, len(rows))
+        few = Feed(
+            public.batcher,
+            rows,
+            batch_size=size,
+            seed=public.seed,
+            client=public.client,
+            drop_last=True,
+        )
+        self.rows = len(rows)
+        told = config.model_copy(update={"batch_size": size})
+        super().__init__(told, replace(known, auxiliary=few))
+
+    def _alike(self) -> tuple[object, ...]:
+        return (super()._alike(), self.rows)
+
+
+class Opening:
+    """What reads the first tokens of sessions."""
+
+    def __init__(self, start: Start, config: SessionAttackConfig, known: Knowledge) -> None:
+        self.start, self.known = start, known
+        self.sip, self.tail = None, None
+        if start in ("sip", "dsi"):
+            assert isinstance(config, OpenedConfig), "which has an inverter's fields"
+            self.sip = _FewSip(config, known)
+        if start in ("mc", "dsi"):
+            self.tail = known.pretrained("tail").eval()
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """What learns before anything is read."""
+        return {} if self.sip is None else self.sip.learners
+
+    @property
+    def iteration(self) -> int:
+        """How many steps it has learned."""
+        return 0 if self.sip is None else self.sip.iteration
+
+    def learn(self, done: int) -> Iterator[Done]:
+        """Train the inverter, if there is one, of which so many steps are done."""
+        if self.sip is not None:
+            self.sip.iteration = done
+            yield from self.sip.work(())
+
+    @torch.no_grad()
+    def read(self, record: Record) -> Tensor | None:
+        """Tokens, S x L, NOTHING where it reads none; None where it reads nothing at all."""
+        tokens = None
+        if self.sip is not None:
+            tokens = self._inverted(self.sip, record)
+        if self.tail is not None:
+            foretold = self._foretold(self.tail, record)
+            tokens = foretold if tokens is None else torch.where(record.written, foretold, tokens)
+        return tokens
+
+    def _inverted(self, sip: Sip, record: Record) -> Tensor:
+        """By the inverter; each session alone, as long as it is, for it levels what it reads."""
+        tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
+        for row, length in enumerate(record.lengths.tolist()):
+            read = sip.read(record.sent[None, row : row + 1, :length])
+            tokens[row, :length] = read.tokens[0]
+        return tokens
+
+    def _foretold(self, tail: torch.nn.Module, record: Record) -> Tensor:
+        """By the tail, from the place before; of a session's first token nothing foretells."""
+        tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
+        for row, length in enumerate(record.lengths.tolist()):  # all scores would not fit
+            scores = tail(record.features[row : row + 1, : length - 1])
+            tokens[row, 1:length] = scores[0].argmax(-1)
+        return tokens
+
+
+class Reading(SessionAttack):
+    """The opening alone."""
+
+    def read(self, record: Record) -> Steps:
+        yield from ()
+        tokens = self.opening.read(record)
+        assert tokens is not None, "these openings read"
+        return tokens
+
+
+class McConfig(SessionAttackConfig):
+    """Puts what the trunk makes of sessions through the pretrained tail."""
+
+    kind: Literal["mc"] = "mc"
+
+    @property
+    def opening(self) -> Start:
+        return "mc"
+
+    def build(self, known: Knowledge) -> Reading:
+        return Reading(self, Opening("mc", self, known), known)
+
+
+class SessionSipConfig(OpenedConfig):
+    """Reads sessions by an inverter of the pretrained head, as `sip` reads texts of training."""
+
+    kind: Literal["session_sip"] = "session_sip"
+
+    @property
+    def opening(self) -> Start:
+        return "sip"
+
+    def build(self, known: Knowledge) -> Reading:
+        return Reading(self, Opening("sip", self, known), known)
+
+
+class DsiConfig(OpenedConfig):
+    """Reads prompts by an inverter of the pretrained head, and responses by the pretrained tail."""
+
+    kind: Literal["dsi"] = "dsi"
+
+    @property
+    def opening(self) -> Start:
+        return "dsi"
+
+    def build(self, known: Knowledge) -> Reading:
+        return Reading(self, Opening("dsi", self, known), known)

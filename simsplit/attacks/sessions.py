@@ -1,0 +1,209 @@
+"""What attacks on sessions share: the server's record of the texts that were written, and a frame.
+
+A session is a text that a client's model goes on with: its prompt crosses once, then each new token
+once. The record is what the server has of it in the end: what arrived (H) and what its trunk made
+of that (T), token by token, and where the prompt ends. Sessions start at the first column, whatever
+padding crossed before them: under causal attention nothing real looks at what is behind a text.
+
+Where methods need whole texts in every pass, the record is a text's last pass, which has all of it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.attacks.base import Attack, Done, Knowledge, Recovers, TextAttackConfig
+from simsplit.attacks.inverters import NOTHING
+from simsplit.errors import ProtocolError
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg, Packet
+
+if TYPE_CHECKING:
+    from simsplit.attacks.openings import Opening
+
+Steps = Generator[None, None, Tensor]
+"""Steps of an attack, and in the end the tokens."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Sessions as the server saw them, a row each."""
+
+    sent: Tensor
+    """S x L x D: what the head put out (H), as the trunk got it; zeros behind a session's end."""
+    features: Tensor
+    """S x L x D: what the trunk made of it (T). The tail foretells the next token from it."""
+    lengths: Tensor
+    """S: how many tokens crossed. The last one that was written never does."""
+    prompts: Tensor
+    """S: how many of them are the prompt's."""
+
+    @property
+    def real(self) -> Tensor:
+        """S x L: where a token stands."""
+        places = torch.arange(self.sent.shape[1], device=self.lengths.device)
+        return places < self.lengths[:, None]
+
+    @property
+    def written(self) -> Tensor:
+        """S x L: where a token of the response stands."""
+        places = torch.arange(self.sent.shape[1], device=self.lengths.device)
+        return self.real & (places >= self.prompts[:, None])
+
+    def take(self, rows: Tensor) -> "Record":
+        """Some of the sessions, as long as their longest."""
+        lengths = self.lengths[rows]
+        longest = int(lengths.max())
+        seen = (self.sent[rows, :longest], self.features[rows, :longest])
+        return Record(*seen, lengths, self.prompts[rows])
+
+
+def record_of(known: Knowledge, packets: Sequence[Packet]) -> Record:
+    """What the server has of the sessions that these packets are of, all written together."""
+    passes = [packet for packet in packets if packet.leg is Leg.SMASHED]
+    answers = [packet for packet in packets if packet.leg is Leg.FEATURES]
+    if not passes or passes[0].position or len(passes) != len(answers):
+        raise ProtocolError("no whole sessions were seen: each begins with its prompt's pass")
+    first, mask = known.smashed(passes[0]), None
+    for beside in known.stack.context(passes[0].tensors):
+        mask = beside
+    real = torch.ones(first.shape[:2], dtype=torch.bool, device=first.device)
+    real = real if mask is None else mask.to(first.device)
+    lengths = real.sum(1)
+    room = int(lengths.max()) + len(passes) - 1
+    sent, features = (
+        _aligned(each, real, lengths, room) for each in (first, _answered(known, answers[0]))
+    )
+    prompts, rows = lengths.clone(), torch.arange(len(first), device=first.device)
+    for up, down in zip(passes[1:], answers[1:], strict=True):
+        for left in known.stack.context(up.tensors):
+            rows = rows[left.to(rows.device)]
+        sent[rows, lengths[rows]] = known.smashed(up)[:, 0]
+        features[rows, lengths[rows]] = _answered(known, down)[:, 0]
+        lengths[rows] += 1
+    longest = int(lengths.max())
+    return Record(sent[:, :longest], features[:, :longest], lengths, prompts)
+
+
+def record_of_last_passes(
+    known: Knowledge, packets: Sequence[Packet], lengths: Tensor, prompts: Tensor
+) -> Record:
+    """The same where each pass has all of each text again, and a text is left out once it is over.
+
+    How long texts are the server sees by their padding, and which row is whose by its beginning.
+    """
+    passes = [packet for packet in packets if packet.leg is Leg.SMASHED]
+    answers = [packet for packet in packets if packet.leg is Leg.FEATURES]
+    last = (lengths - prompts).tolist()
+    sent, features = [], []
+    for row, number in enumerate(last):
+        place = sum(other >= number for other in last[:row])
+        sent.append(known.smashed(passes[number])[place, : lengths[row]])
+        features.append(_answered(known, answers[number])[place, : lengths[row]])
+    return Record(
+        nn.utils.rnn.pad_sequence(sent, batch_first=True),
+        nn.utils.rnn.pad_sequence(features, batch_first=True),
+        lengths.to(known.device),
+        prompts.to(known.device),
+    )
+
+
+def _answered(known: Knowledge, packet: Packet) -> Tensor:
+    """What the trunk made of a pass."""
+    with torch.no_grad():
+        return known.stack.unpack(packet.leg, packet.tensors, known.step(packet))
+
+
+def _aligned(x_SPD: Tensor, real_SP: Tensor, lengths: Tensor, room: int) -> Tensor:
+    """Rows without the padding before them, and with room behind."""
+    made = x_SPD.new_zeros(len(x_SPD), room, x_SPD.shape[2])
+    made[torch.arange(room, device=lengths.device) < lengths[:, None]] = x_SPD[real_SP]
+    return made
+
+
+Start = Literal["zeros", "mc", "sip", "dsi"]
+
+
+class SessionAttackConfig(TextAttackConfig):
+    """Base of the attacks on sessions."""
+
+    together: int | None = Field(default=None, ge=1)
+    """Sessions that are worked on at once; null: all. Fewer need less memory."""
+    recovers: ClassVar[Recovers] = "sessions"
+    causal: ClassVar[bool] = True
+    public: ClassVar[bool] = False
+    effort: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def opening(self) -> Start:
+        """What it reads first."""
+        return "zeros"
+
+    @property
+    def needs(self) -> Needs:
+        """Sessions; and public texts where an inverter reads first."""
+        field = "start" if "start" in type(self).model_fields else "kind"
+        learned = [Need(Given.PUBLIC, field)] if self.opening in ("sip", "dsi") else []
+        return (*super().needs, Need(Given.SESSIONS), *learned)
+
+
+class SessionAttack(Attack):
+    """Reads the tokens of whole sessions, prompts and responses alike."""
+
+    def __init__(self, config: SessionAttackConfig, opening: "Opening", known: Knowledge) -> None:
+        super().__init__(known)
+        self.together, self.opening = config.together, opening
+        self.learners = opening.learners
+        self._record: Record | None = None
+        self._tokens = torch.empty(0, 0, dtype=torch.int64)
+
+    def hear(self, record: Record) -> None:
+        """Be given what the server has of the sessions."""
+        self._record = record
+
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """Learn what reads first, then read all sessions, so many together."""
+        del targets
+        record = self._record
+        assert record is not None, "which it is given first"
+        for done, total in self.opening.learn(self.iteration):
+            self.iteration = self.opening.iteration
+            yield done, total
+        tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
+        parts = torch.arange(len(tokens)).split(self.together or len(tokens))
+        for number, rows in enumerate(parts):
+            part = record.take(rows)
+            read = self.read(part)
+            steps = self.steps(part)
+            for step in range(1, 1 + steps):
+                try:
+                    next(read)
+                except StopIteration as end:
+                    found: Tensor = end.value
+                    break
+                yield number * steps + step, steps * len(parts) + 1
+            else:
+                raise AssertionError("an attack tells of fewer steps than it takes")
+            found = found.masked_fill(~part.real, NOTHING)
+            tokens[rows.to(tokens.device), : found.shape[1]] = found
+        self._tokens = tokens
+        yield 1, 1
+
+    def steps(self, record: Record) -> int:
+        """How many steps `read` takes at most, the closing one among them."""
+        del record
+        return 1
+
+    @abstractmethod
+    def read(self, record: Record) -> Steps:
+        """The tokens of sessions, S x L."""
+
+    @property
+    def recovered(self) -> Tensor:
+        """Token by token; NOTHING where it reads none."""
+        return self._tokens

@@ -1,0 +1,139 @@
+"""What attacks read of sessions, prompt and response apart: of one run, and of several."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from simsplit.metrics.ends import defence_score
+from simsplit.report.comparison import find_baselines, tabled
+from simsplit.report.grouping import Entry, Row, labels_of, rows_of
+from simsplit.report.tables import Table
+from simsplit.results import Run
+from simsplit.results.sessions import (
+    BOTH,
+    FLOORS,
+    PROMPT,
+    RESPONSE,
+    WRITTEN,
+    judged_last,
+    load_sessions,
+    strongest,
+    utility_of,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BLIND = dict(
+    zip(
+        FLOORS,
+        ("(random tokens)", "(the most frequent token)", "(what the model says to nothing)"),
+        strict=True,
+    )
+)
+_SHOWN = {"ap": "AP", "token_accuracy": "tokens", "entity_f1": "entities F1"}
+_WIDTH = 60
+"""Characters of a side that are shown."""
+
+
+def told_of_sessions(run: Run) -> Table:
+    """A row per attack, and per guess that needs none; means over sessions, judged last. May have
+    no rows.
+    """
+    last = judged_last(run.sessions)
+    heads = [f"{told}, {side}" for told in _SHOWN.values() for side in (PROMPT, RESPONSE)]
+    columns = ("attack", heads[0], heads[1], "AP, both", *heads[2:])
+    if last.empty:
+        return Table("", columns, [])
+    figures = [f"{name}_{side}" for name in _SHOWN for side in (PROMPT, RESPONSE)]
+    figures.insert(2, f"ap_{BOTH}")
+    rows = [
+        (BLIND.get(str(name), str(name)), *(_figure(row[figure]) for figure in figures))
+        for name, row in last.drop(index=WRITTEN).iterrows()
+    ]
+    count = int(last["sessions"].max())
+    title = (
+        f"what attacks read of {count} sessions, at both ends; what was written: METEOR (MP) "
+        f"{utility_of(last):.4g} against the references"
+    )
+    return Table(title, columns, rows)
+
+
+def dialogues(run: Run, most: int = 2) -> Table:
+    """Prompts and responses above what attacks read of them."""
+    texts = load_sessions(run.path)
+    rows: list[tuple[str, ...]] = []
+    numbers = [] if texts.empty else sorted(texts["session"].unique())[:most]
+    for number in numbers:
+        group = texts[texts["session"] == number]
+        private = group.iloc[0]
+        told = (_line(private[f"private_{side}"]) for side in (PROMPT, RESPONSE))
+        rows.append((str(number), "(private)", *told))
+        for _, row in group[~group["attack"].isin(FLOORS)].iterrows():
+            read = (_line(row[side]) for side in (PROMPT, RESPONSE))
+            rows.append(("", str(row["attack"]), *read))
+    return Table("sessions as they were read", ("session", "by", PROMPT, RESPONSE), rows, "llll")
+
+
+def told_of_sessions_by(
+    entries: Sequence[Entry], baseline: Mapping[str, str] | None = None
+) -> Table | None:
+    """A row per cell, over seeds: utility, AP of both ends by each attack, and by the strongest of
+    them DCS against the baseline's utility.
+    """
+    entries = [entry for entry in entries if len(entry.run.sessions)]
+    if not entries:
+        return None
+    rows = rows_of(entries)
+    labels = labels_of(rows)
+    against = find_baselines(rows, labels, baseline).replace("change", "DCS")
+    cells = [label | _cells(row) for label, row in zip(labels, rows, strict=True)]
+    title = (
+        "AP of both ends by attack on sessions; MP: METEOR of what is written; DCS: of the "
+        f"strongest attack, 1 where nothing is read and no utility lost{against}"
+    )
+    return tabled(title, cells, entries)
+
+
+def _cells(row: Row) -> dict[str, str]:
+    lasts = [judged_last(entry.run.sessions) for entry in row.entries]
+    means: dict[str, list[float]] = {}
+    for last in lasts:
+        for name in last.index.drop(WRITTEN):
+            told = BLIND.get(str(name), str(name))
+            means.setdefault(told, []).append(value_of(last, str(name), f"ap_{BOTH}"))
+    found = {"MP": _mean([utility_of(last) for last in lasts])}
+    found |= {name: _mean(values) for name, values in means.items()}
+    return found | {"DCS": _defence(row, lasts)}
+
+
+def _defence(row: Row, lasts: Sequence["pd.DataFrame"]) -> str:
+    """Run by run against the baseline's mean utility; empty of the baseline itself."""
+    if row.baseline is None or row.baseline is row:
+        return ""
+    base = row.baseline.of_the_seeds_of(row)
+    undefended = statistics.fmean(
+        utility_of(judged_last(entry.run.sessions)) for entry in base.entries
+    )
+    scores = []
+    for last in lasts:
+        attack = strongest(last)
+        leaked = value_of(last, attack, f"ap_{BOTH}") if attack else 0.0
+        scores.append(defence_score(leaked, utility_of(last), undefended))
+    return _mean(scores)
+
+
+def _mean(values: Sequence[float]) -> str:
+    told = f"{statistics.fmean(values):.3f}"
+    return f"{told} ± {statistics.stdev(values):.3f}" if len(values) > 1 else told
+
+
+def _figure(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}"
+
+
+def _line(text: object) -> str:
+    words = " ".join(str(text).replace("\ufffd", "?").split())
+    return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"

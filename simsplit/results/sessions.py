@@ -1,0 +1,101 @@
+"""The table of what attacks read of sessions, and the texts themselves beside the private ones."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from simsplit.results.directory import replace, writing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIGURES = ("ap", "meteor", "token_accuracy", "entity_f1")
+COLUMNS = ("round", "attack", "session", "side", *FIGURES)
+SIDES = (PROMPT, RESPONSE, BOTH) = ("prompt", "response", "both")
+WRITTEN = "written"
+"""The row of what the model wrote against the reference: no attack, but the utility."""
+FLOORS = ("random_tokens", "frequent_token", "said_to_nothing")
+"""Rows that take no attack; the last is what the model says without a prompt."""
+FOLDER = "sessions"
+
+
+def means_of(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A row per judged round, attack and side: means over sessions."""
+    if table.empty:
+        return table
+    groups = table.groupby(["round", "attack", "side"], sort=False, as_index=False)
+    means: pd.DataFrame = groups[list(FIGURES)].mean()
+    return means
+
+
+def judged_last(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A row per attack (what is written and the floors last), with the means of its last judgement:
+    `ap_prompt`, `token_accuracy_response`, ...; empty without attacks on sessions.
+    """
+    if table.empty:
+        return table
+    latest = table.groupby("attack")["round"].transform("max")
+    last = table[table["round"] == latest]
+    means = last.groupby(["attack", "side"], sort=False)[list(FIGURES)].mean()
+    wide = cast("pd.DataFrame", means.unstack("side"))
+    wide.columns = wide.columns.map("_".join)
+    wide["round"] = last.groupby("attack")["round"].max()
+    wide["sessions"] = last.groupby("attack")["session"].nunique()
+    own = [name for name in dict.fromkeys(table["attack"]) if name not in (*FLOORS, WRITTEN)]
+    return wide.loc[[name for name in (*own, *FLOORS, WRITTEN) if name in wide.index]]
+
+
+def strongest(last: "pd.DataFrame") -> str | None:
+    """The attack that reads most of both ends; None where there is none."""
+    own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")[f"ap_{BOTH}"].dropna()
+    return None if own.empty else str(own.idxmax())
+
+
+def read_of(table: "pd.DataFrame") -> dict[str, Any]:
+    """What the strongest attack read of sessions, the best floor, and the utility; empty without
+    such attacks.
+    """
+    last = judged_last(table)
+    attack = None if last.empty else strongest(last)
+    if attack is None:
+        return {}
+    told = {f"ap_{side}": value_of(last, attack, f"ap_{side}") for side in SIDES}
+    floors = [value_of(last, name, f"ap_{BOTH}") for name in FLOORS if name in last.index]
+    told |= {"floor": max(floors, default=0.0), "mp": utility_of(last)}
+    counts = {name: int(value_of(last, attack, name)) for name in ("round", "sessions")}
+    return {"sessions": {"attack": attack, **counts, **told}}
+
+
+def utility_of(last: "pd.DataFrame") -> float:
+    """MP: METEOR of what was written against the references."""
+    return value_of(last, WRITTEN, f"meteor_{RESPONSE}")
+
+
+def value_of(last: "pd.DataFrame", attack: str, figure: str) -> float:
+    """One figure of an attack, of what `judged_last` gives."""
+    value: Any = last.at[attack, figure]
+    return float(value)
+
+
+def save_sessions(path: Path, number: int, texts: Sequence[dict[str, object]]) -> None:
+    """Write what attacks read after a round into a run directory, a line per attack and session."""
+    folder = path / FOLDER
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(text, ensure_ascii=False) for text in texts]
+        replace(folder / f"round-{number:06d}.jsonl", ("\n".join(lines) + "\n").encode())
+
+
+def load_sessions(path: Path) -> "pd.DataFrame":
+    """A row per attack and session, at the last judgement: `prompt` and `response` as read, and
+    `private_prompt` and `private_response`; may be empty.
+    """
+    import pandas as pd
+
+    folders = [path / FOLDER, *sorted(path.glob(f"attacks/*/{FOLDER}"))]
+    kept = [sorted(folder.glob("round-*.jsonl"))[-1:] for folder in folders]
+    tables = [pd.read_json(file, lines=True, dtype=False) for files in kept for file in files]
+    if not tables:
+        return pd.DataFrame()
+    return pd.concat(tables).drop_duplicates(["attack", "session"], ignore_index=True)

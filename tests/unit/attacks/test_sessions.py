@@ -1,0 +1,281 @@
+"""Attacks on sessions: what the server has of them, and what is read of it."""
+
+import pytest
+import torch
+from builders import experiment, finished
+from parity.test_recovery import reached
+from texts import text_scenario
+
+from simsplit.attacking.finished import attack
+from simsplit.attacking.sessions import spoken
+from simsplit.attacks import ATTACKS
+from simsplit.attacks.sessions import record_of
+from simsplit.attacks.vmi import VmiConfig
+from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
+from simsplit.evaluation.sampling import Sampling
+from simsplit.packets import Leg
+from simsplit.results import Run
+from simsplit.results.sessions import FLOORS, WRITTEN, load_sessions
+
+GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
+SIZES = {"width": 32, "layers": 3, "public": True}
+GAUSSIAN = {"inverter": "gaussian", "batch_size": 10}
+QUICK = {"step_size": 0.01, "stop_after": 0}
+SEED = 26
+"""Of draws in which a text ends before the others, as the tests assert."""
+KINDS = {
+    "mc": {},
+    "session_sip": GAUSSIAN,
+    "dsi": GAUSSIAN,
+    "vmi": {"steps": 120, **QUICK},
+    "rmi": {"steps": 30, "step_size": 0.05},
+    "pmi": {"patch": 8, "patch_steps": 80, "joint_steps": 10, **QUICK},
+    "pidi": {"patch": 8, "patch_steps": 20, "joint_steps": 5, **GAUSSIAN, **QUICK},
+}
+
+
+def given(path, *attacks, **changes):
+    """Zero rounds of a random model that everyone knows."""
+    usual = {
+        "data": {"auxiliary": 0.5, "source": {"task": GENERATES, "length": 40}},
+        "model": {"kind": "causal_lm", "sizes": SIZES, "head": 1, "tail": 1},
+        "clients": {"count": 1},
+        "schedule": {"kind": "round_robin", "rounds": 0},
+        "attacks": list(attacks) or [{"kind": "mc"}],
+        "targets": {"split": "test", "count": 3, "tokens": 6},
+    }
+    changed = {
+        n: {**usual.get(n, {}), **c} if isinstance(c, dict) else c for n, c in changes.items()
+    }
+    return text_scenario(path, **{**usual, **changed})
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """A run's parts before anything, and its sessions."""
+    path = tmp_path_factory.mktemp("live")
+    made = experiment(given(path, evaluate={"sampling": {"temperature": 3.0}}), path / "run")
+    return made, spoken(made.scenario, made.parts, made.data, 0)
+
+
+def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
+    made, said = live
+    record = record_of(made.live.attacking._knowledge("mc"), said.packets)
+    client, server = made.parts.pool.crew.clients[0].training.end, made.parts.server.end
+    assert len({len(prompt) for prompt in said.prompts}) > 1, "or padding is not tested"
+    assert record.prompts.tolist() == [len(prompt) for prompt in said.prompts]
+    for row, (prompt, response) in enumerate(zip(said.prompts, said.responses, strict=True)):
+        text = torch.cat([prompt, response])
+        assert record.lengths[row] == len(text)
+        assert record.written[row].nonzero()[:, 0].tolist() == [*range(len(prompt), len(text))]
+        with torch.no_grad():
+            sent = client.head(text[None])
+            features = server.trunk(sent)
+        for seen, true in ((record.sent, sent), (record.features, features)):
+            torch.testing.assert_close(seen[row, : len(text)], true[0], rtol=1e-5, atol=1e-6)
+
+
+def test_texts_that_end_are_recorded_to_their_end(tmp_path):
+    """Rows drop out of the packets as they end; a row's tokens stay its own."""
+    made = experiment(given(tmp_path, targets={"count": 5, "tokens": 12}), tmp_path / "run")
+    writer = made.parts.evaluator.generator.writer
+    object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
+    object.__setattr__(writer, "end", 40)
+    object.__setattr__(writer, "seed", SEED)
+    said = spoken(made.scenario, made.parts, made.data, 0)
+    record = record_of(made.live.attacking._knowledge("mc"), said.packets)
+    lengths = [len(p) + len(r) for p, r in zip(said.prompts, said.responses, strict=True)]
+    assert record.lengths.tolist() == lengths
+    assert len(set(map(len, said.responses))) > 1
+    head = made.parts.pool.crew.clients[0].training.end.head
+    for row, (prompt, response) in enumerate(zip(said.prompts, said.responses, strict=True)):
+        with torch.no_grad():
+            sent = head(torch.cat([prompt, response])[None])[0]
+        torch.testing.assert_close(record.sent[row, : len(sent)], sent, rtol=1e-5, atol=1e-6)
+
+
+def test_of_whole_texts_in_every_pass_the_last_is_the_record(tmp_path):
+    """It has the same tokens as a session, and so the same numbers where nothing is drawn."""
+    records, texts = [], []
+    for sessions in (None, False):
+        scenario = given(
+            tmp_path, evaluate={"sessions": sessions}, targets={"count": 5, "tokens": 12}
+        )
+        made = experiment(scenario, tmp_path / str(sessions))
+        writer = made.parts.evaluator.generator.writer
+        object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
+        object.__setattr__(writer, "end", 40)
+        object.__setattr__(writer, "seed", SEED)
+        said = spoken(made.scenario, made.parts, made.data, 0)
+        records.append(said.record(made.live.attacking._knowledge("mc")))
+        texts.append([each.tolist() for each in said.responses])
+    assert texts[0] == texts[1]
+    assert len(set(map(len, texts[0]))) > 1
+    for name in ("sent", "features", "lengths", "prompts"):
+        one, other = (getattr(record, name) for record in records)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [{"kind": "sparsify"}, {"kind": "santext"}, {"kind": "mid"}])
+def test_defences_that_need_whole_texts_are_judged_too(method, tmp_path):
+    attacks = [{"kind": "mc"}, {"kind": "session_sip", **GAUSSIAN}]
+    run = Run.load(finished(given(tmp_path, *attacks, method=[method]), tmp_path / "run").path)
+    assert set(run.sessions["attack"]) >= {"mc", "session_sip"}
+
+
+def test_packets_that_are_no_whole_sessions_are_refused(live):
+    made, said = live
+    known = made.live.attacking._knowledge("mc")
+    for packets in ([], said.packets[2:], said.packets[:-1]):
+        with pytest.raises(ProtocolError, match="no whole sessions"):
+            record_of(known, packets)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """All attacks on one run of zero rounds."""
+    path = tmp_path_factory.mktemp("judged")
+    attacks = [{"kind": kind, **fields} for kind, fields in KINDS.items()]
+    made = finished(given(path, *attacks), path / "run")
+    return Run.load(made.path)
+
+
+def means(run):
+    return run.sessions.groupby(["attack", "side"])[["ap", "token_accuracy"]].mean()
+
+
+def test_every_attack_on_sessions_is_judged_here():
+    assert KINDS.keys() == {k for k, each in ATTACKS.items() if each.recovers == "sessions"}
+
+
+@pytest.mark.parametrize("kind", ["vmi", "pmi", "pidi"])
+def test_of_a_shallow_head_both_ends_are_read_exactly(kind, judged):
+    made = means(judged)
+    for side in ("prompt", "response"):
+        assert made.loc[(kind, side), "token_accuracy"] == 1
+        assert made.loc[(kind, side), "ap"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", ["mc", "dsi"])
+def test_the_public_tail_reads_what_was_written_greedily(kind, judged):
+    made = means(judged)
+    assert made.loc[(kind, "response"), "token_accuracy"] == 1
+    assert made.loc[("mc", "prompt"), "token_accuracy"] < 0.5
+
+
+def test_each_end_of_dsi_is_that_of_its_own_attack(judged):
+    texts = load_sessions(judged.path).set_index(["attack", "session"])
+    for session in range(3):
+        assert (
+            texts.loc[("dsi", session), "prompt"] == texts.loc[("session_sip", session), "prompt"]
+        )
+        assert texts.loc[("dsi", session), "response"] == texts.loc[("mc", session), "response"]
+
+
+def test_floors_and_the_utility_stand_beside(judged):
+    table = judged.sessions
+    assert {*FLOORS, WRITTEN} <= set(table["attack"])
+    both = table[table["side"] == "both"].set_index(["attack", "session"])["ap"]
+    sides = table.set_index(["attack", "session", "side"])["ap"]
+    for at in both.index:
+        of_ends = (sides[(*at, "prompt")], sides[(*at, "response")])
+        assert both[at] == pytest.approx(sum(of_ends) / 2)
+    told = judged.summary["sessions"]
+    assert told["ap_prompt"] == pytest.approx(1)
+    assert told["floor"] < 0.3
+
+
+def test_the_weight_of_the_prompt_is_a_field(tmp_path):
+    made = finished(given(tmp_path, targets={"alpha": 0.25}), tmp_path / "run")
+    table = Run.load(made.path).sessions.set_index(["attack", "session", "side"])["ap"]
+    of_mc = table["mc"]
+    expected = 0.25 * of_mc[0, "prompt"] + 0.75 * of_mc[0, "response"]
+    assert of_mc[0, "both"] == pytest.approx(expected)
+
+
+def test_so_many_together_read_the_same(tmp_path):
+    fields = {"kind": "vmi", "steps": 12, "step_size": 0.01, "stop_after": 3}
+    both = [fields, {**fields, "name": "apart", "together": 1}]
+    made = Run.load(finished(given(tmp_path, *both), tmp_path / "run").path)
+    texts = load_sessions(made.path)
+    sides = [texts[texts["attack"] == name][["prompt", "response"]] for name in ("vmi", "apart")]
+    assert sides[0].values.tolist() == sides[1].values.tolist()
+
+
+def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
+    """And by no way the clients' own, or any text of theirs."""
+    attacks = [{"kind": kind, **KINDS[kind]} for kind in ("mc", "vmi", "pidi")]
+    schedule = {"kind": "round_robin", "rounds": 1}
+    made = finished(given(tmp_path, *attacks, schedule=schedule), tmp_path / "run")
+    client, server = made.parts.pool.crew.clients[0].training.end, made.parts.server.end
+    attacking = made.live.attacking
+    for title, owner in (("mc", "tail"), ("vmi", "head")):
+        made_by = attacking.attacks[title]
+        theirs = made_by.opening.tail if owner == "tail" else made_by.head
+        before = made.scenario.model.segment(owner, (40,), 1, made.scenario.seed)
+        assert all(map(torch.equal, theirs.state_dict().values(), before.state_dict().values()))
+        now = getattr(client, owner).state_dict()
+        assert not all(map(torch.equal, theirs.state_dict().values(), now.values()))
+    reach = reached(list(attacking.attacks.values()))
+    private = [t for learner in client.learners for t in learner.state().values()]
+    private += [made.data.train.inputs, made.data.test.inputs]
+    private += [*attacking._spoken.prompts, *attacking._spoken.responses]
+    assert not {tensor.untyped_storage().data_ptr() for tensor in private} & reach.keys()
+    assert next(server.trunk.parameters()).untyped_storage().data_ptr() in reach
+
+
+def test_a_run_that_is_over_can_be_attacked(judged):
+    run = attack(judged.path, "mc", {"name": "afterwards", "targets.tokens": "4"})
+    table = run.sessions
+    assert set(table[table["attack"] == "afterwards"]["side"]) == {"prompt", "response", "both"}
+    assert (run.path / "attacks" / "afterwards" / "sessions.csv").is_file()
+    with pytest.raises(SimsplitError, match="already holds an attack"):
+        attack(judged.path, "mc", {"name": "afterwards", "targets.tokens": "4"})
+
+
+def test_of_texts_without_a_prompt_the_first_half_is_one(tmp_path):
+    source = {"task": {"kind": "language", "text": "sentence"}, "length": 32}
+    scenario = given(tmp_path, data={"source": source, "auxiliary": 0.3})
+    made = experiment(scenario, tmp_path / "run")
+    said = spoken(made.scenario, made.parts, made.data, 0)
+    info = made.data.test.texts
+    for row, prompt in enumerate(said.prompts):
+        length = int(info.lengths[row])
+        assert len(prompt) == (length + 1) // 2  # the begin token stands before both halves
+        rest = made.data.test.inputs[row, len(prompt) : length]
+        assert said.meant[row] == scenario.text_reader().decode(rest.tolist()).strip()
+
+
+MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({"method": MIXED}, "attacks.0.kind", "mixguard.* rows that are no single text's"),
+        ({"topology": "vanilla"}, "attacks.0.kind", "vanilla clients do not write with a tail"),
+        ({"targets": {"tokens": 1}}, "targets.tokens", "must be at least 2"),
+        ({"targets": {"alpha": 1.5}}, "targets.alpha", "must be at most 1"),
+        ({"attacks": [{"kind": "mc", "name": "written"}]}, "attacks.0", "written"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_field(changes, field, said, tmp_path):
+    with pytest.raises(ScenarioError, match=said) as error:
+        text_scenario(tmp_path, **{**given(tmp_path).model_dump(mode="json"), **changes})
+    assert error.value.field.startswith(field)
+
+
+def test_an_inverter_needs_public_texts_where_one_opens(tmp_path):
+    nothing = {"data": {"auxiliary": 0.0, "source": {"task": GENERATES, "length": 40}}}
+    given(tmp_path, {"kind": "pmi"}, **nothing)
+    for wanted, field in (({"kind": "pidi"}, "kind"), ({"kind": "vmi", "start": "sip"}, "start")):
+        with pytest.raises(ScenarioError, match="needs public data") as error:
+            given(tmp_path, wanted, **nothing)
+        assert error.value.field == f"attacks.0.{field}"
+    assert VmiConfig(start="mc").needs == VmiConfig().needs
+
+
+def test_only_the_sessions_packets_are_handed_over(live):
+    _, said = live
+    assert {packet.leg for packet in said.packets} == {Leg.SMASHED, Leg.FEATURES}
+    assert len({packet.session for packet in said.packets}) == 1

@@ -1,0 +1,107 @@
+"""What is told of attacks on sessions, of tables that are written by hand."""
+
+import io
+import json
+
+import pandas as pd
+import pytest
+from builders import scenario
+
+from simsplit.metrics.ends import defence_score
+from simsplit.report.grouping import Entry
+from simsplit.report.long_tables import csv_of
+from simsplit.report.numbers import better, measured
+from simsplit.report.sessions import dialogues, told_of_sessions, told_of_sessions_by
+from simsplit.results import Run
+from simsplit.results.sessions import COLUMNS, judged_last, read_of, save_sessions, strongest
+
+READ = {"weak": (0.1, 0.2), "strong": (0.5, 0.9), "random_tokens": (0.0, 0.02)}
+
+
+def written(path, *, utility=0.5, scale=1.0, method=(), number=1):
+    """A finished run with two sessions that were read alike."""
+    rows = []
+    for session in (0, 1):
+        at = {"round": number, "session": session}
+        for attack, (prompt, response) in READ.items():
+            sides = {"prompt": prompt * scale, "response": response * scale}
+            sides["both"] = sum(sides.values()) / 2
+            rows += [{**at, "attack": attack, "side": side, "ap": ap} for side, ap in sides.items()]
+        both = {**at, "attack": "written", "side": "response", "ap": 0.1}
+        rows.append({**both, "meteor": utility + 0.1 * (session - 0.5)})
+    path.mkdir()
+    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(path / "sessions.csv", index=False)
+    (path / "scenario.yaml").write_text(scenario(method=list(method)).yaml())
+    pd.DataFrame({"round": [1]}).to_csv(path / "rounds.csv", index=False)
+    summary = {"name": "run", "status": "finished", "bytes": {"total": 0}, "last": {"round": 1}}
+    (path / "summary.json").write_text(json.dumps(summary))
+    return Run.load(path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return written(tmp_path / "run")
+
+
+def test_the_strongest_is_by_both_ends_and_no_floor(run):
+    last = judged_last(run.sessions)
+    assert strongest(last) == "strong"
+    told = read_of(run.sessions)["sessions"]
+    assert told["attack"] == "strong"
+    assert told["ap_both"] == pytest.approx(0.7)
+    assert told["mp"] == pytest.approx(0.5)
+    assert told["floor"] == pytest.approx(0.01)
+    assert read_of(pd.DataFrame()) == {}
+
+
+def test_only_the_last_judgement_counts(run, tmp_path):
+    early = written(tmp_path / "early", scale=0.1, number=0).sessions
+    both = pd.concat([early, run.sessions])
+    assert read_of(both) == read_of(run.sessions)
+
+
+def test_a_row_per_attack_then_the_floors(run):
+    table = told_of_sessions(run)
+    assert [row[0] for row in table.rows] == ["weak", "strong", "(random tokens)"]
+    assert table.rows[1][1:4] == ("0.500", "0.900", "0.700")
+    assert "METEOR (MP) 0.5 " in table.title
+    assert "2 sessions" in table.title
+
+
+def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
+    noise = [{"kind": "noise"}]
+    raw = written(tmp_path / "raw")
+    defended = written(tmp_path / "defended", utility=0.4, scale=0.1, method=noise)
+    table = told_of_sessions_by([Entry(raw), Entry(defended)])
+    cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert cells[0]["DCS"] == ""
+    assert float(cells[1]["DCS"]) == pytest.approx(defence_score(0.07, 0.4, 0.5), abs=5e-4)
+    assert cells[1]["strong"] == "0.070"
+    long = csv_of([Entry(raw), Entry(defended)], "last", "sessions")
+    frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
+    assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
+    assert set(frame["seeds"]) == {1}
+    assert told_of_sessions_by([]) is None
+
+
+def test_figures_go_into_frames_and_less_is_better(run):
+    figures = measured([run], "last")
+    assert figures["strong_ap_both"] == [pytest.approx(0.7)]
+    assert figures["sessions_mp"] == [pytest.approx(0.5)]
+    assert better("strong_ap_both") == "less"
+    assert better("sessions_mp") is None
+
+
+def test_texts_stand_below_the_private_ones(run):
+    lines = [
+        {"attack": name, "session": n, "prompt": "1", "response": f"{name} {n}"}
+        | {"private_prompt": f"asked {n}", "private_response": "told"}
+        for n in range(3)
+        for name in READ
+    ]
+    save_sessions(run.path, 1, lines)
+    table = dialogues(run)
+    assert table.rows[0] == ("0", "(private)", "asked 0", "told")
+    assert table.rows[1] == ("", "weak", "1", "weak 0")
+    assert [row[0] for row in table.rows if row[0]] == ["0", "1"]
+    assert not any("random" in row[1] for row in table.rows)

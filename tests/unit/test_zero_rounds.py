@@ -1,0 +1,67 @@
+"""A run of zero rounds: the model is evaluated and attacked as it is, and shown like any other."""
+
+import pytest
+import torch
+from builders import experiment, finished, scenario
+from texts import text_scenario
+
+from simsplit import Run
+from simsplit.assembly.state import state_of
+from simsplit.attacking.finished import attack
+from simsplit.errors import RunError
+from simsplit.report.comparison import compare
+from simsplit.report.runs import heading, show
+
+NONE = {"kind": "round_robin", "rounds": 0}
+WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3, "public": True}}
+
+
+def test_nothing_is_trained_and_nothing_is_sent_for_it(tmp_path):
+    given = scenario(schedule=NONE, data={"validation": 0.2}, method=[{"kind": "noise"}])
+    made = experiment(given, tmp_path / "run")
+    before = {name: tensor.clone() for name, tensor in state_of(made.parts).items()}
+    made.run(resume=False)
+    after = state_of(made.parts)
+    assert before
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    run = Run.load(made.path)
+    assert run.rounds["round"].tolist() == [0]
+    assert run.summary["last"]["round"] == 0
+    assert run.summary["bytes"]["total"] == 0
+    assert set(run.wire["phase"]) == {"evaluate"}
+    assert heading(run).endswith("finished, 0 of 0 rounds")
+    assert "test accuracy" in [row[0] for table in show(run) for row in table.rows]
+    assert compare([run]).rows
+
+
+def test_of_two_untrained_runs_no_bytes_are_compared(tmp_path):
+    runs = [
+        Run.load(finished(scenario(schedule=NONE, method=m), tmp_path / str(n)).path)
+        for n, m in enumerate(([], [{"kind": "noise"}]))
+    ]
+    told = compare(runs)
+    assert "of Raw" not in told.columns
+
+
+def test_it_is_attacked_as_it_is_and_again_afterwards(tmp_path):
+    given = text_scenario(
+        tmp_path,
+        data={"auxiliary": 0.5},
+        model={**WORDS, "head": 1, "tail": 1},
+        schedule=NONE,
+        attacks=[{"kind": "sip", "inverter": "gaussian"}],
+        targets={"count": 3},
+    )
+    run = Run.load(finished(given, tmp_path / "run").path)
+    assert set(run.recovered["round"]) == {0}
+    again = attack(run.path, "sip", {"name": "again", "inverter": "gaussian"})
+    figures = again.attacks.set_index("attack")["token_accuracy"]
+    assert figures["again"] == figures["sip"]
+
+
+def test_a_run_that_stopped_there_cannot_go_on_in_training(tmp_path):
+    made = finished(scenario(schedule=NONE), tmp_path / "run")
+    experiment(scenario(schedule=NONE), made.path).run(resume=True)
+    assert len(Run.load(made.path).rounds) == 1
+    with pytest.raises(RunError, match="was not trained"):
+        experiment(scenario(schedule={**NONE, "rounds": 1}), made.path).run(resume=True)
