@@ -55,6 +55,8 @@ class RootClassConfig(DetectorConfig):
     rounds so far."""
     since: int = Field(default=4, ge=1)
     """The first round that counts; before it payloads say little."""
+    classes: int | None = Field(default=None, ge=2)
+    """Number of classes to look for, where none are told; null: as many as the task has."""
     directions: int = Field(default=32, ge=1)
     """Directions in which samples are compared, those of the largest variance."""
     fewest: int = Field(default=20, ge=2)
@@ -110,7 +112,7 @@ class RootClass(Detector):
             rows = {
                 c: kept[c].stacked(self.options.signal)[: len(labels[c])].double() for c in labels
             }
-            for client, effects in self._compared(rows, labels, view.num_classes).items():
+            for client, effects in self._compared(rows, labels, self._classes(view)).items():
                 self._remember(client, effects)
         found = {client: self._largest(client) for client in labels if client in self._effects}
         return {client: score for client, score in found.items() if score is not None}
@@ -121,13 +123,12 @@ class RootClass(Detector):
 
     def _labels(self, view: View) -> dict[ClientId, Tensor]:
         """Samples' classes, numbered as in the round before."""
-        classes = view.num_classes
+        classes, seen = self._classes(view), view.readings.samples
         if classes not in view.readings.inferred:
             view.readings.inferred[classes] = inferred_labels(view.readings, classes)
         labels = view.readings.inferred[classes]
-        seen = view.readings.samples
-        if not labels or any(kept.labels for kept in seen.values()):
-            return labels  # clients tell them, and they mean the same in every round
+        if not labels or _told(view):
+            return labels  # they mean the same in every round
         grads = torch.cat([seen[c].stacked("features_grad")[: len(labels[c])] for c in labels])
         centres = _means(normalize(grads.double()), torch.cat(list(labels.values())), classes)
         order = torch.arange(classes)
@@ -136,6 +137,9 @@ class RootClass(Detector):
         self._centres = torch.empty_like(centres)
         self._centres[order] = centres
         return {client: order[each] for client, each in labels.items()}
+
+    def _classes(self, view: View) -> int:
+        return view.num_classes if _told(view) else self.options.classes or view.num_classes
 
     def _compared(
         self, rows: Mapping[ClientId, Tensor], labels: Mapping[ClientId, Tensor], classes: int
@@ -222,6 +226,11 @@ class RootClass(Detector):
 
 Classes = tuple[Tensor, Tensor]
 """By class, the mean of its rows, and how many there are."""
+
+
+def _told(view: View) -> bool:
+    """Whether clients send labels."""
+    return any(kept.labels for kept in view.readings.samples.values())
 
 
 def _means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:

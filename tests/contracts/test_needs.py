@@ -144,12 +144,13 @@ def same_weights(one: Seen, other: Seen) -> bool:
 
 
 def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
-    """Each client must have a score."""
+    """Each client must have a score, but for those that are trusted."""
     seen = walker.seen(axes, part.changes, texts=part.texts)
-    title = seen.made.scenario.detectors[0].title
+    config = seen.made.scenario.detectors[0]
     found, _ = seen.made.live.detection.look(1)
-    scored = [client for client, row in found.clients.items() if row.get(title) is not None]
-    return None if len(scored) == CLIENTS else f"scores {scored} alone"
+    scored = {client for client, row in found.clients.items() if row.get(config.title) is not None}
+    missing = set(range(CLIENTS)) - scored - set(config.trusted)
+    return f"scores {sorted(scored)} alone" if missing else None
 
 
 def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:

@@ -52,7 +52,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "snd": {"warm_up": 1, "heads": 2, "layers": 1},
     "within_class": {"classes": 2, "fewest": 2},
     "root_cosine": {"threshold": {"kind": "fixed"}},
-    "root_class": {"since": 1, "window": 1, "fewest": 2, "fewest_root": 2, "directions": 1},
+    "root_class": {
+        **{"classes": 2, "directions": 1, "since": 1, "window": 1},
+        **{"fewest": 2, "fewest_root": 2},
+    },
     "whitebox": {"iterations": 1, "pairs": 8},
     "pcat": {"iterations": 1, "refinement": 1},
     "unsplit": {"outer": 1, "inner": 1},
