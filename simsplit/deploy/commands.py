@@ -1,6 +1,7 @@
 """The commands of a deployment: `simsplit serve`, `join` and `deploy`."""
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,6 +43,7 @@ def keys(
     days: Annotated[int, typer.Option(min=1, help="For how long certificates are valid.")] = 365,
 ) -> None:
     """Make a certificate authority, and a key and certificate for each party."""
+    _refuse_lacking()
     from simsplit.deploy.keys import make_keys
 
     for made in make_keys(folder, clients, days):
@@ -160,7 +162,17 @@ def join(
     said(f"the run is over; {site.steps} batches were sent, checkpoints lie in {place}")
 
 
+def _refuse_lacking() -> None:
+    """SimsplitError without the packages that this takes."""
+    lacking = [name for name in ("grpc", "cryptography") if find_spec(name) is None]
+    if lacking:
+        raise SimsplitError(
+            f"a deployment takes {' and '.join(lacking)}: pip install 'simsplit[deploy]'"
+        )
+
+
 def _scenario(file: Path, overrides: list[str] | None) -> "Scenario":
+    _refuse_lacking()
     from simsplit.deploy.terms import refuse_undeployable
     from simsplit.scenario import load_scenario
 
