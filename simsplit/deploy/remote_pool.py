@@ -50,7 +50,8 @@ class RemotePool(Pool):
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """A message, and the wait for its answer."""
         if isinstance(call, Plan):
-            return self._planned(call)
+            planned: Answer = self._planned(call)
+            return planned
         if isinstance(call, Begin) and client in self._early:
             number = self._early.pop(client)
         else:
@@ -140,7 +141,7 @@ class RemotePool(Pool):
         if legs not in self._legs(call):
             raise ProtocolError(f"packets on {', '.join(legs) or 'no leg'} in answer to {call}")
 
-    def _legs(self, call: Call[object]) -> list[tuple[str, ...]]:
+    def _legs(self, call: Call[object]) -> Sequence[tuple[str, ...]]:
         """The legs that may come in answer to a call."""
         topology = self.expected.scenario.crossings
         turns = [turn for turn in topology.training.turns if turn.by_client]

@@ -64,7 +64,7 @@ def _keeping_too_much(scenario: Scenario) -> Iterator[tuple[str, str]]:
     for index, detector in enumerate(scenario.detectors):
         if detector.response == "rollback" or detector.by_turns:
             why = "takes what deployed clients keep to themselves; use another detector or response"
-            yield f"detectors.{index}.response", f"{detector.kind} with {detector.response} {why}"
+            yield f"detectors.{index}.response", f"{detector.word} with {detector.response} {why}"
     for index, metric in enumerate(scenario.metrics):
         if metric in GENERATION_METRICS:
             why = "scores texts that a model writes, and deployed clients keep their logits"

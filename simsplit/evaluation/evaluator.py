@@ -93,7 +93,7 @@ class Evaluator:
         self,
         config: EvaluateConfig,
         exchange: Exchange,
-        splits: Mapping[str, Samples],
+        splits: Mapping[Split, Samples],
         clients: Sequence[ClientId] | None,
         seed: int,
         *,
@@ -111,7 +111,7 @@ class Evaluator:
         `malicious`.
         """
         self.config, self.metrics = config, metrics
-        self.scorer = Scorer(splits, metrics, config.batch_size, choices=choices, own=own)
+        self.scorer = Scorer({**splits}, metrics, config.batch_size, choices=choices, own=own)
         self.exchange = exchange
         self.generator = None
         if reader is not None and writer is not None:

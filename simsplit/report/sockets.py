@@ -14,10 +14,11 @@ def frames_of(run: Run) -> Table:
     if run.socket.empty:
         return Table("", columns, [])
     sums = run.socket.fillna({"leg": ""}).groupby(["call", "leg"], sort=False)[_NUMBERS].sum()
-    counts = [(*map(str, place), *map(int, row)) for place, *row in sums.itertuples()]
-    everything = ("all", "", *(int(total) for total in sums.sum()))
+    places = [(str(call), str(leg)) for call, leg in sums.index]
+    counts = [[int(each) for each in row] for row in sums.to_numpy()]
+    counts.append([int(each) for each in sums.to_numpy().sum(axis=0)])
     rows = [
-        (str(call), str(leg), f"{down:,}", size(int(sent)), f"{up:,}", size(int(got)))
-        for call, leg, down, sent, up, got in [*counts, everything]
+        (*place, f"{down:,}", size(sent), f"{up:,}", size(got))
+        for place, (down, sent, up, got) in zip([*places, ("all", "")], counts, strict=True)
     ]
     return Table(TITLE, columns, rows, align="llrrrr")
