@@ -111,7 +111,8 @@ class Evaluator:
         `malicious`.
         """
         self.config, self.metrics = config, metrics
-        self.scorer = Scorer({**splits}, metrics, config.batch_size, choices=choices, own=own)
+        of_splits: dict[str, Samples] = {split: splits[split] for split in splits}
+        self.scorer = Scorer(of_splits, metrics, config.batch_size, choices=choices, own=own)
         self.exchange = exchange
         self.generator = None
         if reader is not None and writer is not None:
