@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 import typer.core
 
+from simsplit.deploy import commands as deployed
 from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
 
 if TYPE_CHECKING:
@@ -611,6 +612,11 @@ def bench(
             print_table(table, "table")
     if as_json:
         _print_json(told)
+
+
+app.command()(deployed.serve)
+app.command()(deployed.join)
+app.add_typer(deployed.keeper, name="deploy")
 
 
 def _pairs(overrides: list[str]) -> dict[str, str]:

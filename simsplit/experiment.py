@@ -11,14 +11,16 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.state import put_back
 from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detectors.watch import COLUMNS, Watch
+from simsplit.engine.pool import Places
 from simsplit.errors import RunError, RunFailedError
 from simsplit.evaluation import ATTACK_SUCCESS_ALL
 from simsplit.hosting import engine_of, hosts_of
@@ -43,9 +45,6 @@ from simsplit.running.stopping import Stopping
 from simsplit.scenario import Scenario, own, scenario_of
 from simsplit.scenario.doubts import doubts_of, doubts_of_data
 from simsplit.schedules.cohort import Lineup
-
-if TYPE_CHECKING:
-    from simsplit.engine.ray_pool import Hosts
 
 Figures = Mapping[str, float]
 
@@ -120,11 +119,14 @@ class Experiment:
         path: Path,
         observers: Sequence[Observer] = (),
         data: Prepared | None = None,
-        hosts: "Hosts | None" = None,
+        hosts: Places | None = None,
+        *,
+        engine: str = "",
     ) -> None:
-        """`hosts` are where clients run; without any they run in this process."""
+        """`hosts` are where clients run, and `engine` says so; without any they run here."""
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
+        self.engine = engine or engine_of(scenario)[1]
         self.data = data or scenario.prepared()
         scenario.shapes(self.data.info)
         self.live = live = LiveRun(scenario, self.data, device_of(scenario.device), hosts)
@@ -154,8 +156,8 @@ class Experiment:
             self.ledger.writer.write_json(DATA, self.data.told())
             self.ledger.writer.write_text(HOLDINGS, self.data.holdings())
         try:
-            with self.parts.exchange.explained():
-                self.parts.exchange.announce(self.clients, counted=not resumed)
+            announce = partial(self._announce, counted=not resumed)
+            self.lost_hosts.despite(self.live.progress.round, announce)
             self.observers.begin(self._plan())
             if unknown_to(self.scenario):
                 self.observers.warn(MISSING)
@@ -172,6 +174,13 @@ class Experiment:
             self.observers.end("failed")
             raise
         self.observers.end("finished")
+
+    def _announce(self, number: int, *, counted: bool) -> None:
+        """Tell clients where they begin, and what methods broadcast."""
+        with self.parts.exchange.explained():
+            if not number:
+                self.parts.pool.back_to(0)
+            self.parts.exchange.announce(self.clients, counted=counted)
 
     def _warn(self, message: str) -> None:
         self.observers.warn(message)
@@ -256,11 +265,12 @@ class Experiment:
             clients=len(self.clients),
             samples=len(self.data.train),
             memory=str(self.live.estimate),
-            engine=engine_of(self.scenario)[1],
+            engine=self.engine,
         )
 
     def _doubts(self) -> list[str]:
-        return [*doubts_of(self.scenario), *doubts_of_data(self.scenario, self.data)]
+        of_data = doubts_of_data(self.scenario, self.data) if self.data.at_hand else ()
+        return [*doubts_of(self.scenario), *of_data]
 
     def _enter(self, lineup: Lineup) -> None:
         """Tell everyone which phase a round belongs to, and its learning rate."""

@@ -98,11 +98,19 @@ class CrewRecipe:
 class Assembler:
     """Builds the parts of one run, step by step."""
 
-    def __init__(self, scenario: Scenario, data: Prepared, device: torch.device) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        data: Prepared,
+        device: torch.device,
+        secret: int | None = None,
+    ) -> None:
+        """`secret` is a deployed client's own, in place of the seed that all know."""
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
         self.autocast = autocast_for(scenario.train.precision, device)
-        self.owners = Ownership(scenario, data.info, device, data.train)
+        train = data.train if data.at_hand else None
+        self.owners = Ownership(scenario, data.info, device, train, secret)
 
     @cached_property
     def flops(self) -> Flops:
@@ -116,11 +124,10 @@ class Assembler:
 
     def assemble(self, pool: Pool | None = None) -> Assembly:
         """The live parts, around clients that live in `pool`, or here."""
-        crew = self.crew(self.clients) if pool is None else Crew({})
-        pool = pool or InlinePool(crew)
+        pool = pool or InlinePool(self.crew(self.clients))
         exchange = self.exchange(pool)
         if isinstance(self.scenario.aggregation, SplitFedV1):
-            crew.workshop = self.workshop(exchange)
+            pool.crew.workshop = self.workshop(exchange)
         federation = federation_for(exchange, self.owners)
         return Assembly(
             pool,
@@ -184,7 +191,7 @@ class Assembler:
                 number,
                 parts,
                 self.owners.loss,
-                seed=seed_for(scenario.seed, "client", number),
+                seed=self.owners.seed_of(number),
                 device=self.device,
                 autocast=self.autocast,
                 stock=self.stock,

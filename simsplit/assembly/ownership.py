@@ -37,11 +37,13 @@ class Ownership:
         info: DataInfo,
         device: torch.device,
         train: Samples | None = None,
+        secret: int | None = None,
     ) -> None:
         """Without all clients' samples (`train`) nothing is known of how often tokens occur, and
-        no text is replaced.
+        no text is replaced. What is a client's own is drawn by its `secret`, if it has one.
         """
         self.scenario, self.info, self.device = scenario, info, device
+        self._drawn_by = scenario.seed if secret is None else secret
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
         self.model: CutNetwork = self._fresh_model()
@@ -68,7 +70,7 @@ class Ownership:
             shared = {name: copy.deepcopy(module) for name, module in shared.items()}
         stack = self.client_stack
         if self.scenario.clients.heads == "per_client":
-            stack = self._stack("client", seed_for(self.scenario.seed, "client", number))
+            stack = self._stack("client", self.seed_of(number))
             own = {"head": self._own("head", number)}
             if self.topology.tail_with_client and "tail" not in shared:
                 own["tail"] = self._own("tail", number)
@@ -112,12 +114,16 @@ class Ownership:
             return {"head": self.model.head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
 
+    def seed_of(self, number: ClientId) -> int:
+        """Of all that a client draws for itself."""
+        return seed_for(self._drawn_by, "client", number)
+
     def _own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
         """A client's own head or tail, from the common start or from its own stream."""
         if self.scenario.clients.start == "same":
             return copy.deepcopy(self.model.head if segment == "head" else self.model.tail)
         shape, classes = self.info.shape, self.info.classes
-        seed, scope = self.scenario.seed, ("client", number)
+        seed, scope = self._drawn_by, ("client", number)
         made = self.scenario.model.segment(segment, shape, classes, seed, scope)
         return self._placed(made, segment)
 

@@ -1,6 +1,7 @@
 """All that a run's parts have come to know, as named tensors: what a checkpoint holds.
 
-Weights that never learn are not among it: parts are built with them.
+Weights that never learn are not among it: parts are built with them. Nor is what clients keep of
+their own, where they are others' (see `Pool.keep`).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from simsplit.states import below
 def state_of(parts: Assembly) -> dict[str, Tensor]:
     """Every owner's tensors under one name each."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-    own = parts.pool.all(parts.clients, OwnState())
+    own = {} if parts.pool.remote else parts.pool.all(parts.clients, OwnState())
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
     if parts.frozen is not None:
@@ -25,6 +26,8 @@ def state_of(parts: Assembly) -> dict[str, Tensor]:
         state |= {f"average/{name}": tensor for name, tensor in parts.federation.state().items()}
         copies = parts.pool.workshop_state()
         return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
+    if parts.pool.remote:
+        return state
     shared = parts.pool.ask(parts.exchange.holder or 0, SharedState())
     return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
@@ -33,9 +36,10 @@ def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     """Bring parts to a state that `state_of` gave; they know already who the holder is."""
     refuse_others(parts.frozen, state.get("frozen"))
     parts.server.learner.load(below(state, "server/"))
-    parts.pool.each({c: LoadOwn(below(state, f"client/{c}/")) for c in parts.clients})
+    if not parts.pool.remote:
+        parts.pool.each({c: LoadOwn(below(state, f"client/{c}/")) for c in parts.clients})
     if parts.federation is not None:
         parts.federation.load(below(state, "average/"))
         parts.pool.load_workshop(below(state, "copies/"))
-    else:
+    elif not parts.pool.remote:
         parts.pool.ask(parts.exchange.holder or 0, LoadShared(below(state, "holder/")))

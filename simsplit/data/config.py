@@ -120,6 +120,10 @@ class Prepared:
     class_names: tuple[str, ...] = ()
     fitted: str | None = None
     """On which rows scales and categories of a table were fitted."""
+    at_hand: bool = True
+    """Whether the samples are here; not with a server whose clients have them: it knows how many
+    there are, and their form.
+    """
 
     def batches(
         self,
@@ -162,8 +166,10 @@ class Prepared:
         }
 
     def holdings(self) -> str:
-        """Who holds what, as CSV: each client's number of samples of each class."""
+        """Who holds what, as CSV: each client's number of samples of each class, where known."""
         rows = ["client,class,samples"]
+        if not self.at_hand:
+            return "\n".join([*rows, *(f"{c},,{len(p)}" for c, p in enumerate(self.parts))]) + "\n"
         for client, part in enumerate(self.parts):
             numbers, counts = np.unique(self.train.groups[part], return_counts=True)
             rows += [f"{client},{n},{c}" for n, c in zip(numbers, counts, strict=True)]
@@ -171,7 +177,9 @@ class Prepared:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all samples."""
+        """Bytes of all samples that are here."""
+        if not self.at_hand:
+            return 0
         held = (self.train, self.validation, self.auxiliary, self.support, self.test)
         return sum(samples.nbytes for samples in held if samples is not None)
 

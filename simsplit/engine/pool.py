@@ -1,10 +1,11 @@
 """Where clients live. A pool carries calls to several clients and gives back their answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from simsplit.detectors import Readings
@@ -39,6 +40,9 @@ class ClientError(Exception):
 
 class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where there is a checkpoint
     """A host's process is gone, and with it the state of its clients."""
+
+    advice: ClassVar[str] = "Fewer hosts, a smaller batch or more memory may help"
+    """What to do where it happens again and again."""
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
         self.host = host
@@ -102,8 +106,43 @@ class Crew:
             raise ClientError.of(self.clients[client], call, error) from error
 
 
+class Places(Protocol):
+    """Where a run's clients are, if not in its process; they may be lost, and come back."""
+
+    def __len__(self) -> int:
+        """How many of them take memory from the run's machine."""
+
+    def pool(
+        self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
+    ) -> "Pool":
+        """The clients there; `recipe_of` makes what they are built from on a device."""
+
+    def revive(self) -> list[int]:
+        """Put others where some were lost; which these are."""
+
+    def resident_bytes(self) -> list[int | None]:
+        """What each has in memory; None where that cannot be known."""
+
+    @property
+    def expelled(self) -> Collection[ClientId]:
+        """Clients that may not come back, because of what they sent."""
+
+
 class Pool(ABC):
     """Clients, wherever they are."""
+
+    remote: ClassVar[bool] = False
+    """Whether clients are others' and keep to themselves: outputs, labels, checkpoints."""
+
+    def __init__(self, crew: Crew) -> None:
+        """`crew` is what of it lives in this process."""
+        self.crew = crew
+
+    def keep(self, round_number: int) -> None:  # noqa: B027 - nothing to do is an answer
+        """Have clients that keep their own state do so, as it is after a round."""
+
+    def back_to(self, round_number: int) -> None:  # noqa: B027
+        """Bring them back to what they kept after a round; 0: as before training."""
 
     @abstractmethod
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
@@ -146,9 +185,6 @@ class Pool(ABC):
 
 class InlinePool(Pool):
     """Every client in this process; the reference that other pools must equal bit for bit."""
-
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """This is every step's path."""

@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from simsplit.engine.cluster import cluster
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, cross_as_numpy, on_device
-from simsplit.engine.pool import HostLost, Job, Outcome, Pool
+from simsplit.engine.pool import Crew, HostLost, Job, Outcome, Pool
 from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Begin, BeginAside, Call, Proceed
@@ -56,9 +56,21 @@ class Hosts:
     def __len__(self) -> int:
         return len(self.actors)
 
+    @property
+    def expelled(self) -> tuple[ClientId, ...]:
+        """None: these clients are one's own."""
+        return ()
+
     def placed(self, samples: Sequence[int]) -> list[int]:
         """A host for each client, by how many samples each has."""
         return placed(samples, len(self))
+
+    def pool(
+        self, recipe_of: Callable[[str], Recipe], samples: Sequence[int], device: torch.device
+    ) -> "RayPool":
+        """A run's clients, on these hosts."""
+        recipe = recipe_of("cuda" if self.gpus else "cpu")
+        return RayPool(self, recipe, self.placed(samples), device)
 
     def _room(self) -> int:
         """How many hosts the nodes could hold if nobody else were there."""
@@ -143,6 +155,7 @@ class RayPool(Pool):
         device: torch.device,
     ) -> None:
         """`where` names each client's host; `device` is the server's."""
+        super().__init__(Crew({}))
         self._ray = hosts._ray
         self.hosts, self.where, self.device = hosts, list(where), device
         self._ahead: deque[ClientId] = deque()

@@ -8,22 +8,22 @@ trunk; the mean over all, the attackers' own heads among them, stands beside it.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.config import Config
-from simsplit.data.samples import IGNORED, Choices, Samples
+from simsplit.data.samples import Choices, Samples
 from simsplit.evaluation.generation import GENERATION_METRICS, Generator
 from simsplit.evaluation.sampling import Sampling
+from simsplit.evaluation.scoring import Scorer
 from simsplit.evaluation.writing import Writer
-from simsplit.metrics.classification import ClassMetric, accuracy, score
-from simsplit.metrics.tokens import TokenMetric, TokenScore
+from simsplit.metrics.classification import ClassMetric, accuracy
 from simsplit.models.tokens import Reader
 from simsplit.packets import ClientId
-from simsplit.parties.calls import Probe
+from simsplit.parties.calls import Assess, Probe
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
 
@@ -110,8 +110,9 @@ class Evaluator:
         which, by `writer`; `own` are the metrics of plugins; attacks are judged by who is not
         `malicious`.
         """
-        self.config, self.metrics, self.choices = config, metrics, choices
-        self.own = own
+        self.config, self.metrics = config, metrics
+        of_splits: dict[str, Samples] = {split: splits[split] for split in splits}
+        self.scorer = Scorer(of_splits, metrics, config.batch_size, choices=choices, own=own)
         self.exchange = exchange
         self.generator = None
         if reader is not None and writer is not None:
@@ -126,6 +127,11 @@ class Evaluator:
         if wanted is not None and self.clients is not None and not self._honest:
             honest = [client for client in clients or () if client not in self.malicious]
             self.clients = choose(honest, config.clients, seed)
+
+    def leave_out(self, clients: Collection[ClientId]) -> None:
+        """Score these no more."""
+        if self.clients is not None:
+            self.clients = [client for client in self.clients if client not in clients]
 
     @property
     def scored(self) -> list[ClientId]:
@@ -172,33 +178,16 @@ class Evaluator:
     def _figures(
         self, client: ClientId, split: str, round_number: int, samples: Samples
     ) -> dict[str, float]:
-        if self.choices is not None:
-            return self._token_figures(client, split, round_number, samples, self.choices)
-        outputs = self._outputs(client, split, round_number, len(samples))
-        labels = samples.labels[samples.labels != IGNORED]
-        return score(outputs, labels, self.metrics, self.own)
-
-    def _token_figures(
-        self,
-        client: ClientId,
-        split: str,
-        round_number: int,
-        samples: Samples,
-        choices: Choices,
-    ) -> dict[str, float]:
-        """Figures of a causal model, summed batch by batch."""
-        found = TokenScore()
-        answering = samples.answering(choices.after)
-        for number, labels in enumerate(samples.labels.split(self.config.batch_size)):
-            logits = self.exchange.outputs(client, Probe(split, round_number, number)).cpu()
-            learned = labels != IGNORED
-            found.add(logits, labels[learned])
-            if choices.tokens:
-                start = number * self.config.batch_size
-                at = learned & answering[start : start + len(labels)]
-                found.choose(logits[at[learned]], labels[at], choices.tokens)
-        read = [name for name in self.metrics if name not in GENERATION_METRICS]
-        figures = found.figures(cast("Sequence[TokenMetric]", read))
+        """Of a split: scored here, or by a client that keeps outputs and labels to itself."""
+        batches = range(math.ceil(len(samples) / self.config.batch_size))
+        probes = [Probe(split, round_number, number) for number in batches]
+        if self.exchange.pool.remote:
+            for probe in probes:
+                self.exchange.note(client, probe)
+            return self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
+        for probe in probes:
+            self.scorer.add(split, self.exchange.outputs(client, probe))
+        figures = self.scorer.figures(split)
         if self.generator is not None:
             figures |= self.generator.figures(client, samples, round_number, self.metrics)
         return figures

@@ -216,6 +216,26 @@ class Predict(_Answering, Call[Tensor]):
         return client.examination.predict(self.packets)
 
 
+@dataclass(frozen=True)
+class Note(_Answering, Call[None]):
+    """Keep the model's outputs for the returned features, for `Assess`."""
+
+    def on(self, client: Client) -> None:
+        client.examination.note(self.packets)
+
+
+@dataclass(frozen=True)
+class Assess(Call[Report]):
+    """Get the figures of the outputs kept since the last time; they stay at the client."""
+
+    split: str
+    reading: str = ""
+    """The control that it is for; empty: none."""
+
+    def on(self, client: Client) -> Report:
+        return client.examination.assess(self.split)
+
+
 # exposure
 
 
@@ -378,7 +398,7 @@ class LoadOwn(Call[None]):
 
 CALLS: tuple[type[Call[object]], ...] = (
     *(Enter, Begin, BeginAside, Abandon, Proceed, ReportRound, Plan, CountSteps),
-    *(Probe, ProbeTexts, ContinueTexts, CloseSession, Predict),
+    *(Probe, ProbeTexts, ContinueTexts, CloseSession, Predict, Note, Assess),
     *(CountExposures, Expose, ExposeAnswer, OwnTokens, LabelsOf),
     *(Hear, HandOver, Receive, SharedState, LoadShared),
     *(OwnState, LoadOwn),

@@ -1,5 +1,6 @@
 """A client's examination: held-out samples through its head and tail, nothing learned."""
 
+import typing
 from collections.abc import Mapping
 
 import torch
@@ -16,6 +17,16 @@ from simsplit.parties.training import Training
 from simsplit.protocol import Protocol
 
 
+class Scores(typing.Protocol):
+    """What makes figures of outputs."""
+
+    def add(self, split: str, outputs: Tensor) -> None:
+        """Take the outputs for the next batch of a split."""
+
+    def figures(self, split: str) -> dict[str, float]:
+        """The figures of all that was added."""
+
+
 class Examination:
     """A client's part in evaluation and generation."""
 
@@ -24,12 +35,15 @@ class Examination:
     ) -> None:
         self.end, self.exams, self.training = end, exams, training
         self.legs = protocol.turns[0].sends
+        self.scores: Scores | None = None
+        """Only of a client that keeps its outputs to itself."""
+        self._split = ""
         self._pending: Pending | None = None
         self._mirrored = False
 
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """The packets that begin batch `number` of a held-out split."""
-        exam = self.exams[split]
+        exam, self._split = self.exams[split], split
         begun = self._begun(exam.batch(number), self._step(round_number, number, reading))
         self._mirrored = exam.mirrored
         return begun
@@ -67,6 +81,19 @@ class Examination:
         if self._mirrored:  # the second half are those of the mirror images
             return torch.stack(outputs.chunk(2)).mean(0)
         return outputs
+
+    def note(self, packets: Packets) -> None:
+        """Keep the model's outputs for the returned features until they are assessed."""
+        outputs = self.predict(packets)
+        if self.scores is None:
+            raise ProtocolError(f"client {self.end.number} has nothing to score outputs by")
+        self.scores.add(self._split, outputs)
+
+    def assess(self, split: str) -> dict[str, float]:
+        """The figures of the outputs kept since the last time."""
+        if self.scores is None or split != self._split:
+            raise ProtocolError(f"client {self.end.number} has kept no outputs of '{split}'")
+        return self.scores.figures(split)
 
     def _here(self, texts: Batch) -> Batch:
         """Texts on the client's device."""

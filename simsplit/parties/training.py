@@ -126,6 +126,11 @@ class Training:
         if pending.phase.name == TRAIN:
             self.end.tally.plain_bytes += sum(pending.plain.get(leg, 0) for leg in legs)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a step has begun that is not over."""
+        return self._pending is not None
+
     def _waiting(self) -> Pending:
         if self._pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")

@@ -12,6 +12,7 @@ from simsplit.report.rates import Count
 from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
 from simsplit.report.sessions import dialogues, told_of_sessions
+from simsplit.report.sockets import frames_of
 from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
@@ -50,7 +51,7 @@ def figures_of(run: Run) -> Table:
 def costs_of(run: Run) -> list[Table]:
     """Its bytes by leg, what its rounds were like, and simulated time to accuracy."""
     timed = [time_to_accuracy(run)] if "flops" in run.summary else []
-    return [_bytes(run), round_by_round(run), *timed]
+    return [_bytes(run), frames_of(run), round_by_round(run), *timed]
 
 
 def _latest(run: Run) -> dict[str, float]:

@@ -95,6 +95,25 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[s
     return None
 
 
+def at(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
+    """The tensors kept after one round; RunError where they are not there, or not whole."""
+    place = folder / _NAME.format(number)
+    try:
+        tensors, facts = _read(place)
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"no usable checkpoint of round {number} in {folder}: {error}") from None
+    if facts["scenario"] != digest:
+        raise RunError(f"{place} was written by another scenario")
+    return tensors
+
+
+def drop_after(folder: Path, number: int) -> None:
+    """Remove what was kept after later rounds than this."""
+    for place in _folders(folder):
+        if int(place.name.removeprefix("round-")) > number:
+            shutil.rmtree(place)
+
+
 def digest_of(text: str) -> str:
     """A short fingerprint of a resolved scenario."""
     return _digest(text.encode())

@@ -28,6 +28,7 @@ SUMMARY = "summary.json"
 ENVIRONMENT = "environment.json"
 DATA = "data.json"
 HOLDINGS = "holdings.csv"
+SOCKET = "socket.csv"
 CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
 AFTERWARDS = "attacks/*"
@@ -188,6 +189,15 @@ class Run:
     def wire(self) -> "pd.DataFrame":
         """One row per round, client, phase and leg: packets and bytes."""
         return self._table("wire")
+
+    @cached_property
+    def socket(self) -> "pd.DataFrame":
+        """Of a deployed run, one row per round, client, call and leg: the frames that crossed."""
+        import pandas as pd
+
+        if not (self.path / SOCKET).exists():
+            return pd.DataFrame()
+        return _read_table(self.path / SOCKET)
 
     @cached_property
     def holdings(self) -> "pd.DataFrame":

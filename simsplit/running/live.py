@@ -1,7 +1,7 @@
 """All of a run that lives in memory: parts, detection, attacks, and how far they have come."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,22 +12,21 @@ from simsplit.assembly.state import put_back, state_of
 from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detection import Detection
+from simsplit.engine.pool import Places
 from simsplit.machine import resident_bytes
+from simsplit.packets import ClientId
 from simsplit.preflight import refuse_if_too_large
 from simsplit.program import Program
 from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
 from simsplit.states import below
 
-if TYPE_CHECKING:
-    from simsplit.engine.ray_pool import Hosts
-
 
 class LiveRun:
     """What a run trains, watches and attacks; it can be built anew where hosts were lost."""
 
     def __init__(
-        self, scenario: Scenario, data: Prepared, device: torch.device, hosts: "Hosts | None"
+        self, scenario: Scenario, data: Prepared, device: torch.device, hosts: Places | None
     ) -> None:
         """`hosts` are where clients live; without any they live here, whatever was asked for."""
         self.scenario, self.data, self.device, self.hosts = scenario, data, device, hosts
@@ -52,11 +51,9 @@ class LiveRun:
     def _assembled(self, assembler: Assembler) -> Assembly:
         if self.hosts is None:
             return assembler.assemble()
-        from simsplit.engine.ray_pool import RayPool
-
-        recipe = CrewRecipe.of(self.scenario, self.data, "cuda" if self.hosts.gpus else "cpu")
-        where = self.hosts.placed([len(part) for part in self.data.parts])
-        return assembler.assemble(RayPool(self.hosts, recipe, where, self.device))
+        samples = [len(part) for part in self.data.parts]
+        recipe_of = partial(CrewRecipe.of, self.scenario, self.data)
+        return assembler.assemble(self.hosts.pool(recipe_of, samples, self.device))
 
     def state(self) -> dict[str, Tensor]:
         """All that the next round depends on and that is a tensor."""
@@ -70,6 +67,7 @@ class LiveRun:
         wire = self.parts.wire
         wire.up, wire.down = progress.bytes_up, progress.bytes_down
         self.parts.exchange.holder = progress.holder
+        self.parts.pool.back_to(progress.round)
         put_back(self.parts, state)
         self.detection.load(below(state, "detection/"))
         self.attacking.load(below(state, "attacks/"))
@@ -77,6 +75,13 @@ class LiveRun:
     def parts_copied(self) -> dict[str, Tensor]:
         """The parts' state as it is now, for `put_back`."""
         return {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
+
+    def leave_out(self, clients: Collection[ClientId]) -> None:
+        """Go on without some clients; what is shared, with what another of them holds of it."""
+        self.detection.guard.barred.update(clients)
+        self.parts.evaluator.leave_out(clients)
+        if self.parts.exchange.holder in clients:
+            self.parts.exchange.holder = None
 
     def resident_bytes(self) -> int | None:
         """What this process and its hosts have in memory; None where that cannot be known."""

@@ -27,13 +27,14 @@ class LostHosts:
             self._put_back(number, lost)
 
     def _put_back(self, number: int, lost: HostLost) -> None:
-        self._lost.append(number)
+        assert self.live.hosts is not None, "none other can be lost"
+        if lost.host not in self.live.hosts.expelled:  # which happens but once
+            self._lost.append(number)
         times = self._lost.count(number)
         if times > LOSSES:
             raise RunFailedError(
                 f"round {number}: {lost}, for the {times}th time in this round; the run is kept as "
-                f"it was after round {self.checkpoints.kept}. Fewer hosts, a smaller batch or more "
-                "memory may help"
+                f"it was after round {self.checkpoints.kept}. {lost.advice}"
             ) from lost
         try:
             self._start_again(lost)
@@ -49,8 +50,10 @@ class LostHosts:
         live.build()
         complaints = self.checkpoints.take_up()
         if complaints is None:
+            live.parts.pool.back_to(0)
             self.checkpoints.writer.rewind(self.checkpoints.writer.empty())
         for complaint in complaints or ():
             self.observer.warn(complaint)
+        live.leave_out(live.hosts.expelled)
         parts = live.parts
         parts.exchange.announce(parts.clients, counted=live.progress.round == 0)

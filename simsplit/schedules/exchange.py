@@ -29,6 +29,7 @@ from simsplit.parties.calls import (
     ExposeAnswer,
     HandOver,
     Hear,
+    Note,
     Predict,
     Probe,
     ProbeTexts,
@@ -45,6 +46,7 @@ WITHOUT_TRUNK = "without_trunk"
 """The reading of an evaluation in which the server hands back what it is sent."""
 Event = Packet | Turn
 """Of a walk: a packet that sets out, or the turn that is about to be taken."""
+Probing = Probe | ProbeTexts | ContinueTexts
 Proceeding = Callable[[Packets, Leg], Call[Packets]]
 """What a client is asked that has received packets and is to make a leg."""
 
@@ -104,14 +106,21 @@ class Exchange:
         for _ in self._walked([client], walk):
             pass
 
-    def outputs(self, client: ClientId, probe: Probe | ProbeTexts | ContinueTexts) -> Tensor:
+    def outputs(self, client: ClientId, probe: Probing) -> Tensor:
         """A client's outputs for what it is probed with; nobody learns."""
+        return self.pool.ask(client, Predict(*self._probed(client, probe)))
+
+    def note(self, client: ClientId, probe: Probing) -> None:
+        """The same, of a client that keeps its outputs to itself."""
+        self.pool.ask(client, Note(*self._probed(client, probe)))
+
+    def _probed(self, client: ClientId, probe: Probing) -> tuple[Packets, Leg]:
+        """What comes back to a client that is probed, and the leg that it comes on."""
         turns = self.topology.inference.turns
         manner: Manner = "skip" if self.reading == WITHOUT_TRUNK else "infer"
         probe = replace(probe, reading=self.reading)
         crossed = self._crossed(client, _Walk(probe, turns[:-1], manner))
-        arrived = tuple(packet for packet in crossed if packet.leg in turns[-1].takes)
-        return self.pool.ask(client, Predict(arrived, turns[-1].leg))
+        return tuple(packet for packet in crossed if packet.leg in turns[-1].takes), turns[-1].leg
 
     @contextmanager
     def session(self, client: ClientId) -> Iterator[int]:

@@ -64,6 +64,7 @@ def test_every_command_is_on_its_page_with_its_options(site: Path) -> None:
 
     page = (site / "reference" / "command-line" / "index.html").read_text(encoding="utf-8")
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
     assert not [name for name in known if f'id="{name.rstrip("_")}"' not in page]
     assert "--resume" in page
 
@@ -106,6 +107,7 @@ def test_every_command_and_scenario_in_a_page_exists(page: Path) -> None:
 
     text = page.read_text(encoding="utf-8")
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
     called = re.findall(r"^simsplit (\w+)(?: ([\w/-]+)(?= |$))?", text, re.MULTILINE)
     assert {command for command, _ in called} <= known | {"list"}
     trained = {name for command, name in called if command in ("run", "sweep", "validate")}

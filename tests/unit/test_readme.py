@@ -37,6 +37,7 @@ def test_every_command_named_exists() -> None:
 
     named = set(re.findall(r"^simsplit (\w+)", README, flags=re.MULTILINE))
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
     assert named
     assert named <= known
 

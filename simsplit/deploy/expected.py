@@ -1,0 +1,133 @@
+"""What each side may send the other: known from the scenario, before anything arrives."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly.ownership import Ownership
+from simsplit.errors import ProtocolError, SimsplitError
+from simsplit.methods.base import Step
+from simsplit.methods.stack import Stack, sent_shapes
+from simsplit.packets import Leg, Packet
+from simsplit.parties.learner import Learner
+
+WIDEST = 8
+"""Bytes of a value, at most."""
+ROOM = 2**20
+FORWARD = {Leg.SMASHED: 0, Leg.FEATURES: 1, Leg.FEATURES_GRAD: 1, Leg.SMASHED_GRAD: 0}
+"""Which of the two shapes at the cut a leg has."""
+
+
+class Expected:
+    """Shapes, types and sizes of what crosses."""
+
+    def __init__(self, owners: Ownership) -> None:
+        scenario = owners.scenario
+        self.scenario, self.classes = scenario, owners.info.classes
+        self.stacks: tuple[Stack, Stack] = (owners.client_stack, owners.server_stack)
+        self.shapes = sent_shapes(scenario.method, owners.shapes)
+        self.texts = owners.info.texts
+        evaluated = scenario.evaluate.batch_size * (2 if scenario.evaluate.mirrored else 1)
+        self.rows = max(scenario.train.batch_size, evaluated)
+        self.shared = owners.client_learner(owners.shared_modules())
+        self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
+        self.exact = not scenario.method and scenario.topology in ("u_shaped", "vanilla")
+
+    @property
+    def most_bytes(self) -> int:
+        """Of a frame, whatever it brings."""
+        messages = max(1, self.stacks[0].num_messages) * self.scenario.servers
+        values = max(math.prod(shape) for shape in self.shapes)
+        of_step = self.rows * values * messages * 4  # methods may stack rows, and send beside them
+        slots = 1 + self.scenario.train.client.slots
+        of_weights = sum(tensor.numel() for tensor in self.named.values()) * (slots + 1)
+        return WIDEST * max(of_step, of_weights) + ROOM
+
+    def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
+        """ProtocolError for a packet that is none of the run's; `sent` is what it answers."""
+        if packet.leg in (Leg.HANDOVER, Leg.BROADCAST):
+            check_weights(packet, self.shared, self.named)
+        elif packet.leg is Leg.LABELS:
+            self._check_labels(packet, sent)
+        elif packet.leg in FORWARD and self.exact:
+            self._check_exactly(packet, sent)
+        elif packet.leg in FORWARD:
+            self._check_unpacked(packet, self.stacks[1 if by_client else 0])
+        elif not packet.tensors:
+            raise ProtocolError(f"an empty packet on {packet.leg}")
+
+    def _check_exactly(self, packet: Packet, sent: Packet | None) -> None:
+        if not packet.tensors:
+            raise ProtocolError(f"an empty packet on {packet.leg}")
+        payload = packet.tensors[0]
+        wanted = self.shapes[FORWARD[packet.leg]]
+        if not self._fits(payload, self._outputs(wanted, packet)):
+            raise ProtocolError(f"a payload of shape {tuple(payload.shape)} on {packet.leg}")
+        if not 0 < len(payload) <= self.rows:
+            raise ProtocolError(f"{len(payload)} rows on {packet.leg}; at most {self.rows}")
+        if sent is not None and len(sent.tensors[0]) != len(payload):
+            raise ProtocolError(f"{len(payload)} rows on {packet.leg} for {len(sent.tensors[0])}")
+        if not self.texts and len(packet.tensors) > 1:
+            raise ProtocolError(f"{len(packet.tensors)} tensors on {packet.leg}; 1 is expected")
+
+    def _outputs(self, wanted: tuple[int, ...], packet: Packet) -> tuple[int, ...]:
+        """Of a vanilla cut the features are the model's outputs."""
+        if self.scenario.topology == "vanilla" and packet.leg is Leg.FEATURES:
+            return packet.tensors[0].shape[1:] if self.texts else (self.classes,)
+        return wanted
+
+    def _fits(self, tensor: Tensor, wanted: tuple[int, ...]) -> bool:
+        if not tensor.is_floating_point() or tensor.ndim != 1 + len(wanted):
+            return False
+        return tensor.shape[-1] == wanted[-1] if self.texts else tensor.shape[1:] == wanted
+
+    def _check_unpacked(self, packet: Packet, receiver: Stack) -> None:
+        """Whether the receiver's methods can read it, as far as they can without its step."""
+        step = Step(packet.client, packet.round, packet.step, self.scenario.seed, training=True)
+        try:
+            for message in receiver.messages(packet.leg, packet.tensors):
+                receiver.unpack(packet.leg, message, step)
+        except KeyError:
+            return  # it reads what it remembers of its own forward pass
+        except (SimsplitError, RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise ProtocolError(
+                f"a packet on {packet.leg} that no method reads ({type(error).__name__})"
+            ) from None
+
+    def _check_labels(self, packet: Packet, sent: Packet | None) -> None:
+        good = len(packet.tensors) == 1 and packet.tensors[0].dtype == torch.int64
+        if not good or (sent is not None and len(packet.tensors[0]) != len(sent.tensors[0])):
+            raise ProtocolError("labels that are not those of what was sent")
+        if not self.texts and not bool(
+            ((packet.tensors[0] >= 0) & (packet.tensors[0] < self.classes)).all()
+        ):
+            raise ProtocolError(f"labels beyond the {self.classes} classes")
+
+
+def check_weights(packet: Packet, learner: Learner, named: Mapping[str, Tensor]) -> None:
+    """ProtocolError for weights that are not those of the shared segments, moments aside."""
+    brought = dict(zip(packet.names, packet.tensors, strict=True))
+    if not (named or brought):
+        return  # nothing of what is shared learns
+    if len(brought) != len(packet.names) or not packet.names:
+        raise ProtocolError("weights without names, or two of one name")
+    for name, tensor in brought.items():
+        own = named.get(name)
+        if own is None and not _is_moment(name, tensor, learner):
+            raise ProtocolError(f"weights of the name {name[:80]}, which nobody shares")
+        if own is not None and (own.shape != tensor.shape or own.dtype != tensor.dtype):
+            raise ProtocolError(f"weights {name} of another shape or type")
+    if missing := named.keys() - brought.keys():
+        raise ProtocolError(f"weights without {min(missing)}")
+
+
+def _is_moment(name: str, tensor: Tensor, learner: Learner) -> bool:
+    """Whether it is an optimizer's tensor of one of the parameters."""
+    first, index, slot = [*name.split(".", 2), "", ""][:3]
+    if first != "optimizer" or not index.isdecimal() or int(index) >= len(learner.parameters):
+        return False
+    known = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
+    parameter = learner.parameters[int(index)]
+    return slot in known and tensor.shape == (() if slot == "step" else parameter.shape)

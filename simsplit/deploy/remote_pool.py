@@ -1,0 +1,201 @@
+"""Clients on machines of their own owners: each call is a message on its client's stream.
+
+Answers are taken in the order in which they are asked for, as with hosts, so that results are those
+of one process. What a client answers is checked before anything is made of it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from simsplit.deploy.expected import Expected
+from simsplit.deploy.messages import answer_form, call_told, understood
+from simsplit.deploy.session import ClientLost, Session
+from simsplit.deploy.sockets import What, what_of
+from simsplit.engine.host import on_device
+from simsplit.engine.pool import Crew, Job, Outcome, Pool
+from simsplit.errors import ProtocolError, SimsplitError
+from simsplit.packets import ClientId, Packet
+from simsplit.parties.calls import Begin, BeginAside, Call, HandOver, Plan, Probe, Proceed
+
+Answer = TypeVar("Answer")
+KEEP, BACK_TO = "keep", "back_to"
+
+
+class RemotePool(Pool):
+    """A run's clients, each behind a stream of its own."""
+
+    remote: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        sessions: Mapping[ClientId, Session],
+        expected: Expected,
+        device: torch.device,
+        lose: Callable[[ClientId, str, bool], None],
+    ) -> None:
+        """`lose` is told of a client that is asked no more, and whether for what it sent."""
+        super().__init__(Crew({}))
+        self.sessions, self.expected, self.device = sessions, expected, device
+        self._lose = lose
+        self._ahead: deque[ClientId] = deque()
+        self._round = 0
+        self._asides = False
+        self._early: dict[ClientId, int] = {}
+        self._stepping: set[ClientId] = set()
+
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """A message, and the wait for its answer."""
+        if isinstance(call, Plan):
+            planned: Answer = self._planned(call)
+            return planned
+        if isinstance(call, Begin) and client in self._early:
+            number = self._early.pop(client)
+        else:
+            number = self._send(client, call)
+        answer = self._answered(client, call, number)
+        if isinstance(call, Proceed | BeginAside) and answer == ():
+            self._through(client)
+        return answer
+
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        """The same, not waited for: a failure is met with the next answer that is."""
+        self._send(client, call, awaited=False)
+        if isinstance(call, Proceed) and not self._asides:
+            self._through(client)
+
+    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """All at once; clients that were expelled are not asked, and not in the answers."""
+        there = {client: call for client, call in calls.items() if client in self.sessions}
+        numbers = {client: self._send(client, call) for client, call in there.items()}
+        return {c: self._answered(c, calls[c], number) for c, number in numbers.items()}
+
+    def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
+        """Have every client begin its next step when it is through with its last one."""
+        self._ahead, self._round, self._asides = deque(turns), round_number, asides
+        self._work_ahead()
+
+    def whole_rounds(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> Iterator[tuple[ClientId, Outcome]]:
+        """One after another, against copies of the trunk that are here."""
+        assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
+        for client, job in jobs.items():
+            yield client, self.crew.workshop.train(client, job, trunk)
+
+    def workshop_state(self) -> dict[str, Tensor]:
+        return self.crew.workshop.state() if self.crew.workshop else {}
+
+    def load_workshop(self, state: Mapping[str, Tensor]) -> None:
+        if self.crew.workshop is not None:
+            self.crew.workshop.load(state)
+
+    def keep(self, round_number: int) -> None:
+        """Every client writes a checkpoint of its own."""
+        self._command(KEEP, round_number)
+
+    def back_to(self, round_number: int) -> None:
+        """Every client takes up the checkpoint that it wrote then."""
+        for session in self.sessions.values():
+            session.forget()
+        self._command(BACK_TO, round_number)
+
+    def _command(self, name: str, round_number: int) -> None:
+        numbers = {}
+        for client, session in self.sessions.items():
+            with self._blamed(client):
+                numbers[client] = session.ask(What(name), {name: round_number})
+        for client, number in numbers.items():
+            with self._blamed(client):
+                self.sessions[client].answer(number)
+
+    def _send(self, client: ClientId, call: Call[object], *, awaited: bool = True) -> int:
+        header, tensors = call_told(call)
+        with self._blamed(client):
+            return self.sessions[client].ask(what_of(call), header, tensors, awaited=awaited)
+
+    def _answered(self, client: ClientId, call: Call[Answer], number: int) -> Answer:
+        with self._blamed(client):
+            header, tensors = self.sessions[client].answer(number)
+            if header.keys() != {"answer"}:
+                raise ProtocolError("a message that is no answer")
+            answer: Answer = understood(answer_form(call), header["answer"], tensors)
+            self._check(client, call, answer)
+        return on_device(answer, self.device)
+
+    def _check(self, client: ClientId, call: Call[object], answer: object) -> None:
+        """Whether the packets of an answer are those that the call asks for."""
+        packets = (answer,) if isinstance(answer, Packet) else answer
+        if not isinstance(packets, tuple):
+            return
+        first = call.packets[0] if isinstance(call, Proceed) else None
+        for packet in packets:
+            if packet.client != client or packet.round != self._round_of(call, packet):
+                raise ProtocolError("a packet of another client or round")
+            self.expected.check(packet, first, by_client=True)
+            first = first or packet
+        legs = tuple(packet.leg for packet in packets)
+        if legs not in self._legs(call):
+            raise ProtocolError(f"packets on {', '.join(legs) or 'no leg'} in answer to {call}")
+
+    def _legs(self, call: Call[object]) -> Sequence[tuple[str, ...]]:
+        """The legs that may come in answer to a call."""
+        topology = self.expected.scenario.crossings
+        turns = [turn for turn in topology.training.turns if turn.by_client]
+        match call:
+            case HandOver():
+                return [("handover",)]
+            case Probe():
+                return [tuple(topology.inference.turns[0].sends)]
+            case Begin() | BeginAside():
+                return [tuple(turns[0].sends), ()]
+            case Proceed():
+                return [tuple(turn.sends) for turn in turns[1:]] + [()]
+        return [()]
+
+    def _round_of(self, call: Call[object], packet: Packet) -> int:
+        """The round that a packet in answer to a call belongs to."""
+        if isinstance(call, Proceed):
+            return call.packets[0].round
+        return int(getattr(call, "round", packet.round))
+
+    def _planned(self, call: Plan) -> Any:  # noqa: ANN401 - as the call says
+        """What methods ask for follows from the scenario: no client is believed in this."""
+        stack = self.expected.stacks[0]
+        return stack.plan(call.rounds), stack.proper()
+
+    def _through(self, client: ClientId) -> None:
+        self._stepping.discard(client)
+        self._work_ahead()
+
+    def _work_ahead(self) -> None:
+        """In the order of the turns, as long as none waits for an earlier one of its own."""
+        while self._ahead and self._ahead[0] not in self._stepping:
+            client = self._ahead.popleft()
+            self._stepping.add(client)
+            self._early[client] = self._send(client, Begin(self._round))
+
+    def _blamed(self, client: ClientId) -> "_Blamed":
+        return _Blamed(client, self._lose)
+
+
+class _Blamed:
+    """A block in which whatever is wrong with an answer costs its client its stream."""
+
+    def __init__(self, client: ClientId, lose: Callable[[ClientId, str, bool], None]) -> None:
+        self.client, self.lose = client, lose
+
+    def __enter__(self) -> None:
+        """Nothing is prepared."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Lose the client, and say why."""
+        if isinstance(error, ClientLost):
+            self.lose(self.client, error.cause, False)
+        elif isinstance(error, SimsplitError):
+            why = f"it sent {error}, and is asked no more"
+            self.lose(self.client, why, True)
+            raise ClientLost(self.client, why) from None

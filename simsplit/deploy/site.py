@@ -1,0 +1,146 @@
+"""A client on its owner's machine: it answers calls, by the owner's scenario and the owner's data.
+
+What it knows stays with it: labels, outputs, checkpoints, secrets, and why something failed. The
+server gets answers to the calls that training takes, and figures.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembler
+from simsplit.data import Prepared
+from simsplit.deploy.expected import Expected
+from simsplit.deploy.messages import NUMBER, answer_form, call_understood, told
+from simsplit.deploy.remote_pool import BACK_TO, KEEP
+from simsplit.deploy.rules import Rules
+from simsplit.deploy.tensors import frame_of, read
+from simsplit.deploy.terms import Mode, digest_of, facts, form_of
+from simsplit.errors import ProtocolError
+from simsplit.evaluation.scoring import Scorer
+from simsplit.packets import ClientId
+from simsplit.parties.calls import CountSteps
+from simsplit.parties.client import Client
+from simsplit.results import CHECKPOINTS, checkpoints
+from simsplit.results.checkpoints import Progress
+from simsplit.scenario import Scenario
+from simsplit.states import below
+
+
+class Site:
+    """One client of a deployed run."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        data: Prepared,
+        number: ClientId,
+        out: Path,
+        *,
+        mode: Mode = "rehearsal",
+        secret: int | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.scenario, self.data, self.number, self.out = scenario, data, number, out
+        self.mode, self.secret = mode, secret
+        self.device = device or torch.device("cpu")
+        self.terms = digest_of(scenario, mode)
+        self.rounds_kept = 0
+        self.steps = 0
+        """Batches that were sent so far."""
+        self.met = False
+        """Whether a server has welcomed it since it last waited for one."""
+        self._asked = 0
+        self._touched = False
+        assembler = self._build()
+        self.expected = Expected(assembler.owners)
+        feeds = self.client.training.feeds.items()
+        batches = {source: feed.steps_per_epoch for source, feed in feeds}
+        self.rules = Rules(number, self.expected, batches)
+
+    def hello(self) -> dict[str, Any]:
+        """What a server is told of it."""
+        return {
+            "client": self.number,
+            "terms": self.terms,
+            "facts": facts(),
+            "form": form_of(self.data),
+            "samples": len(self.data.parts[self.number]),
+        }
+
+    def connected(self) -> None:
+        """A new stream begins, and its requests are numbered from 1."""
+        self._asked = 0
+
+    def answer(self, frame: bytes) -> bytes:
+        """The answer to a request; ProtocolError for one that it should not have been sent."""
+        header, tensors = read(frame, self.expected.most_bytes)
+        number = header.pop("number", None)
+        if number != self._asked + 1:
+            raise ProtocolError("a request out of turn")
+        self._asked = number
+        return self._answer(number, header, tensors)
+
+    def failed(self, error: Exception) -> bytes:
+        """In place of an answer: that there is none. Why, is said here alone."""
+        return frame_of({"number": self._asked, "failed": type(error).__name__})
+
+    def _answer(self, number: int, header: dict[str, Any], tensors: list[Tensor]) -> bytes:
+        if header.keys() == {KEEP}:
+            self._keep(NUMBER.read(header[KEEP], iter(())))
+            return frame_of({"number": number, "answer": None})
+        if header.keys() == {BACK_TO}:
+            self._back_to(NUMBER.read(header[BACK_TO], iter(())))
+            return frame_of({"number": number, "answer": None})
+        call = call_understood(header, tensors)
+        self.rules.check(call)
+        self._touched = self._touched or not isinstance(call, CountSteps)
+        answer = call.on(self.client)
+        self.rules.answered(call, answer, waiting=self.client.training.waits)
+        self.steps = sum(self.client.training.taken.values())
+        value, made = told(answer_form(call), answer)
+        return frame_of({"number": number, "answer": value}, made)
+
+    def _build(self) -> Assembler:
+        """The client as it is before training."""
+        assembler = Assembler(self.scenario, self.data, self.device, self.secret)
+        self.client: Client = assembler.crew([self.number]).clients[self.number]
+        self.client.examination.scores = self._scorer()
+        return assembler
+
+    def _scorer(self) -> Scorer:
+        scenario, data = self.scenario, self.data
+        held_out = {"test": data.test, "validation": data.validation}
+        return Scorer(
+            {name: samples for name, samples in held_out.items() if samples is not None},
+            scenario.metrics,
+            scenario.evaluate.batch_size,
+            choices=None if data.vocabulary is None else data.vocabulary.choices,
+            own=scenario.plugins.of("METRICS"),
+        )
+
+    def _keep(self, round_number: int) -> None:
+        """Write a checkpoint of this client's own."""
+        self.rules.keep(round_number)
+        state = {f"own/{name}": t for name, t in self.client.keeping.state().items()}
+        state |= {f"shared/{name}": t for name, t in self.client.sharing.state().items()}
+        kept = self.scenario.checkpoint.keep + 1  # the server may fall back on an earlier one
+        progress = Progress(round=round_number)
+        checkpoints.drop_after(self.out / CHECKPOINTS, round_number)  # of rounds done again
+        checkpoints.save(self.out / CHECKPOINTS, state, progress, self.terms, kept)
+        self.rounds_kept = round_number
+
+    def _back_to(self, round_number: int) -> None:
+        """Be as after a round, with nothing left of what came later."""
+        self.rules.back_to(round_number)
+        if self._touched:
+            self._build()
+            self._touched = False
+        if round_number:
+            state = checkpoints.at(self.out / CHECKPOINTS, self.terms, round_number)
+            self.client.sharing.load(below(state, "shared/"))
+            self.client.keeping.load(below(state, "own/"))
+            self._touched = True
+        self.rounds_kept = round_number

@@ -1,0 +1,101 @@
+"""Clients on machines of their own give what they give in one process: every table, every weight.
+
+The controls differ where they must, so that the comparison is known to see what it should.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import TINY, finished
+from deployed import Deployment, assert_as_inline
+from texts import text_scenario
+
+from simsplit.deploy import tensors
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+pytestmark = pytest.mark.deploy
+
+ADAM = {"kind": "adam", "lr": 2e-3}
+OWN = {"heads": "per_client", "count": 2}
+SLOW = {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"}
+CASES: dict[str, dict[str, Any]] = {
+    "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
+    "shared head, momentum, validation": {
+        "data": {"validation": 0.1},
+        "train": {"client": {"kind": "sgd", "momentum": 0.9}},
+    },
+    "own moments": {"clients": {"handover": "weights"}, "train": {"client": ADAM}},
+    "vanilla": {"topology": "vanilla"},
+    "own heads, own tails, vanilla": {"clients": OWN, "topology": "vanilla"},
+    "own heads, in parallel": {
+        "clients": OWN,
+        "schedule": {"kind": "parallel", "rounds": 2},
+        "train": {"client": ADAM},
+    },
+    "own heads, one tail": {"clients": {**OWN, "tail": "shared"}},
+    "splitfed_v1": {"aggregation": "splitfed_v1", "train": {"client": ADAM, "server": ADAM}},
+    "splitfed_v1, vanilla": {"aggregation": "splitfed_v1", "topology": "vanilla"},
+    "splitfed_v2": {"aggregation": "splitfed_v2", "schedule": {"kind": "per_client", "rounds": 2}},
+    "fused": {"aggregation": "fused", "schedule": {"kind": "parallel", "rounds": 2}},
+    "asynchronous": {
+        "clients": OWN,
+        "schedule": {"kind": "asynchronous", "rounds": 2},
+        "network": SLOW,
+    },
+    "channels last": {"train": {"channels_last": True}, "clients": OWN},
+    "lightsplit": {"method": [{"kind": "lightsplit", "ratio": 8}, {"kind": "wcc"}]},
+    "noise and bits": {"clients": OWN, "method": [{"kind": "noise"}, {"kind": "quantise"}]},
+    "topk": {"method": [{"kind": "topk", "ratio": 8}]},
+    "gradients in several messages": {
+        "clients": OWN,
+        "model": {"learns": ["head", "tail"]},
+        "method": [{"kind": "private_backprop"}],
+    },
+    "watched": {"clients": {"count": 3}, "detectors": [{"kind": "cosine_mad"}]},
+}
+
+
+def scenario(**changes: Any) -> Scenario:
+    return parse(merge(merge(TINY, {"clients": {"count": 2}}), changes))
+
+
+def compared(deployment: Deployment, given: Scenario, tmp_path: Path) -> None:
+    run = deployment.run(given, tmp_path / "deployed")
+    assert set(deployment.ends(given.clients.count)) == {"finished"}
+    finished(given, tmp_path / "inline")
+    assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(given.clients.count))
+    assert run.summary["deployed"]["as_simulated"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
+    compared(deployment, scenario(**CASES[case]), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["sequence_classifier", "causal_lm"])
+def test_texts_as_inline(kind: str, deployment: Deployment, tmp_path: Path) -> None:
+    compared(deployment, text_scenario(tmp_path, model={"kind": kind}), tmp_path)
+
+
+class TestWhatMustDiffer:
+    def test_strides_dropped_in_transit(self, monkeypatch):
+        """Were layouts lost, other kernels would round otherwise: the codec keeps them."""
+        images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+        _, (kept_as_it_was,) = tensors.read(tensors.frame_of({}, [images]), 2**20)
+        monkeypatch.setattr(tensors, "_plain", lambda tensor: tensor.contiguous())
+        _, (dropped,) = tensors.read(tensors.frame_of({}, [images]), 2**20)
+        assert kept_as_it_was.stride() == images.stride() != dropped.stride()
+
+    def test_a_secret_of_their_own(self, deployment: Deployment, tmp_path: Path) -> None:
+        noisy = scenario(clients=OWN, method=[{"kind": "noise"}])
+        run = deployment.run(noisy, tmp_path / "deployed", mode="private")
+        assert deployment.ends(2) == ["finished", "finished"]
+        finished(noisy, tmp_path / "inline")
+        assert not run.summary["deployed"]["as_simulated"]
+        with pytest.raises(AssertionError, match="rounds"):
+            assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(2))
+        wire = (tmp_path / "inline" / "wire.csv").read_text()
+        assert (tmp_path / "deployed" / "run" / "wire.csv").read_text() == wire, "as many bytes"

@@ -1,0 +1,38 @@
+"""A client that sends what the run does not take costs itself its place, and nobody else theirs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import TINY
+from deployed import Deployment
+
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+pytestmark = pytest.mark.deploy
+CASES: dict[str, dict[str, Any]] = {
+    "own heads": {"clients": {"heads": "per_client"}},
+    "shared head": {},
+    "splitfed_v2": {"aggregation": "splitfed_v2"},
+}
+
+
+def scenario(**changes: Any) -> Scenario:
+    return parse(merge(merge(TINY, {"schedule": {"rounds": 3}}), changes))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_run_goes_on_without_it(case: str, deployment: Deployment, tmp_path: Path) -> None:
+    said: list[str] = []
+    given = scenario(**CASES[case])
+    run = deployment.run(given, tmp_path, spoils={1: 5}, say=said.append)
+    assert [text for text in said if "client 1 is expelled: it sent" in text]
+    ends = deployment.ends(3)
+    assert ends[0] == ends[2] == "finished"
+    assert "expelled" in ends[1]
+    assert len(run.rounds) == 3
+    steps = run.clients.pivot_table(index="round", columns="client", values="steps")
+    assert (steps[1] > 0).tolist() == [True, False, False]
+    assert (steps[[0, 2]] > 0).all(axis=None)
+    assert run.rounds["test_accuracy"].notna().all()

@@ -1,0 +1,291 @@
+"""Who comes to a server, with what: none but its own clients, once each, in the form expected."""
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from builders import TINY
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from simsplit.deploy import keys
+from simsplit.deploy.gate import METHOD, Gate
+from simsplit.deploy.joining import channel_to
+from simsplit.deploy.keys import SERVER, Keys, client_name, keys_of, make_keys
+from simsplit.deploy.session import ClientLost
+from simsplit.deploy.site import Site
+from simsplit.deploy.sockets import Sockets
+from simsplit.deploy.tensors import frame_of, read
+from simsplit.deploy.terms import digest_of
+from simsplit.errors import RunError
+from simsplit.parties.calls import Begin, CountSteps, Enter
+from simsplit.phases import Phase
+from simsplit.scenario import parse
+from simsplit.scenario.files import merge
+
+pytestmark = pytest.mark.deploy
+GIVEN = parse(merge(TINY, {"clients": {"count": 2}}))
+MOST = 2**28
+
+
+class Guest:
+    """Whoever connects: it says what it likes, and hears what it is told."""
+
+    def __init__(self, address: str, proof: Keys) -> None:
+        self.leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.channel = channel_to(address, proof, MOST)
+        self.frames = self.channel.stream_stream(METHOD)(iter(self.leaving.get, None))
+
+    def say(self, header: dict[str, Any], *tensors: torch.Tensor) -> None:
+        self.leaving.put(frame_of(header, tensors))
+
+    def hear(self) -> dict[str, Any]:
+        header, _ = read(next(self.frames), MOST)
+        return header
+
+    def close(self) -> None:
+        self.leaving.put(None)
+        self.frames.cancel()
+        self.channel.close()
+
+
+class Door:
+    """A gate that is open, and what it has said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.said = folder, []
+        make_keys(folder / "keys", 3, 1)
+        terms = digest_of(GIVEN, "rehearsal")
+        self.gate = Gate(
+            GIVEN,
+            terms,
+            Sockets(folder),
+            deadline_s=5,
+            patience_s=5,
+            say=self.said.append,
+        )
+        port = self.gate.open("127.0.0.1:0", self.keys(SERVER))
+        self.address = f"127.0.0.1:{port}"
+        self.guests: list[Guest] = []
+
+    def keys(self, name: str, folder: str = "keys") -> Keys:
+        return keys_of(self.folder / folder, name)
+
+    def guest(self, proof: Keys) -> Guest:
+        self.guests.append(Guest(self.address, proof))
+        return self.guests[-1]
+
+    def client(self, number: int, **other: Any) -> Guest:
+        guest = self.guest(self.keys(client_name(number)))
+        guest.say({**self.hello(number), **other})
+        return guest
+
+    def hello(self, number: int) -> dict[str, Any]:
+        site = Site(GIVEN, DATA, number, self.folder / f"c{number}")
+        return {"hello": 1, **site.hello()}
+
+    def close(self) -> None:
+        for guest in self.guests:
+            guest.close()
+        self.gate.close("finished")
+
+
+DATA = GIVEN.prepared()
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    made = Door(tmp_path)
+    yield made
+    made.close()
+
+
+def refused(guest: Guest) -> str:
+    return str(guest.hear()["refused"])
+
+
+class TestWhoMayComeIn:
+    def test_a_client_with_its_certificate(self, door):
+        assert door.client(0).hear()["welcome"] == 1
+
+    def test_nobody_without_one(self, door):
+        nobody = grpc.ssl_channel_credentials(door.keys("client-0").authority)
+        options = (("grpc.ssl_target_name_override", "server.simsplit"),)
+        with grpc.secure_channel(door.address, nobody, options=options) as channel:
+            frames = channel.stream_stream(METHOD)(iter([frame_of(door.hello(0))]))
+            with pytest.raises(grpc.RpcError):
+                next(frames)
+
+    def test_nobody_without_tls(self, door):
+        with grpc.insecure_channel(door.address) as channel:
+            frames = channel.stream_stream(METHOD)(iter([frame_of(door.hello(0))]))
+            with pytest.raises(grpc.RpcError):
+                next(frames)
+
+    def test_nobody_of_another_authority(self, door, tmp_path):
+        make_keys(tmp_path / "others", 2, 1)
+        theirs = door.keys("client-0", "others")
+        ours = door.keys("client-0")
+        guest = door.guest(Keys(ours.authority, theirs.certificate, theirs.key))
+        guest.say(door.hello(0))
+        with pytest.raises(grpc.RpcError):
+            guest.hear()
+
+    def test_nobody_whose_certificate_is_over(self, door):
+        signer = load_pem_private_key((door.folder / "keys/ca/key.pem").read_bytes(), None)
+        own, past = keys._fresh(), datetime.now(UTC) - timedelta(days=30)
+        old = keys._signed("client-0", own, signer, (past, past + timedelta(days=1)))
+        proof = Keys(door.keys("client-0").authority, keys._pem(old), keys._private(own))
+        guest = door.guest(proof)
+        guest.say(door.hello(0))
+        with pytest.raises(grpc.RpcError):
+            guest.hear()
+        with pytest.raises(RunError, match="not now"):
+            keys.valid_until(proof)
+
+    def test_no_client_passes_for_the_server(self, door):
+        gate = Gate(GIVEN, "", Sockets(door.folder), deadline_s=5, patience_s=5, say=lambda _: None)
+        port = gate.open("127.0.0.1:0", door.keys("client-1"))
+        guest = Guest(f"127.0.0.1:{port}", door.keys("client-0"))
+        with pytest.raises(grpc.RpcError):
+            guest.hear()
+        guest.close()
+        gate.close("finished")
+
+    def test_nobody_as_another_than_the_certificate_says(self, door):
+        assert "certificate of client 0" in refused(door.client(0, client=1))
+
+    def test_no_client_that_the_run_has_not(self, door):
+        guest = door.guest(door.keys("client-2"))
+        guest.say({**door.hello(0), "client": 2})
+        assert "no client of this run" in refused(guest)
+
+    def test_nobody_twice(self, door):
+        assert door.client(0).hear()["welcome"] == 1
+        assert "there already" in refused(door.client(0))
+
+    def test_nobody_with_another_scenario(self, door):
+        other = digest_of(GIVEN.model_copy(update={"seed": 4}), "rehearsal")
+        assert "another scenario" in refused(door.client(0, terms=other))
+        assert "another scenario" in refused(door.client(0, terms=digest_of(GIVEN, "private")))
+
+    def test_nobody_with_data_of_another_form(self, door):
+        assert door.client(0).hear()["welcome"] == 1
+        form = {**door.hello(1)["form"], "sample": [3, 28, 28]}
+        assert "differ from client 0's in: sample" in refused(door.client(1, form=form))
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"hello": 2},
+            {"samples": -1},
+            {"samples": True},
+            {"facts": {"torch": ["x"]}},
+            {"facts": {"torch": "x" * 10_000}},
+            {"form": {"sample": [2**62]}},
+            {"more": 1},
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_nobody_who_greets_in_another_way(self, door, wrong):
+        assert refused(door.client(0, **wrong))
+        assert door.client(0).hear()["welcome"] == 1, "and the others are let in"
+
+    def test_noise_at_the_door_stops_nobody(self, door):
+        with socket.create_connection(tuple(door.address.split(":"))) as some:
+            some.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+            assert door.client(0).hear()["welcome"] == 1
+
+
+class TestWhatAClientAnswers:
+    """What is wrong costs the client its place."""
+
+    ENTER = Enter(Phase("train", 2), 1.0)
+
+    @pytest.fixture
+    def inside(self, door: Door) -> Guest:
+        guest = door.client(0)
+        other = door.client(1)
+        assert guest.hear()["welcome"] == other.hear()["welcome"] == 1
+        deadline = time.monotonic() + 5
+        while len(door.gate.sessions) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return guest
+
+    def lost(self, door: Door, call: Any, reply: Any) -> str:
+        pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(ClientLost) as lost:
+            pool.ask(0, call)
+        thread.join()
+        assert door.gate.sessions[0].over
+        assert 0 in door.gate._missing() or 0 in door.gate.expelled
+        return str(lost.value)
+
+    def packet(self, **other: Any) -> list[dict[str, Any]]:
+        made = {"client": 0, "leg": "smashed", "round": 1, "step": 0, "names": []}
+        return [{**made, "session": None, "position": 0, "tensors": 1, **other}]
+
+    def test_in_turn(self, door, inside):
+        pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))
+        inside.say({"number": 1, "answer": 7})
+        assert pool.ask(0, CountSteps("private")) == 7
+
+    def test_the_same_twice(self, door, inside):
+        pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))
+        for _ in range(2):
+            inside.say({"number": 1, "answer": 7})
+        assert pool.ask(0, CountSteps("private")) == 7
+        assert "another request" in self.lost(door, CountSteps("private"), lambda: None)
+        assert "expelled" in refused(door.client(0)), "and does not come back"
+
+    @pytest.mark.parametrize("answer", [-1, "7", None, True, [], 2**60])
+    def test_of_another_type(self, door, inside, answer):
+        said = lambda: inside.say({"number": 1, "answer": answer})  # noqa: E731
+        assert "a number" in self.lost(door, CountSteps("private"), said)
+
+    def test_nothing_in_time(self, door, inside):
+        door.gate.sessions[0].deadline_s = 0.2
+        assert "no answer within 0.2 s" in self.lost(door, CountSteps("private"), lambda: None)
+        assert door.client(0).hear()["welcome"] == 1, "and may come back"
+
+    CUT = (16, 20, 12, 12)
+
+    @pytest.mark.parametrize(
+        ("tensor", "other", "why"),
+        [
+            (torch.full(CUT, torch.nan), {}, "finite"),
+            (torch.zeros(16, 20, 12, 13), {}, "shape"),
+            (torch.zeros(CUT, dtype=torch.int64), {}, "shape"),
+            (torch.zeros(0, 20, 12, 12), {}, "0 rows"),
+            (torch.zeros(600, 20, 12, 12), {}, "600 rows"),
+            (torch.zeros(CUT), {"client": 1}, "another client"),
+            (torch.zeros(CUT), {"round": 2}, "another client or round"),
+            (torch.zeros(CUT), {"leg": "features_grad"}, "features_grad"),
+            (torch.zeros(CUT), {"leg": "backdoor"}, "a leg that is none"),
+            (torch.zeros(CUT), {"tensors": 2}, "fewer tensors"),
+            (torch.zeros(CUT), {"names": ["a", "b"]}, "names"),
+        ],
+        ids=lambda value: str(value)[:40] if isinstance(value, str | dict) else "",
+    )
+    def test_another_packet_than_the_step_has(self, door, inside, tensor, other, why):
+        answer = {"number": 1, "answer": self.packet(**other)}
+        said = lambda: inside.say(answer, tensor)  # noqa: E731
+        assert why in self.lost(door, Begin(1), said)
+
+    def test_more_than_any_frame_has(self, door, inside):
+        answer = {"number": 1, "answer": self.packet()}
+        values = torch.zeros(door.gate.most_bytes // 4 + 2**20)
+        self.lost(door, Begin(1), lambda: inside.say(answer, values))
+
+    def test_text_of_an_exception_is_cut(self, door, inside):
+        said = lambda: inside.say({"number": 1, "failed": "x" * 10_000})  # noqa: E731
+        assert len(self.lost(door, CountSteps("private"), said)) < 200

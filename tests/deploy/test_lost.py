@@ -1,0 +1,118 @@
+"""Whoever is lost, at whatever moment: the run goes on, and ends as if nothing had happened."""
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import TINY, finished
+from commands import Command, wait_for_rounds, written
+from deployed import Deployment, assert_as_inline
+
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+pytestmark = pytest.mark.deploy
+MOMENTS = {
+    "smashed": ("Begin", "", 4),
+    "features": ("Proceed", "features", 4),
+    "smashed_grad": ("Proceed", "smashed_grad", 4),
+    "handover": ("HandOver", "", 3),
+    "receive": ("Receive", "", 3),
+    "report": ("ReportRound", "", 1),
+    "evaluation": ("Note", "features", 1),
+    "checkpoint": ("keep", "", 1),
+    "the very first": ("Hear", "", 0),
+}
+
+
+def scenario(**changes: object) -> Scenario:
+    return parse(merge(merge(TINY, {"clients": {"count": 2}}), changes))
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finished(scenario(), tmp_path_factory.mktemp("inline") / "run").path
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_client_at_each_leg(
+    moment: str, deployment: Deployment, inline: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    deployment.run(scenario(), tmp_path, breaks={1: MOMENTS[moment]}, say=said.append)
+    assert any(text.startswith("client 1 has gone") for text in said), "it was never cut off"
+    assert deployment.ends(2) == ["finished", "CutOff: "]
+    assert deployment.clients[1].came_to() == "finished"
+    assert_as_inline(tmp_path, inline, range(2))
+
+
+def test_averages_go_on(deployment: Deployment, tmp_path: Path) -> None:
+    given = scenario(aggregation="splitfed_v1", clients={"count": 2})
+    deployment.run(given, tmp_path / "run", breaks={0: ("Proceed", "smashed_grad", 5)})
+    assert deployment.clients[0].came_to() == "CutOff: "
+    assert deployment.ends(2) == ["finished", "finished"]
+    finished(given, tmp_path / "inline")
+    assert_as_inline(tmp_path / "run", tmp_path / "inline", range(2))
+
+
+class TestProcesses:
+    """Three terminals, as README has them."""
+
+    @pytest.fixture
+    def command(self, tmp_path: Path) -> Iterator[Command]:
+        made = Command(tmp_path, program=("simsplit",))
+        yield made
+        made.kill()
+
+    @pytest.fixture
+    def prepared(self, command: Command) -> str:
+        """Keys, a scenario long enough to be interrupted, and the server's address."""
+        given = scenario(schedule={"rounds": 12})
+        assert command.run("deploy", "keys", "keys", "--clients", "2")[0] == 0
+        finished(given, command.folder / "inline")
+        written(given, command.folder)
+        return f"127.0.0.1:{free_port()}"
+
+    def serve(self, command: Command, address: str, *more: str) -> "subprocess.Popen[str]":
+        words = ("--listen", address, "--keys", "keys", "--out", "run", "--quiet", *more)
+        return command.start("serve", "scenario.yaml", *words)
+
+    def join(
+        self, command: Command, address: str, client: int, *more: str
+    ) -> "subprocess.Popen[str]":
+        words = (address, "--client", str(client), "--keys", "keys", "--out", f"c{client}")
+        return command.start("join", *words, "--approve", "scenario.yaml", *more)
+
+    def test_a_client_and_the_server_killed(self, command: Command, prepared: str) -> None:
+        """kill -9 of a client, then of the server, then Ctrl-C at both; each comes back."""
+        folder = command.folder
+        server = self.serve(command, prepared)
+        first, second = (self.join(command, prepared, number) for number in range(2))
+        wait_for_rounds(folder / "run", 2, server)
+        second.kill()
+        second = self.join(command, prepared, 1, "--resume")
+        wait_for_rounds(folder / "run", 5, server)
+        server.kill()
+        server = self.serve(command, prepared, "--resume")
+        wait_for_rounds(folder / "run", 8, server)
+        for process in (server, first):
+            process.send_signal(signal.SIGINT)
+        assert server.wait(30) == first.wait(30) == 130
+        assert "go on with: simsplit serve" in server.communicate()[1]
+        assert "go on with: simsplit join" in first.communicate()[1]
+        server = self.serve(command, prepared, "--resume")
+        first = self.join(command, prepared, 0, "--resume")
+        for process in (server, first, second):
+            assert process.wait(90) == 0, process.communicate()
+        for table in ("rounds", "clients", "wire"):
+            one, other = (folder / place / f"{table}.csv" for place in ("run", "inline"))
+            assert one.read_text() == other.read_text()
+
+
+def free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return int(some.getsockname()[1])

@@ -1,0 +1,227 @@
+"""Deployed runs on the loopback address: a server here, clients in processes of their own."""
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from comparing import TABLES, weights
+
+from simsplit.deploy.keys import SERVER, client_name, keys_of, make_keys
+from simsplit.deploy.serving import serve
+from simsplit.deploy.terms import Mode
+from simsplit.results import Run
+from simsplit.results.checkpoints import _folders, _read
+from simsplit.scenario import Scenario
+
+STATES = ("own/", "shared/")
+
+
+@dataclass
+class Job:
+    """One `join`."""
+
+    scenario: Scenario
+    client: int
+    address: str
+    keys: Path
+    out: Path
+    mode: Mode = "rehearsal"
+    resume: bool = False
+    data: Path | None = None
+    breaks: tuple[str, str, int] | None = None
+    """A call, the leg that it brings and how many of these are answered before it is cut off."""
+    spoils: int | None = None
+    """How many steps are begun before it sends numbers that are none."""
+
+
+class CutOff(BaseException):
+    """Raised in the middle of a call, as if the power were gone."""
+
+
+def breaking(site: Any, call: str, leg: str, left: int) -> None:
+    """Have a site break off at a call."""
+    answer = site._answer
+
+    def until(number: int, header: dict[str, Any], tensors: list[Any]) -> bytes:
+        nonlocal left
+        legs = [packet["leg"] for packet in header.get("fields", {}).get("packets", ())]
+        if call in (header.get("call"), *header) and (not leg or leg in legs):
+            left -= 1
+            if left < 0:
+                raise CutOff
+        return answer(number, header, tensors)
+
+    site._answer = until
+
+
+def spoiling(site: Any, left: int) -> None:
+    """Have a site send what is not finite."""
+    made = site.client.training.end.make
+
+    def spoilt(leg: Any, pending: Any) -> Any:
+        nonlocal left
+        packet, left = made(leg, pending), left - 1
+        if left >= 0:
+            return packet
+        return packet.with_tensors(tuple(tensor * float("nan") for tensor in packet.tensors))
+
+    site.client.training.end.make = spoilt
+
+
+def work(pipe: Connection) -> None:
+    """A client's process: join after join, until there is none."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    from simsplit.deploy.joining import join
+    from simsplit.deploy.sites import site_of
+
+    torch.set_num_threads(1)
+    load_digits()
+    pipe.send("ready")
+    while (job := pipe.recv()) is not None:
+        try:
+            site = site_of(
+                job.scenario, job.client, job.out, job.mode, data=job.data, resume=job.resume
+            )
+            if job.breaks is not None:
+                breaking(site, *job.breaks)
+            if job.spoils is not None:
+                spoiling(site, job.spoils)
+            proof = keys_of(job.keys, client_name(job.client))
+            pipe.send(join(job.address, proof, site, patience_s=20, say=lambda _: None))
+        except (Exception, CutOff) as error:  # noqa: BLE001 - the test is told
+            pipe.send(f"{type(error).__name__}: {error}")
+
+
+@dataclass
+class Client:
+    """A process that can be a client, as often as it is asked to."""
+
+    process: BaseProcess
+    pipe: Connection
+
+    @classmethod
+    def start(cls) -> "Client":
+        spawn = multiprocessing.get_context("spawn")
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=work, args=(theirs,), daemon=True)
+        process.start()
+        return cls(process, ours)
+
+    def came_to(self, seconds: float = 60) -> str:
+        assert self.pipe.poll(seconds), "the client has not ended"
+        return str(self.pipe.recv())
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+@dataclass
+class Deployment:
+    """Keys and clients' processes, for run after run."""
+
+    folder: Path
+    clients: list[Client] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, folder: Path, count: int) -> "Deployment":
+        make_keys(folder / "keys", count, 2)
+        clients = [Client.start() for _ in range(count)]
+        assert {client.came_to(120) for client in clients} == {"ready"}
+        return cls(folder, clients)
+
+    @property
+    def keys(self) -> Path:
+        return self.folder / "keys"
+
+    def start(self, given: Scenario, number: int, address: str, out: Path, **more: Any) -> None:
+        job = Job(given, number, address, self.keys, out / client_name(number), **more)
+        self.clients[number].pipe.send(job)
+
+    def run(
+        self,
+        given: Scenario,
+        out: Path,
+        *,
+        approved: Scenario | None = None,
+        mode: Mode = "rehearsal",
+        resume: bool = False,
+        data: dict[int, Path] | None = None,
+        breaks: dict[int, tuple[str, str, int]] | None = None,
+        spoils: dict[int, int] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        **more: Any,
+    ) -> Run:
+        """Serve, with all clients; a client that `breaks` off comes back at once. The run."""
+        left = dict(breaks or {})
+        address = ""
+
+        def told(text: str) -> None:
+            nonlocal address
+            if text.startswith("listening"):
+                address = text.split(",")[0].removeprefix("listening on ")
+                for number in range(given.clients.count):
+                    more = {"mode": mode, "resume": resume, "breaks": left.get(number)}
+                    more["data"] = (data or {}).get(number)
+                    more["spoils"] = (spoils or {}).get(number)
+                    self.start(approved or given, number, address, out, **more)
+            for number in list(left):
+                if text.startswith(f"client {number} has gone"):
+                    del left[number]
+                    self.start(given, number, address, out, mode=mode, resume=True)
+            say(text)
+
+        keys = keys_of(self.keys, SERVER)
+        more = {"patience_s": 60, "deadline_s": 60, **more}
+        return serve(
+            given, out / "run", keys, "127.0.0.1:0", mode=mode, resume=resume, say=told, **more
+        )
+
+    def ends(self, count: int) -> list[str]:
+        return [client.came_to() for client in self.clients[:count]]
+
+    def stop(self) -> None:
+        for client in self.clients:
+            client.stop()
+
+
+def assert_as_inline(deployed: Path, inline: Path, clients: Sequence[int]) -> None:
+    """Every table to the letter; every weight to the bit, wherever it lies."""
+    for table in TABLES:
+        one, other = (path / f"{table}.csv" for path in (deployed / "run", inline))
+        assert one.exists() == other.exists()
+        assert not one.exists() or one.read_text() == other.read_text(), table
+    ours, theirs = weights(deployed / "run"), weights(inline)
+    for name, tensor in ours.items():
+        assert tensor.equal(theirs.pop(name)), name
+    own = {f"client/{n}/{k}": t for n in clients for k, t in kept(deployed, n, "own/").items()}
+    for name, tensor in own.items():
+        assert tensor.equal(theirs.pop(name)), name
+    held = [kept(deployed, number, "shared/") for number in clients]
+    left = {name.removeprefix("holder/"): tensor for name, tensor in theirs.items()}
+    assert not left or any(same(left, each) for each in held)
+
+
+def kept(deployed: Path, client: int, part: str) -> dict[str, Any]:
+    """What a client's last checkpoint holds."""
+    newest = _folders(deployed / client_name(client) / "checkpoints")[0]
+    state, _ = _read(newest)
+    return {n.removeprefix(part): t for n, t in state.items() if n.startswith(part)}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(t.equal(other[name]) for name, t in one.items())
+
+
+def apart(target: Callable[[], object]) -> threading.Thread:
+    """Something in a thread of its own."""
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread

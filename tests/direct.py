@@ -1,0 +1,76 @@
+"""A server and sites in one process, with frames handed from one to the other: for quick tests."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simsplit.deploy.elsewhere import elsewhere
+from simsplit.deploy.expected import Expected
+from simsplit.deploy.remote_pool import RemotePool
+from simsplit.deploy.session import Session
+from simsplit.deploy.site import Site
+from simsplit.deploy.sockets import Sockets
+from simsplit.deploy.terms import form_of
+from simsplit.experiment import Experiment
+from simsplit.scenario import Scenario
+
+
+class Direct(Session):
+    """A session whose client is asked at once."""
+
+    def __init__(self, site: Site, most_bytes: int, sockets: Sockets, frames: list[bytes]) -> None:
+        super().__init__(site.number, most_bytes, 5.0, sockets)
+        self.site, self.frames = site, frames
+
+    def ask(self, *args: Any, **more: Any) -> int:
+        number = super().ask(*args, **more)
+        frame = self._leaving.get()
+        assert frame is not None
+        answer = self.site.answer(frame)
+        self.frames += [frame, answer]
+        self.arrive(answer)
+        return number
+
+
+class Sites:
+    """Sites of a scenario, here, and every frame that crosses."""
+
+    def __init__(self, given: Scenario, path: Path, **more: Any) -> None:
+        data = given.prepared()
+        self.given, self.path, self.frames = given, path, list[bytes]()
+        self.sites = [
+            Site(given, data, number, path / f"c{number}", **more)
+            for number in range(given.clients.count)
+        ]
+        counts = [len(part) for part in data.parts]
+        self.data = elsewhere("digits", form_of(data), counts)
+        self.sockets = Sockets(path)
+
+    def __len__(self) -> int:
+        return 0
+
+    def pool(
+        self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
+    ) -> RemotePool:
+        del recipe_of, samples
+        sessions = {
+            site.number: Direct(site, site.expected.most_bytes, self.sockets, self.frames)
+            for site in self.sites
+        }
+        expected: Expected = self.sites[0].expected
+        return RemotePool(sessions, expected, device, lambda *_: None)
+
+    @property
+    def expelled(self) -> tuple[int, ...]:
+        return ()
+
+    def revive(self) -> list[int]:
+        return []
+
+    def resident_bytes(self) -> list[int | None]:
+        return []
+
+    def experiment(self) -> Experiment:
+        return Experiment(self.given, self.path / "run", [self.sockets], self.data, self)

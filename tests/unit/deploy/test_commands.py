@@ -1,0 +1,52 @@
+"""The commands of a deployment: what they say to whoever makes a mistake."""
+
+import importlib.util
+
+import pytest
+from builders import TINY
+from typer.testing import CliRunner
+
+from simsplit.__main__ import app
+from simsplit.deploy import commands
+from simsplit.errors import SimsplitError
+from simsplit.scenario import parse
+from simsplit.scenario.files import merge
+
+
+def asked(*words: str) -> BaseException | None:
+    return CliRunner().invoke(app, list(words)).exception
+
+
+@pytest.fixture
+def file(tmp_path):
+    given = parse(merge(TINY, {"cohort": {"dropout": 0.5}}))
+    (tmp_path / "scenario.yaml").write_text(given.yaml())
+    return str(tmp_path / "scenario.yaml")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve", "FILE", "--listen", "127.0.0.1:0", "--keys", "keys"),
+        ("join", "127.0.0.1:1", "--client", "0", "--keys", "keys", "--approve", "FILE"),
+        ("deploy", "check", "127.0.0.1:1", "--client", "0", "--keys", "keys", "--approve", "FILE"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_cannot_be_deployed_is_refused_by_path_on_both_sides(file, words):
+    error = asked(*(file if word == "FILE" else word for word in words))
+    assert str(error).startswith("scenario.cohort.dropout: is for simulations")
+
+
+def test_keys_that_are_not_there(file, tmp_path):
+    words = ("--client", "0", "--keys", str(tmp_path), "--approve", file)
+    error = asked("join", "127.0.0.1:1", *words, "--set", "cohort.dropout=0")
+    assert "simsplit deploy keys" in str(error)
+
+
+def test_a_missing_package(monkeypatch, tmp_path):
+    known = importlib.util.find_spec
+    monkeypatch.setattr(commands, "find_spec", lambda n: None if n == "grpc" else known(n))
+    error = asked("deploy", "keys", str(tmp_path / "keys"), "--clients", "1")
+    assert isinstance(error, SimsplitError)
+    assert str(error) == "a deployment takes grpc: pip install 'simsplit[deploy]'"

@@ -1,0 +1,101 @@
+"""What is in the frames of a run, and what never is: canaries, and controls in which they are."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from builders import TINY, finished
+from direct import Sites
+
+from simsplit.deploy.sockets import COLUMNS
+from simsplit.results import Run, checkpoints
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+OWN = {"count": 2, "heads": "per_client"}
+SECRET = 0x1CEB00DA5EC2E75A11ABCDEF
+
+
+def scenario(**changes: Any) -> Scenario:
+    return parse(merge(merge(TINY, {"clients": {"count": 2}}), changes))
+
+
+def ran(tmp_path, given: Scenario, **more: Any) -> Sites:
+    sites = Sites(given, tmp_path, **more)
+    sites.experiment().run(resume=False)
+    return sites
+
+
+def found(sites: Sites, canary: torch.Tensor) -> bool:
+    """Whether any frame holds these values one after another."""
+    content = canary.detach().contiguous().numpy().tobytes()
+    assert len(content) > 30, "too short to be found by chance"
+    return any(content in frame for frame in sites.frames)
+
+
+def labels_of(sites: Sites, number: int = 0) -> torch.Tensor:
+    return sites.sites[number].client.training.feeds["private"].batch(0).labels
+
+
+class TestCanaries:
+    def test_labels_cross_under_vanilla_alone(self, tmp_path):
+        u_shaped = ran(tmp_path / "u", scenario())
+        vanilla = ran(tmp_path / "v", scenario(topology="vanilla"))
+        assert found(vanilla, labels_of(vanilla)), "the control"
+        assert not found(u_shaped, labels_of(u_shaped))
+
+    def test_inputs_never_cross(self, tmp_path):
+        sites = ran(tmp_path, scenario())
+        inputs = sites.sites[0].client.training.feeds["private"].batch(0).inputs
+        assert not found(sites, inputs[0])
+
+    @pytest.mark.parametrize("own", [True, False])
+    def test_own_heads_never_cross_and_shared_ones_do(self, tmp_path, own):
+        sites = ran(tmp_path, scenario(clients=OWN if own else {}))
+        site = sites.sites[1]  # which hands a shared head on when round 2 begins
+        kept = checkpoints.at(tmp_path / "c1" / "checkpoints", site.terms, 1)
+        weights = [tensor for name, tensor in kept.items() if "head" in name and tensor.ndim > 1]
+        assert weights
+        assert [found(sites, each) for each in weights] == [not own] * len(weights)
+
+    def test_logits_never_cross(self, tmp_path):
+        """Under a U shape the frames of an evaluation bring figures."""
+        sites = ran(tmp_path, scenario())
+        width, batch = sites.data.info.classes, len(sites.data.test)
+        told = f"[{batch},{width}]".encode()
+        assert not any(told in frame for frame in sites.frames)
+
+    def test_secrets_never_cross(self, tmp_path):
+        given = scenario(clients=OWN, method=[{"kind": "noise"}])
+        sites = ran(tmp_path, given, mode="private", secret=SECRET)
+        for form in (
+            str(SECRET).encode(),
+            SECRET.to_bytes(12, "little"),
+            SECRET.to_bytes(12, "big"),
+            str(sites.sites[0].client.training.end.seed).encode(),
+        ):
+            assert not any(form in frame for frame in sites.frames)
+
+
+class TestTheSameAsInline:
+    def test_in_tables_and_summary(self, tmp_path):
+        given = scenario(method=[{"kind": "lightsplit", "ratio": 8}])
+        ran(tmp_path, given)
+        finished(given, tmp_path / "inline")
+        for table in ("rounds", "clients", "wire"):
+            one, other = (tmp_path / place / f"{table}.csv" for place in ("run", "inline"))
+            assert one.read_text() == other.read_text()
+        ours, theirs = (Run.load(tmp_path / place) for place in ("run", "inline"))
+        differing = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
+        assert differing <= {"resident_bytes", "seconds", "per_sample"}
+
+    def test_bytes_of_frames_are_little_more_than_the_wires(self, tmp_path):
+        sites = ran(tmp_path, scenario(evaluate={"every": 2}))
+        frames = pd.read_csv(tmp_path / "socket.csv")
+        assert tuple(frames.columns) == COLUMNS
+        wire = Run.load(tmp_path / "run").wire
+        sent = wire[wire["leg"].isin(["features", "smashed_grad"])]["bytes"].sum()
+        steps = frames[frames["call"].isin(["Proceed", "Note"])]
+        assert sent < steps["down_bytes"].sum() < 1.01 * sent
+        assert sites.sockets.up == frames["up_bytes"].sum()

@@ -1,0 +1,287 @@
+"""A server may be hostile: a client answers what the approved scenario takes, and nothing else."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import TINY
+from texts import text_scenario
+
+from simsplit.deploy.messages import call_told
+from simsplit.deploy.rules import MOST_RETURNS
+from simsplit.deploy.site import Site
+from simsplit.deploy.tensors import frame_of, read
+from simsplit.errors import ProtocolError, RunError
+from simsplit.packets import Leg, Packet
+from simsplit.parties import calls
+from simsplit.parties.calls import Begin, Call, Enter, HandOver, Hear, Note, Probe, Proceed, Receive
+from simsplit.phases import Phase
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+MOST = 2**28
+TRAIN = Phase("train", 2)
+
+
+def scenario(**changes: Any) -> Scenario:
+    return parse(merge(merge(TINY, {"clients": {"count": 2}}), changes))
+
+
+class Server:
+    """What a server could send to a site, in order."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.number = site, 0
+
+    def ask(self, call: Call[Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        return self.send(*call_told(call))
+
+    def send(
+        self, header: dict[str, object], tensors: list[torch.Tensor]
+    ) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        self.number += 1
+        return read(self.site.answer(frame_of({"number": self.number, **header}, tensors)), MOST)
+
+    def command(self, **command: int) -> None:
+        self.send(dict(command), [])
+
+    def begun(self) -> Packet:
+        """The packet of a step that has begun."""
+        _, (payload,) = self.ask(Begin(1))
+        return Packet(0, Leg.SMASHED, 1, 0, (payload,))
+
+    def features(self, **other: Any) -> Packet:
+        sent = self.begun()
+        shape = self.site.expected.shapes[1]
+        made = sent.answered(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
+        return replace(made, **other)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    made = Server(Site(scenario(), scenario().prepared(), 0, tmp_path))
+    made.ask(Enter(TRAIN, 1.0))
+    return made
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("Expose", "ExposeAnswer", "CountExposures", "OwnTokens", "LabelsOf", "InputsOf"),
+        *("OwnState", "LoadOwn", "SharedState", "LoadShared", "Predict", "ProbeTexts"),
+        *("ContinueTexts", "CloseSession", "Abandon", "Plan", "Call", "feed", "__init__"),
+    ],
+)
+def test_no_other_call_is_answered(server, kind):
+    with pytest.raises(ProtocolError, match="does not answer"):
+        server.send({"call": kind, "fields": {}}, [])
+
+
+def test_every_call_is_answered_or_known_not_to_be():
+    deployed = {"Enter", "Begin", "BeginAside", "Proceed", "ReportRound", "CountSteps", "Probe"}
+    deployed |= {"Note", "Assess", "Hear", "HandOver", "Receive"}
+    never = {"Abandon", "Plan", "ProbeTexts", "ContinueTexts", "CloseSession", "Predict"}
+    never |= {"CountExposures", "Expose", "ExposeAnswer", "OwnTokens", "LabelsOf"}
+    never |= {"SharedState", "LoadShared", "OwnState", "LoadOwn"}
+    assert {kind.__name__ for kind in calls.CALLS} == deployed | never, "a new call: may it cross?"
+
+
+class TestSteps:
+    def test_as_many_as_the_scenario_takes(self, server):
+        most = server.site.client.training.steps_per_epoch("private")
+        for _ in range(most):
+            server.ask(Begin(1))
+            server.site.rules._turn = 0  # as if its answers had come
+        with pytest.raises(ProtocolError, match=f"the scenario takes {most}"):
+            server.ask(Begin(1))
+
+    @pytest.mark.parametrize("number", [0, 3, 2**40])
+    def test_of_no_other_round(self, server, number):
+        with pytest.raises(ProtocolError, match="begin a step"):
+            server.ask(Begin(number))
+
+    def test_not_before_the_last_is_over(self, server):
+        server.ask(Begin(1))
+        with pytest.raises(ProtocolError, match="begin a step"):
+            server.ask(Begin(1))
+
+    def test_not_of_the_same_round_again(self, server):
+        server.ask(Begin(1))
+        server.ask(Enter(TRAIN, 1.0))
+        with pytest.raises(ProtocolError, match="begin a step"):
+            server.ask(Begin(1))
+
+    def test_not_aside(self, server):
+        with pytest.raises(ProtocolError, match="aside"):
+            server.ask(calls.BeginAside(1))
+
+    @pytest.mark.parametrize(
+        "phase",
+        [
+            replace(TRAIN, rounds=3),
+            replace(TRAIN, source="public"),
+            replace(TRAIN, learns=frozenset({"trunk"})),
+            replace(TRAIN, gradients=False),
+            replace(TRAIN, task=False),
+            replace(TRAIN, name="extra"),
+        ],
+        ids=str,
+    )
+    def test_in_no_other_phase(self, server, phase):
+        with pytest.raises(ProtocolError, match="phase"):
+            server.ask(Enter(phase, 1.0))
+
+    def test_not_out_of_turn(self, server):
+        server.number += 1
+        with pytest.raises(ProtocolError, match="out of turn"):
+            server.ask(Begin(1))
+
+    def test_no_frame_twice(self, server):
+        header, tensors = call_told(Begin(1))
+        frame = frame_of({"number": 2, **header}, tensors)
+        server.site.answer(frame)
+        with pytest.raises(ProtocolError, match="out of turn"):
+            server.site.answer(frame)
+
+
+class TestAnswers:
+    def test_as_they_should_be(self, server):
+        header, (grad,) = server.ask(Proceed((server.features(),), Leg.FEATURES_GRAD))
+        assert header["answer"][0]["leg"] == "features_grad"
+        assert len(grad) == 16
+
+    def test_to_nothing(self, server):
+        packet = Packet(0, Leg.FEATURES, 1, 0, (torch.zeros(16, 512),))
+        with pytest.raises(ProtocolError, match="not begun"):
+            server.ask(Proceed((packet,), Leg.FEATURES_GRAD))
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"client": 1},
+            {"round": 2},
+            {"step": 1},
+            {"session": 0},
+            {"leg": Leg.SMASHED_GRAD},
+            {"tensors": (torch.zeros(16, 513),)},
+            {"tensors": (torch.zeros(15, 512),)},
+            {"tensors": (torch.zeros(16, 512, dtype=torch.int64),)},
+            {"tensors": (torch.full((16, 512), torch.inf),)},
+            {"tensors": (torch.zeros(16, 512), torch.zeros(1))},
+            {"tensors": ()},
+        ],
+        ids=lambda value: "-".join(value),
+    )
+    def test_that_are_none(self, server, other):
+        with pytest.raises(ProtocolError):
+            server.ask(Proceed((server.features(**other),), Leg.FEATURES_GRAD))
+
+    def test_twice(self, server):
+        packet = server.features()
+        server.ask(Proceed((packet,), Leg.FEATURES_GRAD))
+        with pytest.raises(ProtocolError):
+            server.ask(Proceed((packet,), Leg.FEATURES_GRAD))
+
+
+class TestEvaluations:
+    def test_as_planned(self, server):
+        _, (payload,) = server.ask(Probe("test", 1, 0))
+        shape = server.site.expected.shapes[1]
+        sent = Packet(0, Leg.FEATURES, 1, 0, (torch.randn(len(payload), *shape),))
+        last = server.site.scenario.crossings.inference.turns[-1].leg
+        header, none = server.ask(Note((sent,), last))
+        assert header["answer"] is None
+        assert none == [], "outputs stay"
+        header, none = server.ask(calls.Assess("test"))
+        assert header["answer"].keys() == {"accuracy", "balanced_accuracy", "loss"}
+        assert none == []
+
+    @pytest.mark.parametrize(
+        "probe",
+        [
+            Probe("train", 1, 0),
+            Probe("validation", 1, 0),
+            Probe("private", 1, 0),
+            Probe("test", 3, 0),
+            Probe("test", 1, 0, "plain"),
+        ],
+        ids=str,
+    )
+    def test_of_nothing_else(self, server, probe):
+        with pytest.raises(ProtocolError, match="evaluate"):
+            server.ask(probe)
+
+    def test_of_each_batch_once(self, server):
+        server.ask(Probe("test", 1, 0))
+        with pytest.raises(ProtocolError, match="twice"):
+            server.ask(Probe("test", 1, 0))
+
+
+class TestWhatIsShared:
+    def handed(self, server: Server) -> Packet:
+        learner = server.site.expected.shared
+        names, tensors = learner.travelling(moments=True)
+        return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
+
+    def test_as_it_is(self, server):
+        server.ask(Receive(self.handed(server)))
+        header, tensors = server.ask(HandOver(1))
+        assert len(header["answer"]["names"]) == len(tensors) > 0
+
+    def test_of_other_shape_or_name(self, server):
+        good = self.handed(server)
+        wider = (torch.zeros(3, 3), *good.tensors[1:])
+        renamed = ("trunk.weight", *good.names[1:])
+        for bad in (
+            good.with_tensors(wider),
+            replace(good, names=renamed),
+            replace(good, names=good.names[1:], tensors=good.tensors[1:]),
+            replace(good, names=(good.names[1], *good.names[1:])),
+            good.with_tensors((torch.full_like(good.tensors[0], torch.nan), *good.tensors[1:])),
+            replace(
+                good,
+                names=(*good.names, "optimizer.99.exp_avg"),
+                tensors=(*good.tensors, torch.zeros(1)),
+            ),
+        ):
+            with pytest.raises(ProtocolError):
+                server.ask(Receive(bad))
+
+    def test_no_heads_of_their_own(self, tmp_path):
+        own = scenario(clients={"heads": "per_client"})
+        server = Server(Site(own, own.prepared(), 0, tmp_path))
+        server.ask(Enter(TRAIN, 1.0))
+        with pytest.raises(ProtocolError, match="share"):
+            server.ask(HandOver(1))
+
+    def test_announcements_once(self, server):
+        server.ask(Hear([]))
+        with pytest.raises(ProtocolError, match="twice"):
+            server.ask(Hear([]))
+
+
+class TestCheckpoints:
+    def test_that_are_not_there(self, server):
+        with pytest.raises(RunError, match="no usable checkpoint of round 1"):
+            server.command(back_to=1)
+
+    def test_not_as_often_as_a_server_likes(self, server):
+        for _ in range(MOST_RETURNS - 1):
+            server.site.rules.back_to(0)
+        with pytest.raises(ProtocolError, match="went back"):
+            server.command(back_to=0)
+
+    def test_of_texts(self, tmp_path):
+        given = text_scenario(tmp_path)
+        server = Server(Site(given, given.prepared(), 0, tmp_path / "site"))
+        server.command(keep=1)
+        server.command(back_to=1)
+        assert server.site.rounds_kept == 1
+
+
+def test_an_exceptions_text_stays(server):
+    header, tensors = read(server.site.failed(ValueError("my canary")), MOST)
+    assert header == {"number": 1, "failed": "ValueError"}
+    assert tensors == []

@@ -1,0 +1,164 @@
+"""What may be deployed, what parties agree on, and the files that prove who they are."""
+
+import stat
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from builders import TINY
+from texts import text_scenario
+
+from simsplit.deploy.keys import keys_of, make_keys, named, valid_until
+from simsplit.deploy.serving import differing
+from simsplit.deploy.sites import own_data, secret_in, site_of
+from simsplit.deploy.terms import digest_of, facts, refuse_undeployable
+from simsplit.errors import DataError, RunError, ScenarioError
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
+
+
+def scenario(**changes: Any) -> Scenario:
+    return parse(merge(TINY, changes))
+
+
+class TestWhatIsOfSimulationsAlone:
+    @pytest.mark.parametrize(
+        ("changes", "field"),
+        [
+            (
+                {"clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets"}]}}},
+                "clients.malicious",
+            ),
+            ({"attacks": [{"kind": "unsplit"}]}, "attacks"),
+            (
+                {
+                    "cohort": {"deadline_s": 1.0},
+                    "network": {"device": "phone", "link": "lte"},
+                },
+                "cohort.deadline_s",
+            ),
+            ({"cohort": {"dropout": 0.2}}, "cohort.dropout"),
+            ({"schedule": {"rounds": None, "epochs": 2}}, "schedule.epochs"),
+            (
+                {"detectors": [{"kind": "cosine_mad", "response": "rollback"}]},
+                "detectors.0.response",
+            ),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_is_refused_by_path(self, changes, field):
+        with pytest.raises(ScenarioError) as refused:
+            refuse_undeployable(scenario(**changes))
+        assert [each.field for each in refused.value.problems] == [field]
+
+    def test_all_at_once(self):
+        both = scenario(cohort={"dropout": 0.2}, attacks=[{"kind": "unsplit"}])
+        with pytest.raises(ScenarioError) as refused:
+            refuse_undeployable(both)
+        assert len(refused.value.problems) == 2
+
+    def test_and_nothing_else(self):
+        refuse_undeployable(scenario(detectors=[{"kind": "cosine_mad", "response": "skip"}]))
+
+    def test_texts_that_a_model_writes(self, tmp_path):
+        model = {"kind": "causal_lm"}
+        given = text_scenario(tmp_path, model=model, evaluate={"metrics": ["loss", "rouge_l"]})
+        with pytest.raises(ScenarioError, match=r"evaluate\.metrics\.1: rouge_l .*logits"):
+            refuse_undeployable(given)
+
+
+class TestTerms:
+    def test_are_all_but_what_is_a_partys_own(self):
+        here = scenario(threads=2, output={"root": "/elsewhere"}, checkpoint={"keep": 5})
+        assert digest_of(here, "rehearsal") == digest_of(scenario(), "rehearsal")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"seed": 4}, {"schedule": {"rounds": 3}}, {"method": ["wcc"]}, {"topology": "vanilla"}],
+        ids=str,
+    )
+    def test_change_with_all_else(self, changes):
+        assert digest_of(scenario(**changes), "rehearsal") != digest_of(scenario(), "rehearsal")
+
+    def test_change_with_the_mode(self):
+        assert digest_of(scenario(), "private") != digest_of(scenario(), "rehearsal")
+
+    def test_do_not_say_where_data_lie(self, tmp_path):
+        one, other = (text_scenario(tmp_path / place) for place in "ab")
+        assert digest_of(one, "rehearsal") == digest_of(other, "rehearsal")
+
+
+def test_machines_that_would_not_give_the_same_are_named():
+    ours = facts()
+    assert differing(ours, [ours, ours]) == []
+    (said,) = differing(ours, [ours, {**ours, "threads": 17}])
+    assert said.startswith("client 1's threads: 17, not ")
+
+
+class TestOwnData:
+    def test_is_all_of_one_clients(self, tmp_path):
+        given = text_scenario(tmp_path)
+        held = own_data(given, given.data.source.path, 1)
+        assert [len(part) for part in held.parts] == [0, len(held.train)]
+
+    def test_of_a_source_without_a_path(self, tmp_path):
+        with pytest.raises(ScenarioError, match=r"data\.source\.kind.*digits"):
+            own_data(scenario(), tmp_path, 0)
+
+    def test_that_are_not_there(self, tmp_path):
+        with pytest.raises(DataError, match="nowhere"):
+            own_data(text_scenario(tmp_path), tmp_path / "nowhere", 0)
+
+
+class TestASite:
+    def test_of_no_client(self, tmp_path):
+        with pytest.raises(ScenarioError, match="none is 3"):
+            site_of(scenario(), 3, tmp_path, "rehearsal")
+
+    def test_in_a_folder_that_is_taken(self, tmp_path):
+        site_of(scenario(), 0, tmp_path, "rehearsal")
+        with pytest.raises(RunError, match="--resume"):
+            site_of(scenario(), 0, tmp_path, "rehearsal")
+
+    def test_keeps_its_secret_to_its_owner(self, tmp_path):
+        secret = secret_in(tmp_path)
+        assert secret_in(tmp_path) == secret != secret_in_another(tmp_path)
+        assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def secret_in_another(folder):
+    (folder / "other").mkdir()
+    return secret_in(folder / "other")
+
+
+class TestKeys:
+    def test_a_folder_for_each_party(self, tmp_path):
+        made = make_keys(tmp_path / "keys", 2, 30)
+        assert [folder.name for folder in made] == ["server", "client-0", "client-1"]
+        for folder in made:
+            keys = keys_of(tmp_path / "keys", folder.name)
+            assert named(keys) == folder.name
+            assert valid_until(keys) > datetime.now(UTC) + timedelta(days=29)
+            assert keys == keys_of(folder, folder.name), "brought to another machine"
+            assert stat.S_IMODE((folder / "key.pem").stat().st_mode) == 0o600
+
+    def test_not_over_others(self, tmp_path):
+        make_keys(tmp_path, 1, 30)
+        with pytest.raises(RunError, match="already holds keys"):
+            make_keys(tmp_path, 1, 30)
+
+    def test_that_are_missing(self, tmp_path):
+        with pytest.raises(RunError, match="simsplit deploy keys"):
+            keys_of(tmp_path, "client-0")
+
+    def test_of_another_authority(self, tmp_path):
+        make_keys(tmp_path / "a", 1, 30)
+        make_keys(tmp_path / "b", 1, 30)
+        one, other = (keys_of(tmp_path / place, "client-0") for place in "ab")
+        with pytest.raises(RunError, match=r"none of its ca\.pem"):
+            valid_until(type(one)(other.authority, one.certificate, one.key))
+
+    def test_that_are_not_valid_yet(self, tmp_path):
+        make_keys(tmp_path, 1, 30)
+        with pytest.raises(RunError, match="mend the clock"):
+            valid_until(keys_of(tmp_path, "client-0"), datetime.now(UTC) - timedelta(days=1))
