@@ -127,7 +127,7 @@ class TestSteps:
             replace(TRAIN, task=False),
             replace(TRAIN, name="extra"),
         ],
-        ids=str,
+        ids=["rounds", "source", "learns", "gradients", "task", "name"],
     )
     def test_in_no_other_phase(self, server, phase):
         with pytest.raises(ProtocolError, match="phase"):
