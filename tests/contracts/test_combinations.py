@@ -124,7 +124,8 @@ def failing(row: Row, walker: Walker) -> str | None:
     losses = [report["train_loss"] for report in seen.reports.values() if "train_loss" in report]
     if not torch.tensor(losses).isfinite().all():
         return f"{named(row)}: loses {losses}"
-    scored = any(row[1].kind == each["attack"] for each in (*judged.rows, *judged.labels))
+    of_attacks = (*judged.rows, *judged.labels, *judged.sessions)
+    scored = any(row[1].kind == each["attack"] for each in of_attacks)
     return None if scored and found.clients else f"{named(row)}: nobody detects or recovers"
 
 

@@ -154,7 +154,8 @@ def test_a_bare_word_stands_for_a_part_without_options(
         ({"data": {"source": {"size": 28}}}, True),
         ({"model": {"stem": "cifar"}}, False),
         ({"schedule": {"max_ahead": 1}}, False),
-        ({"schedule": {"rounds": 0}}, False),
+        ({"schedule": {"rounds": 0}}, True),  # evaluated and attacked as it is
+        ({"schedule": {"rounds": -1}}, False),
     ],
 )
 def test_an_editor_knows_where_the_kind_may_be_left_out(

@@ -91,6 +91,6 @@ def test_every_detector_has_one_and_tables_name_it() -> None:
     made = {kind: config() for kind, config in DETECTORS.items()}
     said = {kind: window_said(config.window) for kind, config in made.items()}
     assert said == dict.fromkeys(DETECTORS, "round") | dict.fromkeys(
-        ("within_class", "foolsgold", "contra"), "all rounds"
+        ("within_class", "root_class", "foolsgold", "contra"), "all rounds"
     )
     assert window_said(4) == "4 rounds"

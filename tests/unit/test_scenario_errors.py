@@ -429,6 +429,13 @@ AROUND = {
         "data": {"source": {**TEXTS, "task": "sst2"}},
     },
     "private_backprop": {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}},
+    **dict.fromkeys(
+        ("admi", "dualguard"),
+        {
+            "model": {**WRITES, "sizes": {"public": True}},
+            "data": {"source": TEXTS, "auxiliary": 0.2},
+        },
+    ),
 }
 LANGUAGE = ("causal_lm", "sequence_classifier", "adapted_classifier")
 
