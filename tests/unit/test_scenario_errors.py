@@ -421,6 +421,10 @@ WRITES = {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}
 LEAST = {"prompt": "{text}", "names": ["no", "yes"], "task": "language"}
 
 
+PRETRAINED = {
+    "model": {**WRITES, "sizes": {"public": True}},
+    "data": {"source": TEXTS, "auxiliary": 0.2},
+}
 AROUND = {
     "optimizer_inversion": {
         "topology": "api",
@@ -429,13 +433,8 @@ AROUND = {
         "data": {"source": {**TEXTS, "task": "sst2"}},
     },
     "private_backprop": {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}},
-    **dict.fromkeys(
-        ("admi", "dualguard"),
-        {
-            "model": {**WRITES, "sizes": {"public": True}},
-            "data": {"source": TEXTS, "auxiliary": 0.2},
-        },
-    ),
+    "admi": PRETRAINED,
+    "dualguard": PRETRAINED,
 }
 LANGUAGE = ("causal_lm", "sequence_classifier", "adapted_classifier")
 
