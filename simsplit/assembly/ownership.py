@@ -59,7 +59,7 @@ class Ownership:
 
     @property
     def loss(self) -> Loss:
-        """What training minimises."""
+        """The task's loss in training, labels smoothed if the scenario says so."""
         smoothing = self.scenario.train.label_smoothing
         return partial(self.model.loss, smoothing=smoothing) if smoothing else self.model.loss
 

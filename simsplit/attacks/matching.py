@@ -38,7 +38,7 @@ class Before(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, head: Head, x_SPD: Tensor) -> "Before":
-        """That of embeddings."""
+        """What the head keeps of embeddings that it has read."""
         from transformers import DynamicCache
 
         if not x_SPD.shape[1]:

@@ -113,13 +113,17 @@ class Opening:
 
 
 class Reading(SessionAttack):
-    """The opening alone."""
+    """An attack that ends with the first reading."""
 
     def read(self, record: Record) -> Steps:
         yield from ()
         tokens = self.opening.read(record)
         assert tokens is not None, "these openings read"
         return tokens
+
+
+def _reading(config: SessionAttackConfig, known: Knowledge) -> Reading:
+    return Reading(config, Opening(config.opening, config, known), known)
 
 
 class McConfig(SessionAttackConfig):
@@ -132,7 +136,7 @@ class McConfig(SessionAttackConfig):
         return "mc"
 
     def build(self, known: Knowledge) -> Reading:
-        return Reading(self, Opening("mc", self, known), known)
+        return _reading(self, known)
 
 
 class SessionSipConfig(OpenedConfig):
@@ -145,7 +149,7 @@ class SessionSipConfig(OpenedConfig):
         return "sip"
 
     def build(self, known: Knowledge) -> Reading:
-        return Reading(self, Opening("sip", self, known), known)
+        return _reading(self, known)
 
 
 class DsiConfig(OpenedConfig):
@@ -158,4 +162,4 @@ class DsiConfig(OpenedConfig):
         return "dsi"
 
     def build(self, known: Knowledge) -> Reading:
-        return Reading(self, Opening("dsi", self, known), known)
+        return _reading(self, known)

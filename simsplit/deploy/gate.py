@@ -154,7 +154,7 @@ class Gate:
         return []
 
     def resident_bytes(self) -> list[int | None]:
-        """Nobody else's."""
+        """None: clients take their memory elsewhere."""
         return []
 
     def lose(self, client: ClientId, why: str, for_good: bool) -> None:

@@ -189,7 +189,7 @@ class _Blamed:
         self.client, self.lose = client, lose
 
     def __enter__(self) -> None:
-        """Nothing is prepared."""
+        """Begin to watch; all is done at the end."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Lose the client, and say why."""

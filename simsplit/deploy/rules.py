@@ -118,7 +118,7 @@ class Rules:
         self._turn, self._aside = 1, True
 
     def _steps(self, phase: Phase) -> int:
-        """Of one round."""
+        """How many steps the client takes in a round of the phase."""
         return self.expected.scenario.schedule.local({0: self.batches[phase.source]})[0]
 
     def _proceed(self, call: Proceed) -> None:

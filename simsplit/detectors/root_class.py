@@ -25,12 +25,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from simsplit.detectors.base import Detector, DetectorConfig, Scores, View, reading
-from simsplit.detectors.readings import LEGS, Signal
+from simsplit.detectors.base import Detector, Scores, View
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
-from simsplit.detectors.within_class import inferred_labels
-from simsplit.needs import Given, Need, Needs
+from simsplit.detectors.within_class import ByClassConfig, inferred_labels
 from simsplit.packets import ClientId
 from simsplit.states import below
 
@@ -42,7 +40,7 @@ SMOOTHING = 0.1
 """Added to a direction's variance, as a share of the mean variance."""
 
 
-class RootClassConfig(DetectorConfig):
+class RootClassConfig(ByClassConfig):
     """Distance of each client's samples from a trusted client's of the same inferred class."""
 
     kind: Literal["root_class"] = "root_class"
@@ -55,8 +53,6 @@ class RootClassConfig(DetectorConfig):
     rounds so far."""
     since: int = Field(default=4, ge=1)
     """The first round that counts; before it payloads say little."""
-    classes: int | None = Field(default=None, ge=2)
-    """Number of classes to look for, where none are told; null: as many as the task has."""
     directions: int = Field(default=32, ge=1)
     """Directions in which samples are compared, those of the largest variance."""
     fewest: int = Field(default=20, ge=2)
@@ -74,20 +70,8 @@ class RootClassConfig(DetectorConfig):
 
     @property
     def title(self) -> str:
-        """Its kind alone."""
+        """Its name, or its kind: it reads one signal only."""
         return self.name or "root_class"
-
-    @property
-    def sketched(self) -> tuple[Signal, ...]:
-        """The signal that is compared, and the one that classes are inferred from."""
-        return (self.signal, "features_grad")
-
-    @property
-    def needs(self) -> Needs:
-        """Single samples and, under a U shape, their gradients, which reveal their classes."""
-        by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
-        own = reading((self.signal,), "signal")
-        return (*super().needs, *own, by_sample, Need(Given.CLASSES))
 
     def build(self) -> "RootClass":
         return RootClass(self)

@@ -13,6 +13,7 @@ cut.
 """
 
 import math
+from abc import ABC
 from typing import ClassVar, Literal
 
 import torch
@@ -29,20 +30,37 @@ from simsplit.packets import ClientId
 Samples = dict[ClientId, Tensor]
 
 
-class WithinClassConfig(DetectorConfig):
+class ByClassConfig(DetectorConfig, ABC):
+    """Base of detectors that compare clients class by class, by labels that they infer."""
+
+    signal: Signal = "payload"
+    """What is compared: smashed data as sent (payload), or the trunk's outputs (features)."""
+    classes: int | None = Field(default=None, ge=2)
+    """Number of classes to look for, where none are told; null: as many as the task has."""
+
+    @property
+    def sketched(self) -> tuple[Signal, ...]:
+        """The signal that is compared, and the one that classes are inferred from."""
+        return (self.signal, "features_grad")
+
+    @property
+    def needs(self) -> Needs:
+        """Single samples and, under a U shape, their gradients, which reveal their classes."""
+        by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
+        classes = Need(Given.CLASSES)
+        return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
+
+
+class WithinClassConfig(ByClassConfig):
     """Distance of each client's samples from the others' of the same inferred class."""
 
     kind: Literal["within_class"] = "within_class"
-    signal: Signal = "payload"
-    """What is compared: smashed data as sent (payload), or the trunk's outputs (features)."""
     reference: Literal["median", "mean"] = "median"
     """What a client's class mean is compared with. median: over clients, value by value, which
     several colluding clients do not move. mean: of all other clients' samples."""
     window: Rounds = None
     """Over how many of the latest rounds scores are averaged; 0 or 1: the round alone; null: all
     rounds so far."""
-    classes: int | None = Field(default=None, ge=2)
-    """Number of classes to look for; null: as many as the task has."""
     fewest: int = Field(default=4, ge=2)
     """Clients with fewer samples of a class are not judged by it."""
     floor: float = Field(default=0.2, ge=0)
@@ -56,18 +74,6 @@ class WithinClassConfig(DetectorConfig):
     def title(self) -> str:
         """Its kind and the signal it compares."""
         return self.name or f"within_class_{self.signal}"
-
-    @property
-    def sketched(self) -> tuple[Signal, ...]:
-        """The signal that is compared, and the one that classes are inferred from."""
-        return (self.signal, "features_grad")
-
-    @property
-    def needs(self) -> Needs:
-        """Single samples and, under a U shape, their gradients, which reveal their classes."""
-        by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
-        classes = Need(Given.CLASSES)
-        return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
 
     def build(self) -> "WithinClass":
         return WithinClass(self)

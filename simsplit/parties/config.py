@@ -61,7 +61,7 @@ class TrainConfig(Config):
     clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Maximum gradient norm of each side; null: gradients are not clipped."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Of classes: share of a label that is spread evenly over all classes, in training."""
+    """Of images and tables: share of a label that is spread over all classes, in training."""
     precision: Precision = "fp32"
     """bf16 computes under autocast; what crosses the cut is then counted at 2 bytes a value."""
     channels_last: bool = False

@@ -6,15 +6,17 @@ from simsplit.attacks.labels import LabelAttackConfig
 from simsplit.data import Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
+from simsplit.detectors.root_class import RootClassConfig
 from simsplit.errors import ScenarioError, counted, listed
 from simsplit.machine import device_of, processors
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.needs import messages_of
+from simsplit.schedules.config import DEFAULT_ROUNDS
 
 
 def doubts_of(scenario: Scenario) -> list[str]:
     """A line for each, of what is known before data are loaded."""
-    every = (_device, _threads, _clients, _servers, _proximal)
+    every = (_device, _threads, _clients, _servers, _proximal, _late)
     return [said for each in every if (said := each(scenario))]
 
 
@@ -83,6 +85,22 @@ def _drowned(scenario: Scenario) -> bool:
     """Whether what hides a gradient is noise of which one message tells nothing."""
     methods = [each for each in scenario.method if getattr(each, "messages", 1) > 1]
     return all(getattr(each, "noise", "mixed") == "gaussian" for each in methods)
+
+
+def _late(scenario: Scenario) -> str:
+    """A detector whose first rounds do not count, in a run that is over before others come."""
+    schedule = scenario.schedule
+    rounds = schedule.rounds or (None if schedule.epochs else DEFAULT_ROUNDS)
+    for index, detector in enumerate(scenario.detectors):
+        if isinstance(detector, RootClassConfig) and rounds is not None:
+            needed = detector.since + (detector.window is None or detector.window > 1)
+            if rounds < needed:
+                return (
+                    f"scenario.detectors.{index}.since: got {detector.since}, and of "
+                    f"{counted(rounds, 'round')} none is judged: it takes {needed}. Use a smaller "
+                    "one, or more rounds"
+                )
+    return ""
 
 
 def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:

@@ -286,8 +286,9 @@ class Scenario(Config):
             raise ScenarioError("data.augment", f"is for images, got {got}; use []")
         if self.evaluate.mirrored and kind != "images":
             raise ScenarioError("evaluate.mirrored", f"is for images, got {got}; use false")
-        if self.train.label_smoothing and isinstance(self.model, CausalLM):
-            told = f"is for classes, and {self.model.kind} predicts tokens; use 0"
+        if self.train.label_smoothing and kind == "texts":
+            # attacks on texts' gradients match those of plain labels
+            told = "is for classes of images and tables, got texts; use 0"
             raise ScenarioError("train.label_smoothing", told)
 
     def _refuse_unscorable(self) -> None:

@@ -284,7 +284,7 @@ class TestWhatAClientAnswers:
     def test_more_than_any_frame_has(self, door, inside):
         answer = {"number": 1, "answer": self.packet()}
         values = torch.zeros(door.gate.most_bytes // 4 + 2**20)
-        self.lost(door, Begin(1), lambda: inside.say(answer, values))
+        assert self.lost(door, Begin(1), lambda: inside.say(answer, values))
 
     def test_text_of_an_exception_is_cut(self, door, inside):
         said = lambda: inside.say({"number": 1, "failed": "x" * 10_000})  # noqa: E731

@@ -156,6 +156,15 @@ def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
     assert (seen.figure, seen.score) == ("test_answers", best)
 
 
+def test_a_detector_that_judges_no_round_of_a_run_is_told_of():
+    late = {"detectors": [{"kind": "root_class"}]}
+    (said,) = doubts_of(scenario(**late, schedule={"rounds": 4}))
+    assert said.startswith("scenario.detectors.0.since: got 4, and of 4 rounds none is judged: it")
+    assert not doubts_of(scenario(**late, schedule={"rounds": 5}))
+    alone = {"detectors": [{"kind": "root_class", "window": 1}]}
+    assert not doubts_of(scenario(**alone, schedule={"rounds": 4}))
+
+
 def test_loose_bytes_of_a_recovered_text_are_one_mark():
     assert _line("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
 

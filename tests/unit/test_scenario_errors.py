@@ -72,7 +72,7 @@ WORDS = {
         ({"evaluate": {"mirrored": True}}, "evaluate.mirrored: is for images, got texts"),
         (
             {"train": {"label_smoothing": 0.1}},
-            "train.label_smoothing: is for classes, and causal_lm predicts tokens; use 0",
+            "train.label_smoothing: is for classes of images and tables, got texts; use 0",
         ),
     ],
 )
