@@ -281,7 +281,7 @@ class Assembler:
         samples = self._samples(split)
         batcher = self._batcher(samples, augment=False)
         rows, config = torch.arange(len(samples)), self.scenario.evaluate
-        return Exam(batcher, rows, config.batch_size, mirrored=config.mirrored)
+        return Exam(batcher, rows, config.batch_size, views=config.views)
 
     @cached_property
     def stock(self) -> TextStock | None:

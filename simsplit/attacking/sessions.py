@@ -139,9 +139,10 @@ class SessionJudge:
                 found.sessions.append({**place, "side": side, **each})
             both = self._together(*(each.get("ap") for each in figures.values()))
             found.sessions.append({**place, "side": BOTH, **both})
-            texts = {side: self._text(pair[0]) for side, pair in sides.items()}
-            texts |= {f"private_{side}": self._text(pair[1]) for side, pair in sides.items()}
-            found.dialogues.append({**place, **texts})
+            told: dict[str, object] = {side: self._text(pair[0]) for side, pair in sides.items()}
+            told |= {f"private_{side}": self._text(pair[1]) for side, pair in sides.items()}
+            told |= {f"tokens_{side}": self._by_token(*pair) for side, pair in sides.items()}
+            found.dialogues.append({**place, **told})
 
     def _together(self, of_prompt: object, of_response: object) -> Row:
         """The figure of both ends; where one end has no tokens, none."""
@@ -167,6 +168,11 @@ class SessionJudge:
             "token_accuracy": float((guess == truth).double().mean()),
             "entity_f1": entity_f1(made, private),
         }
+
+    def _by_token(self, guess: Tensor, truth: Tensor) -> list[list[str]]:
+        """What each private token says, and what it was read as."""
+        pairs = zip(truth.split(1), guess.split(1), strict=True)
+        return [[self._text(private), self._text(read)] for private, read in pairs]
 
     def _text(self, tokens: Tensor) -> str:
         return self.reader.decode(tokens[tokens != NOTHING].tolist())

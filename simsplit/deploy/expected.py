@@ -29,7 +29,7 @@ class Expected:
         self.stacks: tuple[Stack, Stack] = (owners.client_stack, owners.server_stack)
         self.shapes = sent_shapes(scenario.method, owners.shapes)
         self.texts = owners.info.texts
-        evaluated = scenario.evaluate.batch_size * (2 if scenario.evaluate.mirrored else 1)
+        evaluated = scenario.evaluate.batch_size * len(scenario.evaluate.views.weights)
         self.rows = max(scenario.train.batch_size, evaluated)
         self.shared = owners.client_learner(owners.shared_modules())
         self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}

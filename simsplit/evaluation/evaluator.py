@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.samples import Choices, Samples
+from simsplit.data.views import Views
 from simsplit.evaluation.generation import GENERATION_METRICS, Generator
 from simsplit.evaluation.sampling import Sampling
 from simsplit.evaluation.scoring import Scorer
@@ -80,6 +81,14 @@ class EvaluateConfig(Config):
     mirrored: bool = False
     """Of images: each is scored by the mean output of itself and its mirror image (test-time
     flip)."""
+    shifted: bool = False
+    """Of images: each is scored together with itself moved by a pixel, up and left and down and
+    right, which count half as much."""
+
+    @property
+    def views(self) -> Views:
+        """The views of an image whose outputs are averaged."""
+        return Views(self.mirrored, self.shifted)
 
     def due(self, round_number: int, rounds: int) -> bool:
         """Whether this round is evaluated."""

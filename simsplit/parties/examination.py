@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch
+from simsplit.data.views import PLAIN
 from simsplit.errors import ProtocolError
 from simsplit.methods.base import Step
 from simsplit.packets import Packets
@@ -39,13 +40,13 @@ class Examination:
         """Only of a client that keeps its outputs to itself."""
         self._split = ""
         self._pending: Pending | None = None
-        self._mirrored = False
+        self._views = PLAIN
 
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """The packets that begin batch `number` of a held-out split."""
         exam, self._split = self.exams[split], split
         begun = self._begun(exam.batch(number), self._step(round_number, number, reading))
-        self._mirrored = exam.mirrored
+        self._views = exam.views
         return begun
 
     def begin_text(
@@ -77,10 +78,7 @@ class Examination:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         pending, self._pending = self._pending, None
         (features,) = packets
-        outputs = self.end.outputs(features, pending)
-        if self._mirrored:  # the second half are those of the mirror images
-            return torch.stack(outputs.chunk(2)).mean(0)
-        return outputs
+        return self._views.mean(self.end.outputs(features, pending))
 
     def note(self, packets: Packets) -> None:
         """Keep the model's outputs for the returned features until they are assessed."""
@@ -111,7 +109,7 @@ class Examination:
     ) -> Packets:
         phase = self.training.phase
         pending = Pending(batch, step, phase, learns=False, session=session, at=at)
-        self._pending, self._mirrored = pending, False
+        self._pending, self._views = pending, PLAIN
         with torch.no_grad():
             return tuple(self.end.make(leg, pending) for leg in self.legs)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch, Batches, batch_indices
+from simsplit.data.views import PLAIN, Views
 from simsplit.packets import ClientId
 from simsplit.seeds import rng_for
 
@@ -89,19 +90,19 @@ class Exam:
         rows: Tensor,
         batch_size: int,
         change: Change = unchanged,
-        *,
-        mirrored: bool = False,
+        views: Views = PLAIN,
     ) -> None:
-        """`mirrored` images are followed by their mirror images, whose outputs count as much."""
+        """Of `views` of an image the mean output counts."""
         self.batcher = batcher
         self.change = change
-        self.mirrored = mirrored
+        self.views = views
         self.cut = rows.to(batcher.device).split(batch_size)
 
     def batch(self, number: int) -> Batch:
         """Batch `number`, from 0; never augmented."""
         batch = self.change(self.batcher.batch(self.cut[number]))
-        if not self.mirrored:
+        count = len(self.views.weights)
+        if count == 1:
             return batch
-        twice = (torch.cat([each, each]) for each in (batch.labels, batch.indices))
-        return Batch(torch.cat([batch.inputs, batch.inputs.flip(-1)]), *twice)
+        beside = (each.repeat(count) for each in (batch.labels, batch.indices))
+        return Batch(self.views.of(batch.inputs), *beside)

@@ -18,6 +18,7 @@ from simsplit.report.grouping import Entry, names_of
 from simsplit.report.label_figures import components, labels_seen, leak
 from simsplit.report.recovered_figures import attacked, read, recovered, save_attacked
 from simsplit.report.scatter import scatter
+from simsplit.report.session_figures import session, sessions
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ __all__ = [
     "roc",
     "save_attacked",
     "saved",
+    "session",
+    "sessions",
     "signal",
 ]
 MALICIOUS = "crimson"

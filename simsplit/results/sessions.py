@@ -88,8 +88,9 @@ def save_sessions(path: Path, number: int, texts: Sequence[dict[str, object]]) -
 
 
 def load_sessions(path: Path) -> "pd.DataFrame":
-    """A row per attack and session, at the last judgement: `prompt` and `response` as read, and
-    `private_prompt` and `private_response`; may be empty.
+    """A row per attack and session, at the last judgement: `prompt` and `response` as read,
+    `private_prompt` and `private_response`; `tokens_prompt` and `tokens_response` are pairs, what a
+    private token says and what it was read as. May be empty.
     """
     import pandas as pd
 

@@ -284,8 +284,9 @@ class Scenario(Config):
             raise ScenarioError("train.group_by_length", f"is for texts, got {got}; use false")
         if self.data.augment and kind != "images":
             raise ScenarioError("data.augment", f"is for images, got {got}; use []")
-        if self.evaluate.mirrored and kind != "images":
-            raise ScenarioError("evaluate.mirrored", f"is for images, got {got}; use false")
+        for view in ("mirrored", "shifted"):
+            if getattr(self.evaluate, view) and kind != "images":
+                raise ScenarioError(f"evaluate.{view}", f"is for images, got {got}; use false")
         if self.train.label_smoothing and kind == "texts":
             # attacks on texts' gradients match those of plain labels
             told = "is for classes of images and tables, got texts; use 0"

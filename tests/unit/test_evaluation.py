@@ -10,6 +10,7 @@ from texts import text_scenario
 
 from simsplit.data import Batcher
 from simsplit.data.samples import IGNORED
+from simsplit.data.views import Views
 from simsplit.evaluation import EvaluateConfig, choose
 from simsplit.experiment import Experiment
 from simsplit.metrics import falls
@@ -55,18 +56,31 @@ def test_a_shared_head_is_scored_once_with_its_holder(tmp_path: Path) -> None:
     assert "test_accuracy" not in run.clients
 
 
-def test_a_mirrored_image_counts_as_much_as_the_image(tmp_path: Path) -> None:
-    made = finished(scenario(**ONE_ROUND, evaluate={"mirrored": True}), tmp_path / "run")
+def test_views_of_an_image_count_as_published(tmp_path: Path) -> None:
+    """By hand: half the image, a quarter each of a pixel up left and down right, all mirrored."""
+    given = scenario(**ONE_ROUND, evaluate={"mirrored": True, "shifted": True})
+    made = finished(given, tmp_path / "run")
     end = made.parts.pool.crew.clients[2].training.end
     net = torch.nn.Sequential(end.head, made.parts.server.end.trunk, end.tail).eval()
     batcher = Batcher(made.data.test, mean=made.data.mean, std=made.data.std)
     images = batcher.batch(torch.arange(len(made.data.test))).inputs
+    bordered, size = torch.nn.ReflectionPad2d(1)(images), images.shape[-1]
     with torch.no_grad():
-        one, other = net(images), net(images.flip(-1))
+        one = net(images) + net(images.flip(-1))
+        moved = [bordered[:, :, at : at + size, at : at + size] for at in (0, 2)]
+        others = sum(net(each) + net(each.flip(-1)) for each in moved)
     labels = made.data.test.labels
-    hits = [(each.argmax(1) == labels).double().mean().item() for each in (one + other, one)]
-    assert hits[0] != hits[1], "mirror images change nothing: nothing is tested"
+    ways = (one + others / 2, one, others)
+    hits = [(each.argmax(1) == labels).double().mean().item() for each in ways]
+    assert len(set(hits)) == 3, "the views change nothing: nothing is tested"
     assert Run.load(made.path).rounds["test_accuracy"].tolist() == pytest.approx([hits[0]])
+
+
+def test_without_views_of_its_own_an_image_is_alone() -> None:
+    images, outputs = torch.rand(2, 1, 4, 4), torch.rand(2, 3)
+    assert Views().of(images).equal(images)
+    assert Views().mean(outputs) is outputs
+    assert Views(mirrored=True).of(images).equal(torch.cat([images, images.flip(-1)]))
 
 
 def test_at_most_so_many_clients_by_seed(tmp_path: Path) -> None:

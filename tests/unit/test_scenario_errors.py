@@ -70,6 +70,7 @@ WORDS = {
     [
         ({"data": WORDS["data"] | {"augment": ["flip"]}}, "data.augment: is for images, got texts"),
         ({"evaluate": {"mirrored": True}}, "evaluate.mirrored: is for images, got texts"),
+        ({"evaluate": {"shifted": True}}, "evaluate.shifted: is for images, got texts"),
         (
             {"train": {"label_smoothing": 0.1}},
             "train.label_smoothing: is for classes of images and tables, got texts; use 0",

@@ -3,17 +3,22 @@
 import io
 import json
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
 from builders import scenario
 
+from simsplit.errors import RunError
 from simsplit.metrics.ends import defence_score
+from simsplit.report import figures
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import csv_of
 from simsplit.report.numbers import better, measured
 from simsplit.report.sessions import dialogues, told_of_sessions, told_of_sessions_by
 from simsplit.results import Run
 from simsplit.results.sessions import COLUMNS, judged_last, read_of, save_sessions, strongest
+
+mpl.use("agg")
 
 READ = {"weak": (0.1, 0.2), "strong": (0.5, 0.9), "random_tokens": (0.0, 0.02)}
 
@@ -105,3 +110,32 @@ def test_texts_stand_below_the_private_ones(run):
     assert table.rows[1] == ("", "weak", "1", "weak 0")
     assert [row[0] for row in table.rows if row[0]] == ["0", "1"]
     assert not any("random" in row[1] for row in table.rows)
+
+
+def test_lines_over_runs_are_of_attacks_and_the_best_guess_is_dotted(run, tmp_path):
+    ax = figures.sessions({"open": run, "half": written(tmp_path / "half", scale=0.5)}, "ap")
+    told = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
+    assert told["strong"] == pytest.approx([0.7, 0.35])
+    assert told["best guess without attack"] == pytest.approx([0.01, 0.005])
+    assert list(told) == ["weak", "strong", "best guess without attack"]
+    with pytest.raises(RunError, match="no 'app', did you mean 'ap'"):
+        figures.sessions({"open": run}, "app")
+
+
+def test_a_session_is_drawn_token_by_token(run):
+    pairs = {"tokens_prompt": [["He", "He"], [" said", " sat"]], "tokens_response": [["so", "so"]]}
+    place = {"session": 0, "prompt": "", "response": "", "private_prompt": "He said"}
+    texts = [{"attack": name, **place, **pairs} for name in ("strong", "random_tokens")]
+    save_sessions(run.path, 1, texts)
+    drawn = figures.session(run)
+    said = [text.get_text() for text in drawn.texts]
+    assert said == ["private", "He", "said", "|", "so", "strong", "He", "sat", "|", "so"]
+    boxes = [text.get_bbox_patch() for text in drawn.texts]
+    colours = [None if box is None else box.get_facecolor() for box in boxes]
+    assert colours[:6] == [None] * 6, "what is private was not read by anybody"
+    right, wrong, _, again = colours[6:]
+    assert right == again != wrong
+    with pytest.raises(RunError, match="no session 3"):
+        figures.session(run, 3)
+    with pytest.raises(RunError, match="no attack 'weaker'"):
+        figures.session(run, attacks=["weaker"])
