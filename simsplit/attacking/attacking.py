@@ -33,7 +33,6 @@ from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import LrScheduleConfig
 from simsplit.phases import Moment
 from simsplit.results.curves import save_curves
-from simsplit.results.sessions import COLUMNS as OF_SESSIONS
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
 from simsplit.states import below
@@ -95,7 +94,7 @@ class Attacking:
         after = {config.recovers for config in scenario.attacks}
         recovered = judge_of(scenario).columns(scenario) if "inputs" in after else ()
         tables = {"recovered": recovered, "labels": columns_of(scenario)}
-        tables["sessions"] = OF_SESSIONS if "sessions" in after else ()
+        tables["sessions"] = SessionJudge.columns(scenario) if "sessions" in after else ()
         return {name: columns for name, columns in tables.items() if columns}
 
     def observe(self, packet: Packet) -> None:

@@ -21,11 +21,22 @@ from simsplit.attacking.judging import Judgement, Row
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.sessions import Record, record_of, record_of_last_passes
+from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
 from simsplit.metrics.ends import attack_performance, entity_f1, of_both_ends
+from simsplit.metrics.learned import BertScore, Bleurt
 from simsplit.metrics.text import meteor
 from simsplit.packets import Packet
-from simsplit.results.sessions import BOTH, FLOORS, PROMPT, RESPONSE, WRITTEN, save_sessions
+from simsplit.results.sessions import (
+    BOTH,
+    COLUMNS,
+    FLOORS,
+    LEARNED,
+    PROMPT,
+    RESPONSE,
+    WRITTEN,
+    save_sessions,
+)
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
@@ -97,6 +108,22 @@ def spoken(scenario: Scenario, parts: Assembly, data: Prepared, number: int) -> 
     )
 
 
+_LEARNED: Mapping[str, type[BertScore | Bleurt]] = dict(
+    zip(LEARNED, (BertScore, Bleurt), strict=True)
+)
+
+
+def _asked(targets: TargetsConfig) -> tuple[str, ...]:
+    return tuple(name for name in LEARNED if getattr(targets, name) is not None)
+
+
+def _learned(targets: TargetsConfig) -> dict[str, BertScore | Bleurt]:
+    """The networks that are asked for."""
+    return {
+        name: _LEARNED[name](getattr(targets, name), f"targets.{name}") for name in _asked(targets)
+    }
+
+
 class SessionJudge:
     """Holds what attacks read against what was private."""
 
@@ -105,6 +132,12 @@ class SessionJudge:
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
         self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
         self._special = torch.tensor(sorted(self.vocabulary.special))
+        self._learned = _learned(scenario.targets)
+
+    @staticmethod
+    def columns(scenario: Scenario) -> tuple[str, ...]:
+        """Of the table that it fills."""
+        return (*COLUMNS, *_asked(scenario.targets))
 
     def score(self, number: int, spoken: Spoken, read: Mapping[str, Tensor]) -> Judgement:
         """A row for each attack, session and side, and one for both sides; `read` are tokens."""
@@ -119,7 +152,26 @@ class SessionJudge:
             found.sessions.append({**row, "ap": ap, "meteor": meteor(said, meant)})
         for row in found.sessions:
             row["round"] = number
+        self._add_learned(found, spoken)
         return found
+
+    def _add_learned(self, found: Judgement, spoken: Spoken) -> None:
+        """What networks say of each side as it was read, and of what was written."""
+        if not self._learned:
+            return
+        pairs: dict[tuple[object, ...], tuple[str, str]] = {
+            (told["attack"], told["session"], side): (str(told[side]), str(told[f"private_{side}"]))
+            for told in found.dialogues
+            for side in (PROMPT, RESPONSE)
+        }
+        for session, pair in enumerate(zip(spoken.said, spoken.meant, strict=True)):
+            pairs[WRITTEN, session, RESPONSE] = pair
+        rows = [row for row in found.sessions if "ap" in row and row["side"] != BOTH]
+        read = [pairs[row["attack"], row["session"], row["side"]] for row in rows]
+        texts, meant = [text for text, _ in read], [truth for _, truth in read]
+        for name, score in self._learned.items():
+            for row, value in zip(rows, score(texts, meant), strict=True):
+                row[name] = value
 
     def save(self, path: Path, number: int, judged: Judgement) -> None:
         """Save both sides as they are and as they were read."""

@@ -41,6 +41,10 @@ class TargetsConfig(Config):
     the rest."""
     lpips: Path | None = None
     """File of AlexNet's weights (torchvision's state dict), for LPIPS; null: no LPIPS."""
+    bert_score: Path | None = None
+    """Of sessions: folder of an encoder (transformers), for BERTScore; null: no BERTScore."""
+    bleurt: Path | None = None
+    """Of sessions: folder of a BERT classifier of one output, for BLEURT; null: no BLEURT."""
 
     def rows(self, labels: np.ndarray) -> np.ndarray:
         """The rows of a split that are targets."""

@@ -11,6 +11,7 @@ from simsplit.results.sessions import (
     BOTH,
     FIGURES,
     FLOORS,
+    LEARNED,
     PROMPT,
     RESPONSE,
     SIDES,
@@ -31,7 +32,14 @@ _LETTER, _LINE = 0.085, 0.24
 """Inches: a letter, and a line of them."""
 _Block = tuple[str, list[tuple[str, bool | None]]]
 """Whose line it is, and tokens; of those that were read, whether they are right."""
-_WORDS = {"ap": "AP", "meteor": "METEOR", "token_accuracy": "tokens", "entity_f1": "entities F1"}
+_WORDS = {
+    "ap": "AP",
+    "meteor": "METEOR",
+    "token_accuracy": "tokens",
+    "entity_f1": "entities F1",
+    "bert_score": "BERTScore",
+    "bleurt": "BLEURT",
+}
 
 
 def sessions(
@@ -40,7 +48,7 @@ def sessions(
     """A line an attack over runs, in their order: how much it read of sessions. Dotted: the best
     guess that takes no attack.
     """
-    for given, known in ((figure, FIGURES), (side, SIDES)):
+    for given, known in ((figure, (*FIGURES, *LEARNED)), (side, SIDES)):
         if given not in known:
             hint = near(given, known) or ","
             raise RunError(f"sessions: no '{given}'{hint} allowed: {', '.join(known)}")

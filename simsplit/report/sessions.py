@@ -13,6 +13,7 @@ from simsplit.results import Run
 from simsplit.results.sessions import (
     BOTH,
     FLOORS,
+    LEARNED,
     PROMPT,
     RESPONSE,
     WRITTEN,
@@ -33,7 +34,13 @@ BLIND = dict(
         strict=True,
     )
 )
-_SHOWN = {"ap": "AP", "token_accuracy": "tokens", "entity_f1": "entities F1"}
+_SHOWN = {
+    "ap": "AP",
+    "token_accuracy": "tokens",
+    "entity_f1": "entities F1",
+    "bert_score": "BERTScore",
+    "bleurt": "BLEURT",
+}
 _WIDTH = 60
 """Characters of a side that are shown."""
 
@@ -43,11 +50,12 @@ def told_of_sessions(run: Run) -> Table:
     no rows.
     """
     last = judged_last(run.sessions)
-    heads = [f"{told}, {side}" for told in _SHOWN.values() for side in (PROMPT, RESPONSE)]
+    shown = {n: told for n, told in _SHOWN.items() if n not in LEARNED or f"{n}_{PROMPT}" in last}
+    heads = [f"{told}, {side}" for told in shown.values() for side in (PROMPT, RESPONSE)]
     columns = ("attack", heads[0], heads[1], "AP, both", *heads[2:])
     if last.empty:
         return Table("", columns, [])
-    figures = [f"{name}_{side}" for name in _SHOWN for side in (PROMPT, RESPONSE)]
+    figures = [f"{name}_{side}" for name in shown for side in (PROMPT, RESPONSE)]
     figures.insert(2, f"ap_{BOTH}")
     rows = [
         (BLIND.get(str(name), str(name)), *(_figure(row[figure]) for figure in figures))

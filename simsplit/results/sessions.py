@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FIGURES = ("ap", "meteor", "token_accuracy", "entity_f1")
+LEARNED = ("bert_score", "bleurt")
+"""Figures that are there where a scenario names weights for them."""
 COLUMNS = ("round", "attack", "session", "side", *FIGURES)
 SIDES = (PROMPT, RESPONSE, BOTH) = ("prompt", "response", "both")
 WRITTEN = "written"
@@ -25,7 +27,7 @@ def means_of(table: "pd.DataFrame") -> "pd.DataFrame":
     if table.empty:
         return table
     groups = table.groupby(["round", "attack", "side"], sort=False, as_index=False)
-    means: pd.DataFrame = groups[list(FIGURES)].mean()
+    means: pd.DataFrame = groups[_figures_in(table)].mean()
     return means
 
 
@@ -37,13 +39,17 @@ def judged_last(table: "pd.DataFrame") -> "pd.DataFrame":
         return table
     latest = table.groupby("attack")["round"].transform("max")
     last = table[table["round"] == latest]
-    means = last.groupby(["attack", "side"], sort=False)[list(FIGURES)].mean()
+    means = last.groupby(["attack", "side"], sort=False)[_figures_in(table)].mean()
     wide = cast("pd.DataFrame", means.unstack("side"))
     wide.columns = wide.columns.map("_".join)
     wide["round"] = last.groupby("attack")["round"].max()
     wide["sessions"] = last.groupby("attack")["session"].nunique()
     own = [name for name in dict.fromkeys(table["attack"]) if name not in (*FLOORS, WRITTEN)]
     return wide.loc[[name for name in (*own, *FLOORS, WRITTEN) if name in wide.index]]
+
+
+def _figures_in(table: "pd.DataFrame") -> list[str]:
+    return [name for name in (*FIGURES, *LEARNED) if name in table]
 
 
 def strongest(last: "pd.DataFrame") -> str | None:

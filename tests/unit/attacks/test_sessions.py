@@ -5,6 +5,7 @@ import torch
 from builders import experiment, finished
 from parity.test_recovery import reached
 from texts import text_scenario
+from unit.test_learned_metrics import folder_of
 
 from simsplit.attacking.finished import attack
 from simsplit.attacking.sessions import spoken
@@ -13,6 +14,7 @@ from simsplit.attacks.sessions import record_of
 from simsplit.attacks.vmi import VmiConfig
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.evaluation.sampling import Sampling
+from simsplit.metrics.learned import BertScore
 from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.results.sessions import FLOORS, WRITTEN, load_sessions
@@ -183,6 +185,21 @@ def test_floors_and_the_utility_stand_beside(judged):
     told = judged.summary["sessions"]
     assert told["ap_prompt"] == pytest.approx(1)
     assert told["floor"] < 0.3
+
+
+def test_figures_by_networks_stand_beside_where_weights_are_named(tmp_path):
+    folder = folder_of(tmp_path / "bert", 2)
+    made = given(tmp_path, targets={"bert_score": str(folder)})
+    table = Run.load(finished(made, tmp_path / "run").path).sessions
+    assert "bleurt" not in table
+    scored = table.dropna(subset=["bert_score"])
+    assert set(scored["side"]) == {"prompt", "response"}
+    assert {"mc", WRITTEN, *FLOORS} == set(scored["attack"])
+    texts = load_sessions(tmp_path / "run").query("attack == 'mc'").sort_values("session")
+    own = scored.query("attack == 'mc' and side == 'response'").sort_values("session")
+    score = BertScore(folder, "")
+    wanted = score(list(texts["response"]), list(texts["private_response"]))
+    assert own["bert_score"].tolist() == pytest.approx(wanted, abs=1e-5)
 
 
 def test_the_weight_of_the_prompt_is_a_field(tmp_path):
