@@ -25,7 +25,7 @@ def folder_of(path: Path, outputs: int) -> Path:
     path.mkdir()
     listed = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     (path / "vocab.txt").write_text("\n".join(listed) + "\n")
-    BertTokenizerFast(str(path / "vocab.txt")).save_pretrained(path)
+    BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = BertConfig(vocab_size=len(listed), intermediate_size=32, num_labels=outputs, **sizes)
     with isolated(0, "bert"):
