@@ -45,8 +45,6 @@ class Trained(nn.Module):
         self.client, self.server = stacks
         self.methods = nn.ModuleList([stack.modules for stack in stacks])
         self.scenario, self.told = scenario, told
-        self.plain = isinstance(scenario.model, LanguageConfig)
-        """Whether inference passes by the methods, as evaluation of texts does."""
         self.eval()
 
     @property
@@ -56,14 +54,13 @@ class Trained(nn.Module):
 
     def forward(self, x: Tensor, *context: Tensor) -> Tensor:
         """The tail's outputs for what a head takes: normalised images, numbers, or tokens."""
-        step = Step(0, 0, 0, self.scenario.seed, training=False)
+        mask = context[0] if context else None
+        step = Step(0, 0, 0, self.scenario.seed, training=False, mask=mask)
         topology, batch = self.scenario.crossings, Batch(x, x, torch.arange(len(x)), *context)
-        sent = topology.headed(self.head, batch)
-        if not self.plain:
-            sent = _across(Leg.SMASHED, self.client, self.server, sent, step)
+        made = topology.headed(self.head, batch)
+        sent = _across(Leg.SMASHED, self.client, self.server, made, step)
         features = self.trunk(sent, *topology.beside(batch))
-        if not self.plain:
-            features = _across(Leg.FEATURES, self.server, self.client, features, step)
+        features = _across(Leg.FEATURES, self.server, self.client, features, step)
         return cast("Tensor", self.tail(features, *context))
 
     @torch.no_grad()

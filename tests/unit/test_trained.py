@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from simsplit import run, trained
 from simsplit.__main__ import app
 from simsplit.assembly.exporting import export
+from simsplit.data.samples import IGNORED
 from simsplit.errors import RunError
 from simsplit.results import Run
 
@@ -46,6 +47,28 @@ def test_it_predicts_what_the_run_did(tmp_path: Path, case: str) -> None:
     assert loss == pytest.approx(last["test_loss"], rel=1e-5)
     right = (network.predict(data.test.inputs) == data.test.labels).float().mean().item()
     assert right == pytest.approx(last["test_accuracy"], abs=1e-6)
+
+
+SIZES = {"width": 16, "layers": 3, "public": True}
+WORDS = {"kind": "causal_lm", "sizes": SIZES, "head": 1, "tail": 1}
+TEXTS: dict[str, dict[str, Any]] = {
+    "raw": {},
+    "admi": {"kind": "admi", "heads": 2, "warm_up": 1, "adapter_lr": 0.05, "bottleneck_lr": 0.05},
+    "a bottleneck": {"kind": "mid", "weight": 0.001},
+}
+
+
+@pytest.mark.parametrize("case", quick(TEXTS, "admi"))
+def test_of_texts_it_goes_through_what_methods_learned(tmp_path: Path, case: str) -> None:
+    given = text_scenario(tmp_path, model=WORDS, method=[TEXTS[case]] if TEXTS[case] else [])
+    made = run(given, tmp_path / "run")
+    data = given.prepared()
+    batch = data.batches(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
+    with torch.no_grad():
+        outputs = trained(made)(batch.inputs, *batch.context)
+    asked = batch.labels != IGNORED
+    loss = torch.nn.functional.cross_entropy(outputs[asked], batch.labels[asked]).item()
+    assert loss == pytest.approx(made.rounds.iloc[-1]["test_loss"], rel=1e-5)
 
 
 def test_of_clients_with_heads_of_their_own_one_is_named(tmp_path: Path) -> None:
