@@ -99,6 +99,9 @@ class CrewRecipe:
 class Assembler:
     """Builds the parts of one run, step by step."""
 
+    seats: int = SEATS
+    """How many clients are live at once where the others may rest."""
+
     def __init__(
         self,
         scenario: Scenario,
@@ -175,8 +178,8 @@ class Assembler:
         if self.aim is not None:
             exams[TRIGGERED] = self._triggered(self.aim)
         maker = Maker(self, exams | self._exposed(numbers))
-        if len(numbers) > SEATS and self.owners.may_rest:
-            return Crew(Roster(numbers, maker, SEATS))
+        if len(numbers) > self.seats and self.owners.may_rest:
+            return Crew(Roster(numbers, maker, self.seats))
         return Crew({number: maker.make(number) for number in numbers})
 
     def writer(self, exchange: Exchange) -> Writer | None:

@@ -8,7 +8,7 @@ import torch
 from builders import StopAt, finished, scenario
 from comparing import assert_equal, weights
 
-from simsplit.assembly import assembler
+from simsplit.assembly import Assembler
 from simsplit.experiment import Experiment
 from simsplit.parties.flat import Flat
 from simsplit.parties.seats import Roster, Seat
@@ -43,7 +43,7 @@ def given(**changes: Any) -> Scenario:
 @pytest.fixture
 def seats(monkeypatch: pytest.MonkeyPatch) -> Any:
     """How many clients may be live; beyond that number of clients they take turns."""
-    return lambda count: monkeypatch.setattr(assembler, "SEATS", count)
+    return lambda count: monkeypatch.setattr(Assembler, "seats", count)
 
 
 @pytest.mark.parametrize("case", CASES)
