@@ -47,9 +47,7 @@ def stacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def unstacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state that `stacked` was given; rows are views."""
-    plain = {
-        name: tensor for name, tensor in state.items() if not name.startswith((_ROWS, _WHOSE))
-    }
+    plain = {name: tensor for name, tensor in state.items() if not name.startswith((_ROWS, _WHOSE))}
     for own, rows in below(state, _ROWS).items():
         numbers = state[_WHOSE + own].tolist()
         names = (f"{_CLIENT}{number}/{own}" for number in numbers)

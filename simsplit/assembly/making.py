@@ -44,9 +44,7 @@ class Maker:
             stock=assembler.stock,
         )
         feeds = self.feeds(number, poisons)
-        return Client.of(
-            end, parts, owners.topology.protocols, feeds, self.exams, poisons=poisons
-        )
+        return Client.of(end, parts, owners.topology.protocols, feeds, self.exams, poisons=poisons)
 
     def feeds(self, number: ClientId, poisons: Sequence[Poison] = ()) -> dict[str, Feed]:
         """A client's streams of batches, of its own samples and of public ones."""
@@ -59,6 +57,11 @@ class Maker:
     def seed(self, number: ClientId) -> int:
         """The seed of all that a client draws."""
         return self.owners.seed_of(number)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all clients start from the same weights."""
+        return self.owners.scenario.clients.start == "same"
 
     def start(self, number: ClientId) -> Mapping[str, nn.Module]:
         """A client's own modules as they are before training, to be copied from."""

@@ -156,13 +156,11 @@ class Ownership:
         )
 
     def start(self, number: ClientId) -> dict[str, nn.Module]:
-        """A client's own modules as they are before training, to be copied from."""
-        wanted: list[Literal["head", "tail"]] = ["head"]
-        if self.topology.tail_with_client and not self.scenario.clients.shares_tail:
-            wanted.append("tail")
-        if self.scenario.clients.start == "same":
-            return {name: getattr(self.model, name) for name in wanted}
-        return {name: self._own(name, number) for name in wanted}
+        """A client's own head and tail as they are before training, to be copied from."""
+        start: dict[str, nn.Module] = {"head": self._own("head", number)}
+        if self.topology.tail_with_client:
+            start["tail"] = self._own("tail", number)
+        return start
 
     def server_modules(self) -> dict[str, nn.Module]:
         """What the server owns."""

@@ -37,6 +37,10 @@ class Origin(Protocol):
     def seed(self, number: ClientId) -> int:
         """The seed of all that a client draws."""
 
+    @property
+    def alike(self) -> bool:
+        """Whether all clients start from the same weights."""
+
     def start(self, number: ClientId) -> Mapping[str, nn.Module]:
         """A client's own modules as they are before training, to copy from."""
 
@@ -48,6 +52,8 @@ class Seat:
         (self.learner,) = client.keeping.parts.learners
         self.client, self._layouts = client, layouts
         self._weights = Mirror(self.learner.weights(), layouts)
+        self.start = self._weights.read(None)
+        """What the client that was made here started from."""
         self._moments: Mirror | None = None
         self._entered: Enter | None = None
 
@@ -73,7 +79,10 @@ class Seat:
         training.feeds = origin.feeds(number)
         if flat is None:
             self.learner.forget_moments()
-            self._begin(origin.start(number))
+            if origin.alike:
+                self._weights.show(self.start)
+            else:
+                self._begin(origin.start(number))
             training.taken = dict.fromkeys(training.feeds, 0)
             training.end.tally = Tally()
             return
