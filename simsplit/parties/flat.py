@@ -14,6 +14,8 @@ from torch import Tensor
 from simsplit.parties.tally import Tally
 
 Kind = tuple[torch.dtype, torch.device]
+SLAB_BYTES = 2**21
+"""Flat tensors are cut out of slabs of about so much: by itself each would leave gaps around it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,22 @@ class Layout:
         self.kinds = tuple(dict.fromkeys(place.kind for place in self.places))
         self._of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
         self._sizes = [[p.shape.numel() for p in places] for places in self._of_kind]
+        self._spare: list[tuple[Tensor, ...]] = []
+
+    def blank(self) -> tuple[Tensor, ...]:
+        """Flat tensors for one more client."""
+        if not self.kinds:
+            return ()
+        if not self._spare:
+            sizes = list(map(sum, self._sizes))
+            widths = [kind[0].itemsize * size for kind, size in zip(self.kinds, sizes, strict=True)]
+            rows = max(1, SLAB_BYTES // max(1, sum(widths)))
+            slabs = [
+                torch.empty(rows, size, dtype=dtype, device=device)
+                for (dtype, device), size in zip(self.kinds, sizes, strict=True)
+            ]
+            self._spare = list(zip(*(slab.unbind() for slab in slabs), strict=True))
+        return self._spare.pop()
 
     def fits(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether these are the same names in the same forms."""
@@ -104,7 +122,7 @@ class Mirror:
         """Copy the live tensors out, over what was kept where that has the same layout."""
         with torch.no_grad():
             if kept is None or kept.layout is not self.layout:
-                return Kept(self.layout, tuple(torch.cat(lines) for lines in self._lines))
+                kept = Kept(self.layout, self.layout.blank())
             for flat, lines in zip(kept.flats, self._lines, strict=True):
                 torch.cat(lines, out=flat)
         return kept
