@@ -54,8 +54,9 @@ def _row(name: str, found: dict[str, Any], most: str, ratio: dict[str, Any]) -> 
     return (name, grown, most, owned, *((f"{ratio['ratio']:.3f}", "1.02") if ratio else ("", "")))
 
 
-def _measured(what: str, clients: int, seats: int) -> dict[str, Any]:
-    code = f"from simsplit.bench import resting; resting.{what}({clients}, {seats})"
+def _measured(what: str, clients: int, more: int) -> dict[str, Any]:
+    """What one of the functions below prints, in a process of its own."""
+    code = f"from simsplit.bench import resting; resting.{what}({clients}, {more})"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
     return found

@@ -7,7 +7,7 @@ bit for bit what it would compute if all were live.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -210,7 +210,7 @@ class Roster(Mapping[ClientId, Client]):
         return own_state([learned], zip(self._origin.feeds(number), flat.taken, strict=True))
 
 
-_BRIEF: Mapping[type, Callable[..., object]] = {
+_BRIEF: Mapping[type, Callable[..., Any]] = {
     Enter: Roster._enter,
     ReportRound: Roster._report,
     CountSteps: Roster._count,
