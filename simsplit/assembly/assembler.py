@@ -8,6 +8,7 @@ import torch
 
 from simsplit.assembly.courses import clock_for, course_for, federation_for, pace_for
 from simsplit.assembly.frozen import fingerprint
+from simsplit.assembly.making import Maker
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import flops_of
 from simsplit.data import Prepared
@@ -25,13 +26,13 @@ from simsplit.models.language import CausalLM
 from simsplit.network.clock import Flops
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Packet
-from simsplit.parties.client import Client
-from simsplit.parties.feed import Exam, Feed, unchanged
+from simsplit.parties.feed import Exam
 from simsplit.parties.precision import autocast_for
+from simsplit.parties.seats import SEATS, Roster
 from simsplit.parties.server import Server
 from simsplit.phases import Moment
 from simsplit.plugins import gathered_again
-from simsplit.poisons import Aim, Poison, Scene, poisoned
+from simsplit.poisons import Aim, Poison, Scene
 from simsplit.scenario import Scenario
 from simsplit.scenario.own import held_by
 from simsplit.scenario.sessions import writes_in_sessions
@@ -97,6 +98,9 @@ class CrewRecipe:
 
 class Assembler:
     """Builds the parts of one run, step by step."""
+
+    seats: int = SEATS
+    """How many clients are live at once where the others may rest."""
 
     def __init__(
         self,
@@ -170,36 +174,13 @@ class Assembler:
 
     def crew(self, numbers: Sequence[ClientId]) -> Crew:
         """Some of the clients."""
-        data, scenario = self.data, self.scenario
-        private = self._batcher(data.train, augment=True)
-        public = None if data.auxiliary is None else self._batcher(data.auxiliary, augment=True)
-        everything = torch.arange(0 if data.auxiliary is None else len(data.auxiliary))
-        exams: dict[str, Exam] = {split: self._exam(split) for split in scenario.splits}
+        exams: dict[str, Exam] = {split: self._exam(split) for split in self.scenario.splits}
         if self.aim is not None:
             exams[TRIGGERED] = self._triggered(self.aim)
-        exams |= self._exposed(numbers)
-        made = {}
-        for number in numbers:
-            part = torch.as_tensor(data.parts[number])
-            poisons = self._poisons_of(number, part)
-            feeds = {"private": self._feed(private, part, number, poisons)}
-            if public is not None:
-                size = self.public_batch_size
-                feeds["public"] = self._feed(public, everything, number, size=size)
-            parts = self.owners.client_parts(number)
-            end = self.owners.topology.client(
-                number,
-                parts,
-                self.owners.loss,
-                seed=self.owners.seed_of(number),
-                device=self.device,
-                autocast=self.autocast,
-                stock=self.stock,
-            )
-            made[number] = Client.of(
-                end, parts, self.owners.topology.protocols, feeds, exams, poisons=poisons
-            )
-        return Crew(made)
+        maker = Maker(self, exams | self._exposed(numbers))
+        if len(numbers) > self.seats and self.owners.may_rest:
+            return Crew(Roster(numbers, maker, self.seats))
+        return Crew({number: maker.make(number) for number in numbers})
 
     def writer(self, exchange: Exchange) -> Writer | None:
         """What has clients' models write; None where they write nothing."""
@@ -243,33 +224,13 @@ class Assembler:
         )
         return Server(end)
 
-    def _feed(
-        self,
-        batcher: Batches,
-        part: torch.Tensor,
-        number: ClientId,
-        poisons: Sequence[Poison] = (),
-        size: int | None = None,
-    ) -> Feed:
-        train = self.scenario.train
-        change = partial(poisoned, poisons) if poisons else unchanged
-        return Feed(
-            batcher,
-            part,
-            batch_size=size or train.batch_size,
-            seed=self.scenario.seed,
-            client=number,
-            drop_last=train.drop_last,
-            change=change,
-            lengths=batcher.lengths(part) if train.group_by_length else None,
-        )
-
     @property
     def public_batch_size(self) -> int | None:
         """Public samples per step, if a method says how many; the first that does."""
         return next(filter(None, (each.public_batch_size for each in self.scenario.method)), None)
 
-    def _batcher(self, samples: Samples, *, augment: bool) -> Batches:
+    def batcher(self, samples: Samples, *, augment: bool) -> Batches:
+        """What makes batches of some of the data."""
         return self.data.batches(
             samples,
             self.device,
@@ -279,7 +240,7 @@ class Assembler:
 
     def _exam(self, split: str) -> Exam:
         samples = self._samples(split)
-        batcher = self._batcher(samples, augment=False)
+        batcher = self.batcher(samples, augment=False)
         rows, config = torch.arange(len(samples)), self.scenario.evaluate
         return Exam(batcher, rows, config.batch_size, views=config.views)
 
@@ -322,13 +283,8 @@ class Assembler:
             raise ScenarioError("clients.malicious.poison", "no test sample shows whether it works")
         return aims[0]
 
-    def _poisons_of(self, number: ClientId, part: torch.Tensor) -> list[Poison]:
-        if number not in self.scenario.malicious:
-            return []
-        return [poison.client(number, part) for poison in self.poisons]
-
     def _triggered(self, aim: Aim) -> Exam:
-        batcher = self._batcher(self.data.test, augment=False)
+        batcher = self.batcher(self.data.test, augment=False)
         return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.trigger)
 
     def _exposed(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
@@ -339,9 +295,9 @@ class Assembler:
         size = scenario.train.batch_size
         samples, rows = scenario.targets.chosen(data)
         at_once = scenario.targets.at_once(size)
-        exams = {TARGETS: Exam(self._batcher(samples, augment=False), rows, at_once)}
+        exams = {TARGETS: Exam(self.batcher(samples, augment=False), rows, at_once)}
         if data.auxiliary is not None:
-            public = self._batcher(data.auxiliary, augment=False)
+            public = self.batcher(data.auxiliary, augment=False)
             exams[QUERIES] = Exam(public, torch.arange(len(data.auxiliary)), size)
         return exams
 

@@ -135,6 +135,33 @@ class Ownership:
         tail = [self.model.tail] if own else []
         return [self.model.head, *tail, *self.client_stack.modules.values()]
 
+    @property
+    def may_rest(self) -> bool:
+        """Whether a client is nothing but what its own learner holds, and is asked one at a time.
+
+        Then many clients can take turns on a few live ones. Said of the plainest alone: nothing
+        shared or averaged, no methods, whose objects may remember something, nobody malicious, all
+        weights learned, images or tables, no attacks.
+        """
+        scenario = self.scenario
+        weights = (p for module in self.owned_modules() for p in module.parameters())
+        return (
+            scenario.schedule.kind in ("round_robin", "per_client", "parallel")
+            and scenario.aggregation.kind == "none"
+            and not scenario.shares
+            and not (scenario.method or scenario.detectors or scenario.attacks)
+            and scenario.clients.malicious is None
+            and not self.info.texts
+            and all(weight.requires_grad for weight in weights)
+        )
+
+    def start(self, number: ClientId) -> dict[str, nn.Module]:
+        """A client's own head and tail as they are before training, to be copied from."""
+        start: dict[str, nn.Module] = {"head": self._own("head", number)}
+        if self.topology.tail_with_client:
+            start["tail"] = self._own("tail", number)
+        return start
+
     def server_modules(self) -> dict[str, nn.Module]:
         """What the server owns."""
         served = ("trunk", "tail") if "tail" in self.topology.served else ("trunk",)

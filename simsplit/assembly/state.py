@@ -11,7 +11,7 @@ from torch import Tensor
 from simsplit.assembly.assembler import Assembly
 from simsplit.assembly.frozen import refuse_others
 from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
-from simsplit.states import below
+from simsplit.states import below, by_client
 
 
 def state_of(parts: Assembly) -> dict[str, Tensor]:
@@ -37,7 +37,8 @@ def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     refuse_others(parts.frozen, state.get("frozen"))
     parts.server.learner.load(below(state, "server/"))
     if not parts.pool.remote:
-        parts.pool.each({c: LoadOwn(below(state, f"client/{c}/")) for c in parts.clients})
+        own = by_client(state)
+        parts.pool.each({c: LoadOwn(own.get(c, {})) for c in parts.clients})
     if parts.federation is not None:
         parts.federation.load(below(state, "average/"))
         parts.pool.load_workshop(below(state, "copies/"))

@@ -10,6 +10,7 @@ from simsplit.bench.overhead import random_data
 from simsplit.data import Prepared
 from simsplit.engine.ray_pool import Hosts, RayPool
 from simsplit.parties.calls import Enter
+from simsplit.parties.seats import SEATS
 from simsplit.phases import Phase
 from simsplit.scenario import Scenario, parse
 from simsplit.schedules.cohort import Lineup
@@ -40,15 +41,23 @@ class Rounds:
     """One side of a comparison: the same round over and over."""
 
     def __init__(
-        self, given: Scenario, data: Prepared, steps: int, hosts: Hosts | None = None
+        self,
+        given: Scenario,
+        data: Prepared,
+        steps: int,
+        hosts: Hosts | None = None,
+        *,
+        seats: int = SEATS,
     ) -> None:
-        """`steps` are each client's in a round."""
+        """`steps` are each client's in a round; more clients than `seats` rest, if they may."""
         cpu = torch.device("cpu")
         pool = None
         if hosts is not None:
             where = hosts.placed([len(part) for part in data.parts])
             pool = RayPool(hosts, CrewRecipe.of(given, data, "cpu"), where, cpu)
-        self.parts = Assembler(given, data, cpu).assemble(pool)
+        assembler = Assembler(given, data, cpu)
+        assembler.seats = seats
+        self.parts = assembler.assemble(pool)
         self.parts.exchange.announce(self.parts.clients, counted=False)
         self.parts.server.enter(PHASE, 1.0)
         self.parts.pool.all(self.parts.clients, Enter(PHASE, 1.0))

@@ -12,6 +12,7 @@ import torch
 
 from simsplit.bench.crowds import crowds
 from simsplit.bench.flower_messages import flower_messages
+from simsplit.bench.resting import resting
 from simsplit.bench.rounds import Rounds, noise_for, scenario
 from simsplit.bench.sides import Ratio, interleaved
 from simsplit.bench.sweeping import sweeping
@@ -37,6 +38,7 @@ def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]
     yield _at_once(quick, say)
     yield sweeping(quick, say)
     yield crowds(quick, say)
+    yield resting(quick, say)
     yield flower_messages(quick, say)
 
 

@@ -34,6 +34,9 @@ class DigitsSource(SourceConfig):
     kind: Literal["digits"] = "digits"
     size: int = Field(default=28, ge=8, le=256)
     """Height and width that the 8x8 images are scaled up to, bilinearly."""
+    repeat: int = Field(default=1, ge=1)
+    """How many times each training digit is there, so that a crowd of clients gets some; above 1
+    nothing is held out for validation or as public data, for copies of it would be trained on."""
 
     def describe(self) -> DataInfo:
         return DataInfo((1, self.size, self.size), 10)
@@ -44,7 +47,8 @@ class DigitsSource(SourceConfig):
         samples = samples_of(images, digits)
         kept, out = held_out(digits, 0.2, numpy_rng_for(0, "digits", "test"))
         names = tuple(str(digit) for digit in range(10))
-        return DataSet("digits", samples.take(kept), samples.take(out), names)
+        train = samples.take(np.tile(kept, self.repeat))
+        return DataSet("digits", train, samples.take(out), names)
 
 
 @cache  # small, and as long in the making as a small run: many runs in a process share them

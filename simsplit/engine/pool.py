@@ -13,6 +13,7 @@ from simsplit.errors import RunFailedError, SimsplitError, listed
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
+from simsplit.parties.seats import Roster
 from simsplit.phases import Phase
 from simsplit.wire import Counts
 
@@ -94,11 +95,13 @@ class Workshop(Protocol):
 class Crew:
     """Clients that live in one process, and where their whole rounds are done there."""
 
-    clients: dict[ClientId, Client]
+    clients: Mapping[ClientId, Client]
     workshop: Workshop | None = field(default=None)
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         try:
+            if isinstance(self.clients, Roster):
+                return self.clients.ask(client, call)
             return call.on(self.clients[client])
         except SimsplitError:
             raise

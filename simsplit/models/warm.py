@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError, listed
+from simsplit.states import unstacked
 
 FIELD = "model.weights"
 _FILE = "model.safetensors"
@@ -66,7 +67,7 @@ def _read(path: Path, changed: float) -> dict[str, Tensor]:
 
     del changed  # in the cache's key
     try:
-        tensors: dict[str, Tensor] = load_file(_file(path))
+        tensors: dict[str, Tensor] = unstacked(load_file(_file(path)))
     except (OSError, SafetensorError) as error:
         raise ScenarioError(FIELD, f"{path} is no safetensors file ({error})") from None
     weights = {name: tensor for name, tensor in tensors.items() if "/" not in name}

@@ -19,7 +19,6 @@ from simsplit.protocol import Protocol
 class Client:
     """One client, wherever it runs. A deployed client has no exposure."""
 
-    number: ClientId
     training: Training
     examination: Examination
     exposure: Exposure
@@ -41,10 +40,14 @@ class Client:
         steps, inference = protocols
         training = Training(end, steps, feeds, poisons)
         return cls(
-            end.number,
             training,
             Examination(end, inference, exams, training),
             Exposure(end, steps, exams, training),
-            Sharing(end.number, parts, training, poisons),
+            Sharing(parts, training, poisons),
             Keeping(parts, training, poisons),
         )
+
+    @property
+    def number(self) -> ClientId:
+        """Which client it is."""
+        return self.training.end.number

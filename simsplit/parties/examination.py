@@ -93,6 +93,11 @@ class Examination:
             raise ProtocolError(f"client {self.end.number} has kept no outputs of '{split}'")
         return self.scores.figures(split)
 
+    @property
+    def waits(self) -> bool:
+        """Whether features are to come back for what was sent."""
+        return self._pending is not None
+
     def _here(self, texts: Batch) -> Batch:
         """Texts on the client's device."""
         device = self.end.device

@@ -22,13 +22,11 @@ class Keeping:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the client's next step depends on and no other client has."""
-        counts = self.training.taken.items()
-        taken = {f"taken.{source}": torch.tensor(count) for source, count in counts}
-        own = _prefixed("own", [learner.state() for learner in self._own()])
-        own |= _prefixed("poison", [poison.state() for poison in self.poisons])
+        state = own_state([each.state() for each in self._own()], self.training.taken.items())
+        state |= _prefixed("poison", [poison.state() for poison in self.poisons])
         if self.parts.moments_travel or self.parts.shared is None:
-            return own | taken
-        return own | _prefixed("moments", [self.parts.shared.moments()]) | taken
+            return state
+        return state | _prefixed("moments", [self.parts.shared.moments()])
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
@@ -44,6 +42,14 @@ class Keeping:
 
     def _own(self) -> list[Learner]:
         return [learner for learner in self.parts.learners if learner is not self.parts.shared]
+
+
+def own_state(
+    learned: Iterable[Mapping[str, Tensor]], taken: Iterable[tuple[str, int]]
+) -> dict[str, Tensor]:
+    """What a client alone has of learners' states, and the batches taken of each source."""
+    counts = {f"taken.{source}": torch.tensor(count) for source, count in taken}
+    return _prefixed("own", learned) | counts
 
 
 def _prefixed(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from simsplit.methods.stack import Stack
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import Leg, Packet
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Travelling
 from simsplit.parties.training import Training
@@ -17,12 +17,11 @@ class Sharing:
 
     def __init__(
         self,
-        number: ClientId,
         parts: ClientParts,
         training: Training,
         poisons: Sequence[Poison] = (),
     ) -> None:
-        self.number, self.training, self.poisons = number, training, poisons
+        self.training, self.poisons = training, poisons
         self.stack: Stack = parts.stack
         self.shared, self.moments_travel = parts.shared, parts.moments_travel
 
@@ -34,7 +33,7 @@ class Sharing:
         """The shared segments' live tensors as a HANDOVER packet."""
         names, tensors = self._travelling()
         step = sum(self.training.taken.values())
-        packet = Packet(self.number, Leg.HANDOVER, round_number, step, tensors, names)
+        packet = Packet(self.training.end.number, Leg.HANDOVER, round_number, step, tensors, names)
         for poison in self.poisons:
             packet = poison.on_packet(packet)
         return packet

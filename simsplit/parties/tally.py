@@ -61,6 +61,11 @@ class Tally:
         self._restart()
         return row
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was counted since the last reading."""
+        return not (self._sizes or self._extras or self._told or self.plain_bytes)
+
     def _restart(self) -> None:
         self.plain_bytes = 0
         """Bytes that a cut without methods would have sent, dropouts included."""

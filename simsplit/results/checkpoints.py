@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simsplit.errors import RunError
 from simsplit.results.directory import replace, writing
+from simsplit.states import stacked, unstacked
 
 _TENSORS = "state.safetensors"
 _FACTS = "state.json"
@@ -50,6 +51,7 @@ def save(
     """Write a checkpoint; older ones beyond `keep` go only once it stands."""
     from safetensors.torch import save as to_bytes
 
+    tensors = stacked(tensors)
     blob = to_bytes({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})
     facts = {
         "scenario": digest,
@@ -130,7 +132,7 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if _digest(blob) != facts["tensors"]["blake2b"]:
         raise ValueError("its content is not what was written")
     try:
-        return from_bytes(blob), facts
+        return unstacked(from_bytes(blob)), facts
     except SafetensorError as error:
         raise ValueError(f"its tensors cannot be read: {error}") from None
 

@@ -282,6 +282,13 @@ class Scenario(Config):
         got = {"tables": "a table of numbers"}.get(kind := self.data.source.modality, kind)
         if self.train.group_by_length and not self.reads_texts:
             raise ScenarioError("train.group_by_length", f"is for texts, got {got}; use false")
+        repeat = getattr(self.data.source, "repeat", 1)
+        if repeat > 1 and (self.data.validation or self.data.auxiliary):
+            raise ScenarioError(
+                "data.source.repeat",
+                f"got {repeat}; copies of what data.validation and data.auxiliary hold out would "
+                "be trained on: use 1, or hold nothing out",
+            )
         if self.data.augment and kind != "images":
             raise ScenarioError("data.augment", f"is for images, got {got}; use []")
         for view in ("mirrored", "shifted"):

@@ -218,6 +218,13 @@ SHIPPED = {
         schedule={"epochs": 2},
         method=[{"kind": "lightsplit", "ratio": 8, "lift": "fixed"}],
     ),
+    "ten-thousand": shipped(
+        "ten-thousand",
+        data={"source": {"kind": "digits", "repeat": 2}},
+        clients={"count": 40},
+        schedule={"rounds": 2},
+        evaluate={"clients": 3},
+    ),
     "mixguard": shipped(
         "mixguard",
         data={"train_samples": 48, "test_samples": 24},

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from builders import experiment, finished, scenario
+from safetensors.torch import load_file
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.experiment import Experiment
@@ -26,7 +27,11 @@ class Warnings(Observer):
 
 
 def newest(path: Path) -> Path:
-    return sorted((path / "checkpoints").iterdir())[-1]
+    return newest_in(path / "checkpoints")
+
+
+def newest_in(folder: Path) -> Path:
+    return sorted(folder.iterdir())[-1]
 
 
 def test_saves_and_loads_tensors_and_progress(tmp_path: Path) -> None:
@@ -37,6 +42,22 @@ def test_saves_and_loads_tensors_and_progress(tmp_path: Path) -> None:
     assert found is not None
     assert found[1] == progress
     assert found[2] == []
+    assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_crowd_is_kept_in_few_tensors(tmp_path: Path) -> None:
+    tensors = {
+        f"client/{number}/{name}": torch.full(shape, float(number))
+        for number in range(40)
+        for name, shape in (("own.0.weight", (2, 3)), ("taken.private", ()))
+    }
+    tensors |= {"client/7/own.1.alone": torch.ones(2), "server/weight": torch.zeros(1)}
+    tensors["client/8/own.0.weight"] = torch.ones(4)  # of another form than the crowd's
+    checkpoints.save(tmp_path, tensors, Progress(round=1), "digest", keep=2)
+    assert len(load_file(newest_in(tmp_path) / "state.safetensors")) == 7
+    found = checkpoints.load(tmp_path, "digest")
+    assert found is not None
+    assert found[0].keys() == tensors.keys()
     assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
 
 

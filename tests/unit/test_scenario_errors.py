@@ -187,6 +187,11 @@ def test_kinds(values, said):
         ({"method": None}, "method: must be a list, got null"),
         ({"method": 3}, "method: must be a list, got 3"),
         ({"data": {"augment": "flip"}}, "data.augment: must be a list, got 'flip'"),
+        (
+            {"data": {"source": {"kind": "digits", "repeat": 2}, "validation": 0.1}},
+            "data.source.repeat: got 2; copies of what data.validation and data.auxiliary hold out "
+            "would be trained on: use 1, or hold nothing out",
+        ),
         ({"train": [1]}, "train: must be a mapping of fields, got [1]"),
         ({"train": "fast"}, "train: must be a mapping of fields, got 'fast'"),
         ({"train": {"drop_last": 3}}, "train.drop_last: must be true or false, got 3"),

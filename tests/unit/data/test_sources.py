@@ -35,6 +35,12 @@ def test_digits_keep_their_pixels_at_their_own_size():
     assert both.max() == 255
 
 
+def test_digits_many_times_over_are_the_same_training_digits_and_one_test_set():
+    once, thrice = DigitsSource(size=8).load(), DigitsSource(size=8, repeat=3).load()
+    assert torch.equal(thrice.train.inputs, once.train.inputs.repeat(3, 1, 1, 1))
+    assert torch.equal(thrice.test.inputs, once.test.inputs)
+
+
 def test_digits_scaled_up_are_the_same_pictures():
     small, large = DigitsSource(size=8).load().train, DigitsSource(size=32).load().train
     assert torch.equal(small.labels, large.labels)

@@ -1,0 +1,99 @@
+"""How a run's clients are made, one by one, before training or whenever a seat becomes another."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.data.batches import Batches
+from simsplit.packets import ClientId
+from simsplit.parties.client import Client
+from simsplit.parties.feed import Exam, Feed, unchanged
+from simsplit.poisons import Poison, poisoned
+
+if TYPE_CHECKING:
+    from simsplit.assembly.assembler import Assembler
+
+
+class Maker:
+    """Makes clients of an assembler's scenario and data."""
+
+    def __init__(self, assembler: "Assembler", exams: Mapping[str, Exam]) -> None:
+        """`exams` are what clients are examined on, which they have in common."""
+        self.assembler, self.exams = assembler, exams
+        self.owners, self.data = assembler.owners, assembler.data
+        public = self.data.auxiliary
+        self._malicious = frozenset(assembler.scenario.malicious)
+        self._private = assembler.batcher(self.data.train, augment=True)
+        self._public = None if public is None else assembler.batcher(public, augment=True)
+        self._everything = torch.arange(0 if public is None else len(public))
+
+    def make(self, number: ClientId) -> Client:
+        """A client as it is before training."""
+        assembler, owners = self.assembler, self.owners
+        poisons, parts = self._poisons_of(number), owners.client_parts(number)
+        end = owners.topology.client(
+            number,
+            parts,
+            owners.loss,
+            seed=owners.seed_of(number),
+            device=assembler.device,
+            autocast=assembler.autocast,
+            stock=assembler.stock,
+        )
+        feeds = self.feeds(number, poisons)
+        return Client.of(end, parts, owners.topology.protocols, feeds, self.exams, poisons=poisons)
+
+    def feeds(self, number: ClientId, poisons: Sequence[Poison] = ()) -> dict[str, Feed]:
+        """A client's streams of batches, of its own samples and of public ones."""
+        feeds = {"private": self._feed(self._private, self._part(number), number, poisons)}
+        if self._public is not None:
+            size = self.assembler.public_batch_size
+            feeds["public"] = self._feed(self._public, self._everything, number, size=size)
+        return feeds
+
+    def seed(self, number: ClientId) -> int:
+        """The seed of all that a client draws."""
+        return self.owners.seed_of(number)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all clients start from the same weights."""
+        return self.owners.scenario.clients.start == "same"
+
+    def start(self, number: ClientId) -> Mapping[str, nn.Module]:
+        """A client's own modules as they are before training, to be copied from."""
+        return self.owners.start(number)
+
+    def _part(self, number: ClientId) -> Tensor:
+        return torch.as_tensor(self.data.parts[number])
+
+    def _poisons_of(self, number: ClientId) -> list[Poison]:
+        if number not in self._malicious:
+            return []
+        part = self._part(number)
+        return [poison.client(number, part) for poison in self.assembler.poisons]
+
+    def _feed(
+        self,
+        batcher: Batches,
+        part: Tensor,
+        number: ClientId,
+        poisons: Sequence[Poison] = (),
+        size: int | None = None,
+    ) -> Feed:
+        scenario = self.assembler.scenario
+        train = scenario.train
+        change = partial(poisoned, poisons) if poisons else unchanged
+        return Feed(
+            batcher,
+            part,
+            batch_size=size or train.batch_size,
+            seed=scenario.seed,
+            client=number,
+            drop_last=train.drop_last,
+            change=change,
+            lengths=batcher.lengths(part) if train.group_by_length else None,
+        )

@@ -1,0 +1,147 @@
+"""A client at rest: what it owns as a few flat tensors, beside what little else it remembers.
+
+Modules, parameters and optimizers cost tens of kilobytes of objects a client, of whatever size its
+weights are. At rest there is one tensor for all weights of a type and one for all moments, and a
+layout, which clients have in common, says where in them each one lies.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from simsplit.parties.tally import Tally
+
+Kind = tuple[torch.dtype, torch.device]
+SLAB_BYTES = 2**21
+"""Flat tensors are cut out of slabs of about so much: by itself each would leave gaps around it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor's name and form; it lies densely, in the order of its strides."""
+
+    name: str
+    kind: Kind
+    shape: torch.Size
+    stride: tuple[int, ...]
+
+
+class Layout:
+    """Where each of some named tensors lies among flat ones, one for each type and device."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.places = _places_of(tensors)
+        self.kinds = tuple(dict.fromkeys(place.kind for place in self.places))
+        self._of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
+        self._sizes = [[p.shape.numel() for p in places] for places in self._of_kind]
+        self._spare: list[tuple[Tensor, ...]] = []
+
+    def blank(self) -> tuple[Tensor, ...]:
+        """Flat tensors for one more client."""
+        if not self.kinds:
+            return ()
+        if not self._spare:
+            sizes = list(map(sum, self._sizes))
+            widths = [kind[0].itemsize * size for kind, size in zip(self.kinds, sizes, strict=True)]
+            rows = max(1, SLAB_BYTES // max(1, sum(widths)))
+            slabs = [
+                torch.empty(rows, size, dtype=dtype, device=device)
+                for (dtype, device), size in zip(self.kinds, sizes, strict=True)
+            ]
+            self._spare = list(zip(*(slab.unbind() for slab in slabs), strict=True))
+        return self._spare.pop()
+
+    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether these are the same names in the same forms."""
+        return self.places == _places_of(tensors)
+
+    def lines(self, tensors: Mapping[str, Tensor]) -> list[list[Tensor]]:
+        """The live tensors as lines of numbers in memory's order, kind by kind."""
+        return [[_line(tensors[place.name]) for place in places] for places in self._of_kind]
+
+    def cut(self, flats: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """The same lines of the flat tensors."""
+        return [flat.split(sizes) for flat, sizes in zip(flats, self._sizes, strict=True)]
+
+    def named(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The flat tensors' parts by name, in their own shapes and strides."""
+        found = {
+            place.name: line.as_strided(place.shape, place.stride)
+            for places, lines in zip(self._of_kind, self.cut(flats), strict=True)
+            for place, line in zip(places, lines, strict=True)
+        }
+        return {place.name: found[place.name] for place in self.places}
+
+
+@dataclass(slots=True)
+class Kept:
+    """Named tensors at rest."""
+
+    layout: Layout
+    flats: tuple[Tensor, ...]
+
+    def named(self) -> dict[str, Tensor]:
+        """Each by its name, as a view."""
+        return self.layout.named(self.flats)
+
+
+@dataclass(slots=True)
+class Flat:
+    """All that a client at rest remembers."""
+
+    weights: Kept | None = None
+    moments: Kept | None = None
+    """None before its first step."""
+    taken: tuple[int, ...] = ()
+    """Batches taken so far, source by source."""
+    tally: Tally | None = field(default=None)
+    """Of a round that is not over."""
+
+
+class Mirror:
+    """The live tensors that clients are copied into and out of, one after another."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], known: list[Layout]) -> None:
+        """`known` are the layouts there are so far; clients laid out alike have one in common."""
+        self.layout = next((each for each in known if each.fits(tensors)), None) or Layout(tensors)
+        if self.layout not in known:
+            known.append(self.layout)
+        self._tensors = list(tensors.values())
+        self._lines = self.layout.lines(tensors)
+
+    def shows(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether these are the tensors that it stands for."""
+        mine = self._tensors
+        return len(mine) == len(tensors) and all(
+            one is other for one, other in zip(mine, tensors, strict=True)
+        )
+
+    def read(self, kept: Kept | None) -> Kept:
+        """Copy the live tensors out, over what was kept where that has the same layout."""
+        with torch.no_grad():
+            if kept is None or kept.layout is not self.layout:
+                kept = Kept(self.layout, self.layout.blank())
+            for flat, lines in zip(kept.flats, self._lines, strict=True):
+                torch.cat(lines, out=flat)
+        return kept
+
+    def show(self, kept: Kept) -> None:
+        """Copy in what was kept with the same layout."""
+        assert kept.layout is self.layout, "of another layout"
+        with torch.no_grad():
+            for lines, cut in zip(self._lines, self.layout.cut(kept.flats), strict=True):
+                torch._foreach_copy_(lines, cut)
+
+
+def _places_of(tensors: Mapping[str, Tensor]) -> tuple[Place, ...]:
+    return tuple(
+        Place(name, (tensor.dtype, tensor.device), tensor.shape, tensor.stride())
+        for name, tensor in tensors.items()
+    )
+
+
+def _line(tensor: Tensor) -> Tensor:
+    """A dense tensor's numbers in memory's order; they are the live ones."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,))

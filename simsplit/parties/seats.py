@@ -1,0 +1,224 @@
+"""A crowd of clients of which few are live: the others rest as flat tensors until they are asked.
+
+A seat is a live client, modules and optimizer and all, that is one client after another: weights,
+moments and counters of who leaves are copied out, those of who comes are copied in. A client that
+is in the middle of a step keeps its seat. So a crowd costs what it owns, and what it computes is
+bit for bit what it would compute if all were live.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from simsplit.packets import ClientId
+from simsplit.parties.calls import Call, CountSteps, Enter, Hear, OwnState, ReportRound
+from simsplit.parties.client import Client
+from simsplit.parties.feed import Feed
+from simsplit.parties.flat import Flat, Layout, Mirror
+from simsplit.parties.keeping import own_state
+from simsplit.parties.learner import Learner
+from simsplit.parties.tally import Tally
+
+SEATS = 32
+"""How many clients are live at most, but for those in the middle of a step."""
+Answer = TypeVar("Answer")
+
+
+class Origin(Protocol):
+    """Where clients come from."""
+
+    def make(self, number: ClientId) -> Client:
+        """A client as it is before training, live."""
+
+    def feeds(self, number: ClientId) -> dict[str, Feed]:
+        """A client's streams of batches."""
+
+    def seed(self, number: ClientId) -> int:
+        """The seed of all that a client draws."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether all clients start from the same weights."""
+
+    def start(self, number: ClientId) -> Mapping[str, nn.Module]:
+        """A client's own modules as they are before training, to copy from."""
+
+
+class Seat:
+    """A live client that can become another."""
+
+    def __init__(self, client: Client, layouts: list[Layout]) -> None:
+        (self.learner,) = client.keeping.parts.learners
+        self.client, self._layouts = client, layouts
+        self._weights = Mirror(self.learner.weights(), layouts)
+        self.start = self._weights.read(None)
+        """What the client that was made here started from."""
+        self._moments: Mirror | None = None
+        self._entered: Enter | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client is in the middle of something that its modules are needed for."""
+        client = self.client
+        return client.training.waits or client.examination.waits
+
+    def leave(self, flat: Flat) -> None:
+        """Copy all that the client remembers into its flat form."""
+        training = self.client.training
+        flat.weights = self._weights.read(flat.weights)
+        moments = self._live_moments()
+        flat.moments = moments.read(flat.moments) if moments is not None else None
+        flat.taken = tuple(training.taken.values())
+        flat.tally = None if training.end.tally.empty else training.end.tally
+
+    def become(self, number: ClientId, origin: Origin, flat: Flat | None) -> None:
+        """Be another client from now on; without a flat form, as it is before training."""
+        training = self.client.training
+        training.end.number, training.end.seed = number, origin.seed(number)
+        training.feeds = origin.feeds(number)
+        if flat is None:
+            self.learner.forget_moments()
+            if origin.alike:
+                self._weights.show(self.start)
+            else:
+                self._begin(origin.start(number))
+            training.taken = dict.fromkeys(training.feeds, 0)
+            training.end.tally = Tally()
+            return
+        assert flat.weights is not None, "who has rested has weights"
+        self._weights.show(flat.weights)
+        self._remember(flat)
+        training.taken = dict(zip(training.feeds, flat.taken, strict=True))
+        training.end.tally = flat.tally or Tally()
+
+    def enter(self, call: Enter | None) -> None:
+        """Bring the client to the phase that it was told of."""
+        if call is not None and call is not self._entered:
+            call.on(self.client)
+            self._entered = call
+
+    def _begin(self, modules: Mapping[str, nn.Module]) -> None:
+        """Copy in the weights of modules like the seat's own."""
+        for name, module in modules.items():
+            self.learner.modules[name].load_state_dict(module.state_dict())
+
+    def _live_moments(self) -> Mirror | None:
+        """A mirror of the optimizers' tensors, new where these are others; None: there are none."""
+        live = _moments_of(self.learner)
+        if not live:
+            return None
+        if self._moments is None or not self._moments.shows(live):
+            self._moments = Mirror(self.learner.moments(), self._layouts)
+        return self._moments
+
+    def _remember(self, flat: Flat) -> None:
+        """Copy in a client's moments, or have none."""
+        if flat.moments is None:
+            self.learner.forget_moments()
+            return
+        live = self._live_moments()
+        if live is None or live.layout is not flat.moments.layout:
+            self.learner.forget_moments()
+            self.learner.load_moments(flat.moments.named())
+            return
+        live.show(flat.moments)
+
+
+class Roster(Mapping[ClientId, Client]):
+    """Many clients by number; whoever is asked for takes a seat."""
+
+    def __init__(self, numbers: Sequence[ClientId], origin: Origin, seats: int) -> None:
+        self._numbers, self._origin, self._most = dict.fromkeys(numbers), origin, seats
+        self._seats: dict[ClientId, Seat] = {}
+        """Who was asked last comes last."""
+        self._flats: dict[ClientId, Flat] = {}
+        self._entered: dict[ClientId, Enter] = {}
+        self._layouts: list[Layout] = []
+
+    def __getitem__(self, number: ClientId) -> Client:
+        """The client, live; it may be another one after the next is asked for."""
+        seat = self._seats.pop(number, None) or self._seated(number)
+        self._seats[number] = seat
+        return seat.client
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def ask(self, number: ClientId, call: Call[Answer]) -> Answer:
+        """A client's answer; what all are asked each round takes no seat."""
+        brief = _BRIEF.get(type(call))
+        if brief is None or number not in self._numbers:
+            return call.on(self[number])
+        answer: Answer = brief(self, number, call)
+        return answer
+
+    def _seated(self, number: ClientId) -> Seat:
+        """A free seat, which is this client from now on."""
+        if number not in self._numbers:
+            raise KeyError(number)
+        free = None
+        if len(self._seats) >= self._most:
+            free = next((each for each, seat in self._seats.items() if not seat.busy), None)
+        flat = self._flats.get(number)
+        if free is None:
+            seat = Seat(self._origin.make(number), self._layouts)
+            if flat is not None:
+                seat.become(number, self._origin, flat)
+        else:
+            seat = self._seats[free]
+            seat.leave(self._flats.setdefault(free, Flat()))
+            del self._seats[free]
+            seat.become(number, self._origin, flat)
+        seat.enter(self._entered.get(number))
+        return seat
+
+    def _enter(self, number: ClientId, call: Enter) -> None:
+        self._entered[number] = call
+        if number in self._seats:
+            self._seats[number].enter(call)
+
+    def _report(self, number: ClientId, call: ReportRound) -> dict[str, float]:
+        """Where nothing happens at the cut there is nothing to report but the tally."""
+        if number in self._seats:
+            return call.on(self._seats[number].client)
+        flat = self._flats.get(number)
+        tally = Tally() if flat is None or flat.tally is None else flat.tally
+        if flat is not None:
+            flat.tally = None
+        return tally.read()
+
+    def _count(self, number: ClientId, call: CountSteps) -> int:
+        feed = self._origin.feeds(number).get(call.source)
+        return 0 if feed is None else feed.steps_per_epoch
+
+    def _hear(self, number: ClientId, call: Hear) -> None:
+        """Without methods nothing is announced."""
+        assert not call.announced, "clients with methods are all live"
+
+    def _own_state(self, number: ClientId, call: OwnState) -> dict[str, Tensor]:
+        """As views of what is kept, so that no seat is taken."""
+        if number in self._seats or number not in self._flats:
+            self[number]
+            self._seats[number].leave(self._flats.setdefault(number, Flat()))
+        flat = self._flats[number]
+        assert flat.weights is not None, "who has rested has weights"
+        learned = flat.weights.named() | (flat.moments.named() if flat.moments is not None else {})
+        return own_state([learned], zip(self._origin.feeds(number), flat.taken, strict=True))
+
+
+_BRIEF: Mapping[type, Callable[..., Any]] = {
+    Enter: Roster._enter,
+    ReportRound: Roster._report,
+    CountSteps: Roster._count,
+    Hear: Roster._hear,
+    OwnState: Roster._own_state,
+}
+
+
+def _moments_of(learner: Learner) -> list[Tensor]:
+    """The optimizers' tensors, in the order in which a learner names them."""
+    return list(learner.moments().values())
