@@ -157,16 +157,20 @@ class Deployment:
         breaks: dict[int, tuple[str, str, int]] | None = None,
         spoils: dict[int, int] | None = None,
         say: Callable[[str], None] = lambda _: None,
+        through: Callable[[str], str] = str,
         **more: Any,
     ) -> Run:
-        """Serve, with all clients; a client that `breaks` off comes back at once. The run."""
+        """Serve, with all clients; a client that `breaks` off comes back at once. The run.
+
+        `through` is told where the server listens, and says where clients connect to.
+        """
         left = dict(breaks or {})
         address = ""
 
         def told(text: str) -> None:
             nonlocal address
             if text.startswith("listening"):
-                address = text.split(",")[0].removeprefix("listening on ")
+                address = through(text.split(",")[0].removeprefix("listening on "))
                 for number in range(given.clients.count):
                     more = {"mode": mode, "resume": resume, "breaks": left.get(number)}
                     more["data"] = (data or {}).get(number)
