@@ -27,7 +27,6 @@ class Federation:
     def __init__(self, folder: Path) -> None:
         self.folder, self.link = folder, free_port()
         self.started: list[subprocess.Popen[bytes]] = []
-        self.log = (folder / "log").open("wb")
         path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(folder / "home")}
         (folder / "home").mkdir()
@@ -35,23 +34,27 @@ class Federation:
         (folder / "home" / "config.toml").write_text(connection)
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen(
-            [SCRIPTS / words[0], *words[1:]],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # ended with the processes that Flower starts
-        )
+        with (self.folder / f"{words[0]}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [SCRIPTS / words[0], *words[1:]],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # ended with the processes that Flower starts
+            )
         self.started.append(process)
         return process
+
+    def said(self) -> dict[str, str]:
+        """What was printed, by command."""
+        return {log.stem: log.read_text(errors="replace") for log in self.folder.glob("*.log")}
 
     def stop(self) -> None:
         for process in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        self.log.close()
 
 
 @pytest.fixture
@@ -75,9 +78,23 @@ def test_as_inline(federation: Federation, tmp_path: Path) -> None:
     door = f"127.0.0.1:{free_port()}"
     run = f'scenario="{file}" keys="{keys}" listen="{door}" address="{door}" out="{out}/run"'
     process = federation.start("flwr", "run", f"{APP}", "test", "--stream", "--run-config", run)
-    code = process.wait(580)
-    said = (tmp_path / "log").read_text(errors="replace")
-    assert code == 0, said
+    assert process.wait(580) == 0, federation.said()
     finished(given, tmp_path / "inline")
     assert_as_inline(out, tmp_path / "inline", range(2))
-    assert "finished" in said
+    streamed = federation.said()["flwr"]
+    assert "listening on 127.0.0.1" in streamed
+    assert streamed.count(": finished") == 2, "both nodes have replied"
+
+
+def test_a_node_keeps_to_itself_why_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower would send an exception's text to the server."""
+    monkeypatch.syspath_prepend(APP)
+    from simsplit_flower.client_app import ended
+
+    own = {"client": 0, "keys": "/nowhere/canary", "approve": "mine.yaml"}
+    assert ended({"address": "127.0.0.1:1"}, own) == "failed (RunError)"
+    make_keys(tmp_path / "keys", 1, 1)
+    told = {"address": "127.0.0.1:1", "authority": "of another deployment"}
+    assert ended(told, own | {"keys": tmp_path / "keys"}) == "failed (RunError)"

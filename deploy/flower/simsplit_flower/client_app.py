@@ -19,13 +19,18 @@ app = ClientApp()
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Train until the run is over; the reply says how it ended, and nothing else."""
-    how = "finished"
-    try:
-        _joined(message.content["join"], context.node_config)
-    except Exception as error:  # noqa: BLE001 - Flower would send its text to the server
-        how = f"failed ({type(error).__name__})"
-        log.error("%s", error)  # noqa: TRY400 - for the node's owner: the text says it
+    how = ended(message.content["join"], context.node_config)
     return Message(RecordDict({"end": ConfigRecord({"how": how})}), reply_to=message)
+
+
+def ended(told: Any, own: Any) -> str:  # noqa: ANN401 - Flower's records
+    """How it ended: Flower would send the text of an exception to the server."""
+    try:
+        _joined(told, own)
+    except Exception as error:  # noqa: BLE001 - of whatever kind
+        log.error("%s", error)  # noqa: TRY400 - for the node's owner: the text says it
+        return f"failed ({type(error).__name__})"
+    return "finished"
 
 
 def _joined(told: Any, own: Any) -> None:  # noqa: ANN401 - Flower's records
