@@ -584,7 +584,7 @@ def pretrain(
 def bench(
     name: Annotated[
         str | None,
-        typer.Argument(help="overhead, scale, detectors, attacks, language; nothing: all."),
+        typer.Argument(help="overhead, scale, detectors, attacks, language, deploy; nothing: all."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the figures as JSON, by bench and table.")

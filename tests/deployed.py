@@ -1,6 +1,7 @@
 """Deployed runs on the loopback address: a server here, clients in processes of their own."""
 
 import multiprocessing
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -157,16 +158,20 @@ class Deployment:
         breaks: dict[int, tuple[str, str, int]] | None = None,
         spoils: dict[int, int] | None = None,
         say: Callable[[str], None] = lambda _: None,
+        through: Callable[[str], str] = str,
         **more: Any,
     ) -> Run:
-        """Serve, with all clients; a client that `breaks` off comes back at once. The run."""
+        """Serve, with all clients; a client that `breaks` off comes back at once. The run.
+
+        `through` is told where the server listens, and says where clients connect to.
+        """
         left = dict(breaks or {})
         address = ""
 
         def told(text: str) -> None:
             nonlocal address
             if text.startswith("listening"):
-                address = text.split(",")[0].removeprefix("listening on ")
+                address = through(text.split(",")[0].removeprefix("listening on "))
                 for number in range(given.clients.count):
                     more = {"mode": mode, "resume": resume, "breaks": left.get(number)}
                     more["data"] = (data or {}).get(number)
@@ -225,3 +230,10 @@ def apart(target: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
     return thread
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return int(some.getsockname()[1])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from simsplit.bench.attacking import attacking
+from simsplit.bench.deploying import deploying
 from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
 from simsplit.bench.own import own
@@ -20,6 +21,7 @@ BENCHES: Mapping[str, Bench] = {
     "detectors": watching,
     "attacks": attacking,
     "language": language,
+    "deploy": deploying,
 }
 
 

@@ -235,7 +235,8 @@ def random_data(shape: tuple[int, int, int], clients: int, *, total: int) -> Pre
     parts = [np.arange(client, total, clients) for client in range(clients)]
     mean, std = (0.5,) * shape[0], (0.25,) * shape[0]
     few = samples.take(np.arange(10))
-    return Prepared("random", DataInfo(shape, 10), samples, None, None, few, parts, mean, std)
+    held = (samples, None, None, few, parts, mean, std)
+    return Prepared("random", DataInfo(shape, 10), *held, class_names=tuple("0123456789"))
 
 
 def feed_of(parts: Assembly, client: ClientId) -> Feed:

@@ -1,6 +1,8 @@
 """Whole rounds of a scenario on random data, inline or on hosts, without tables or checkpoints."""
 
 import time
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,7 +10,7 @@ import torch
 from simsplit.assembly import Assembler, CrewRecipe
 from simsplit.bench.overhead import random_data
 from simsplit.data import Prepared
-from simsplit.engine.ray_pool import Hosts, RayPool
+from simsplit.engine.pool import Places
 from simsplit.parties.calls import Enter
 from simsplit.parties.seats import SEATS
 from simsplit.phases import Phase
@@ -45,34 +47,45 @@ class Rounds:
         given: Scenario,
         data: Prepared,
         steps: int,
-        hosts: Hosts | None = None,
+        places: Places | None = None,
         *,
         seats: int = SEATS,
     ) -> None:
-        """`steps` are each client's in a round; more clients than `seats` rest, if they may."""
+        """`steps` are each client's in a round; `places` are where clients are, if not here; more
+        of them than `seats` rest, if they may.
+        """
         cpu = torch.device("cpu")
         pool = None
-        if hosts is not None:
-            where = hosts.placed([len(part) for part in data.parts])
-            pool = RayPool(hosts, CrewRecipe.of(given, data, "cpu"), where, cpu)
+        if places is not None:
+            samples = [len(part) for part in data.parts]
+            pool = places.pool(partial(CrewRecipe.of, given, data), samples, cpu)
         assembler = Assembler(given, data, cpu)
         assembler.seats = seats
         self.parts = assembler.assemble(pool)
         self.parts.exchange.announce(self.parts.clients, counted=False)
-        self.parts.server.enter(PHASE, 1.0)
-        self.parts.pool.all(self.parts.clients, Enter(PHASE, 1.0))
+        self.phase = replace(PHASE, rounds=given.schedule.rounds or PHASE.rounds)
+        self.enter()
         self.steps = dict.fromkeys(self.parts.clients, steps)
         self.number = 0
 
     def seconds(self) -> float:
         """What the next round takes."""
         self.number += 1
-        lineup = Lineup(self.number, PHASE, 1.0, self.steps)
+        self.before()
+        lineup = Lineup(self.number, self.phase, 1.0, self.steps)
         started = time.perf_counter()
-        with self.parts.exchange.moment.of_round(self.number, PHASE, lineup.clients):
+        with self.parts.exchange.moment.of_round(self.number, self.phase, lineup.clients):
             self.parts.course.run(lineup, lambda done, total: None)
         self.after()
         return time.perf_counter() - started
+
+    def enter(self) -> None:
+        """Have all enter the phase."""
+        self.parts.server.enter(self.phase, 1.0)
+        self.parts.pool.all(self.parts.clients, Enter(self.phase, 1.0))
+
+    def before(self) -> None:
+        """What a side does before each of its rounds, untimed."""
 
     def after(self) -> None:
         """What a side does at the end of each of its rounds."""

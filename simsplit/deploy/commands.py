@@ -43,7 +43,7 @@ def keys(
     days: Annotated[int, typer.Option(min=1, help="For how long certificates are valid.")] = 365,
 ) -> None:
     """Make a certificate authority, and a key and certificate for each party."""
-    _refuse_lacking()
+    refuse_lacking()
     from simsplit.deploy.keys import make_keys
 
     for made in make_keys(folder, clients, days):
@@ -162,7 +162,7 @@ def join(
     said(f"the run is over; {site.steps} batches were sent, checkpoints lie in {place}")
 
 
-def _refuse_lacking() -> None:
+def refuse_lacking() -> None:
     """SimsplitError without the packages that this takes."""
     lacking = [name for name in ("grpc", "cryptography") if find_spec(name) is None]
     if lacking:
@@ -172,7 +172,7 @@ def _refuse_lacking() -> None:
 
 
 def _scenario(file: Path, overrides: list[str] | None) -> "Scenario":
-    _refuse_lacking()
+    refuse_lacking()
     from simsplit.deploy.terms import refuse_undeployable
     from simsplit.scenario import load_scenario
 

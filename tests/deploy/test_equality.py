@@ -3,12 +3,14 @@
 The controls differ where they must, so that the comparison is known to see what it should.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
-from builders import TINY, finished
+from builders import TINY, finished, image_folder
 from deployed import Deployment, assert_as_inline
 from texts import text_scenario
 
@@ -78,6 +80,50 @@ def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sequence_classifier", "causal_lm"])
 def test_texts_as_inline(kind: str, deployment: Deployment, tmp_path: Path) -> None:
     compared(deployment, text_scenario(tmp_path, model={"kind": kind}), tmp_path)
+
+
+class TestDataOfTheirOwn:
+    """What `--data` names: the scenario's own path leads to nothing, and no row is dealt."""
+
+    def as_if_dealt(self, given: Scenario, deployment: Deployment, tmp_path: Path) -> None:
+        """Sites with what each client would have been dealt end as the simulation does."""
+        sites = {n: tmp_path / f"site{n}" for n in range(given.clients.count)}
+        elsewhere = given.data.source.model_copy(update={"path": Path("nowhere")})
+        data = given.data.model_copy(update={"source": elsewhere})
+        served = given.model_copy(update={"data": data})
+        deployment.run(served, tmp_path / "deployed", data=sites)
+        assert deployment.ends(given.clients.count) == ["finished"] * given.clients.count
+        finished(given, tmp_path / "inline")
+        assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(given.clients.count))
+
+    def test_a_folder(self, deployment: Deployment, tmp_path: Path) -> None:
+        whole = image_folder(tmp_path / "whole", channels=1, size=28)
+        given = parse(
+            TINY
+            | {
+                "data": {
+                    "source": {"kind": "folder", "path": whole, "size": 28, "channels": 1},
+                    "normalise": "unit",  # a site's own mean and deviation would be others
+                },
+                "clients": {"count": 2},
+            }
+        )
+        files = sorted((whole / "train").glob("*/*.png"))
+        for client, rows in enumerate(given.prepared().parts):
+            site = shutil.copytree(whole, tmp_path / f"site{client}")
+            for row in set(range(len(files))) - set(rows):
+                (site / files[row].relative_to(whole)).unlink()
+        self.as_if_dealt(given, deployment, tmp_path)
+
+    def test_parquet(self, deployment: Deployment, tmp_path: Path) -> None:
+        given = text_scenario(tmp_path)
+        whole = tmp_path / "reviews"
+        for client, rows in enumerate(given.prepared().parts):
+            site = shutil.copytree(whole, tmp_path / f"site{client}")
+            pq.write_table(
+                pq.read_table(whole / "train.parquet").take(rows), site / "train.parquet"
+            )
+        self.as_if_dealt(given, deployment, tmp_path)
 
 
 class TestWhatMustDiffer:

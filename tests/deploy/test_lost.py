@@ -1,7 +1,6 @@
 """Whoever is lost, at whatever moment: the run goes on, and ends as if nothing had happened."""
 
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders import TINY, finished
 from commands import Command, wait_for_rounds, written
-from deployed import Deployment, assert_as_inline
+from deployed import Deployment, assert_as_inline, free_port
 
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -110,9 +109,3 @@ class TestProcesses:
         for table in ("rounds", "clients", "wire"):
             one, other = (folder / place / f"{table}.csv" for place in ("run", "inline"))
             assert one.read_text() == other.read_text()
-
-
-def free_port() -> int:
-    with socket.socket() as some:
-        some.bind(("127.0.0.1", 0))
-        return int(some.getsockname()[1])

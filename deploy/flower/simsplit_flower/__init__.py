@@ -1,0 +1,21 @@
+"""`simsplit serve` and `simsplit join` as a Flower app: one message to each node, and streams."""
+
+import hashlib
+from typing import get_args
+
+from simsplit.deploy.keys import Keys
+from simsplit.deploy.terms import Mode
+from simsplit.errors import RunError
+
+
+def pin_of(keys: Keys) -> str:
+    """What a deployment's authority is known by."""
+    return hashlib.sha256(keys.authority).hexdigest()
+
+
+def mode_of(given: object) -> Mode:
+    """A mode that exists: a slip of the pen must not become a rehearsal."""
+    for mode in get_args(Mode):
+        if given == mode:
+            return mode
+    raise RunError(f"mode: got {given}; allowed: {', '.join(get_args(Mode))}")
