@@ -90,7 +90,8 @@ def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":
     ends = len(first[f"tokens_{PROMPT}"])
     blocks: list[_Block] = [("private", [(private, None) for private, _ in _pairs(first)])]
     for _, row in rows.iterrows():
-        read = [(said, said == private) for private, said in _pairs(row)]
+        read: list[tuple[str, bool | None]] = []
+        read += [(said, said == private) for private, said in _pairs(row)]
         blocks.append((str(row["attack"]), read))
     return _drawn(blocks, ends)
 
