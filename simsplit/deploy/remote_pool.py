@@ -23,6 +23,7 @@ from simsplit.parties.calls import Begin, BeginAside, Call, HandOver, Plan, Prob
 
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
+MARK, UNDO = "mark", "undo"
 
 
 class RemotePool(Pool):
@@ -102,6 +103,14 @@ class RemotePool(Pool):
         for session in self.sessions.values():
             session.forget()
         self._command(BACK_TO, round_number)
+
+    def mark(self, round_number: int) -> None:
+        """Every client remembers how it is, in memory."""
+        self._command(MARK, round_number)
+
+    def undo(self, round_number: int) -> None:
+        """Every client is again as it was then."""
+        self._command(UNDO, round_number)
 
     def _command(self, name: str, round_number: int) -> None:
         numbers = {}

@@ -60,12 +60,29 @@ class Rules:
         self._turn = 0
         self._aside = False
         self._heard = False
+        self._marked: int | None = None
 
     def keep(self, round_number: int) -> None:
         """Whether a checkpoint is due."""
         if round_number < self.round:
             raise ProtocolError(f"to keep round {round_number} after round {self.round}")
         self.round, self._phase = round_number, None
+
+    def mark(self, round_number: int) -> None:
+        """Whether a round begins that a detector may have undone."""
+        undoes = any(
+            each.response == "rollback" and not each.by_turns
+            for each in self.expected.scenario.detectors
+        )
+        if not (undoes and self._entered and self.round < round_number <= self.rounds):
+            raise ProtocolError(f"to mark round {round_number}, which nothing can undo")
+        self._marked = round_number
+
+    def undo(self, round_number: int) -> None:
+        """Whether this round was marked, and is over."""
+        if self._marked != round_number or self._turn:
+            raise ProtocolError(f"to undo round {round_number}, which was not marked")
+        self._marked = None
 
     def check(self, call: Call[object]) -> None:
         """ProtocolError for a call that training does not take now."""

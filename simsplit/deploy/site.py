@@ -4,6 +4,7 @@ What it knows stays with it: labels, outputs, checkpoints, secrets, and why some
 server gets answers to the calls that training takes, and figures.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from simsplit.assembly import Assembler
 from simsplit.data import Prepared
 from simsplit.deploy.expected import Expected
 from simsplit.deploy.messages import NUMBER, answer_form, call_understood, told
-from simsplit.deploy.remote_pool import BACK_TO, KEEP
+from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
 from simsplit.deploy.tensors import frame_of, read
 from simsplit.deploy.terms import Mode, digest_of, facts, form_of
@@ -54,6 +55,7 @@ class Site:
         """Whether a server has welcomed it since it last waited for one."""
         self._asked = 0
         self._touched = False
+        self._marked: Mapping[str, Tensor] = {}
         assembler = self._build()
         self.expected = Expected(assembler.owners)
         feeds = self.client.training.feeds.items()
@@ -88,12 +90,11 @@ class Site:
         return frame_of({"number": self._asked, "failed": type(error).__name__})
 
     def _answer(self, number: int, header: dict[str, Any], tensors: list[Tensor]) -> bytes:
-        if header.keys() == {KEEP}:
-            self._keep(NUMBER.read(header[KEEP], iter(())))
-            return frame_of({"number": number, "answer": None})
-        if header.keys() == {BACK_TO}:
-            self._back_to(NUMBER.read(header[BACK_TO], iter(())))
-            return frame_of({"number": number, "answer": None})
+        commands = {KEEP: self._keep, BACK_TO: self._back_to, MARK: self._mark, UNDO: self._undo}
+        for name, command in commands.items():
+            if header.keys() == {name}:
+                command(NUMBER.read(header[name], iter(())))
+                return frame_of({"number": number, "answer": None})
         call = call_understood(header, tensors)
         self.rules.check(call)
         self._touched = self._touched or not isinstance(call, CountSteps)
@@ -124,8 +125,7 @@ class Site:
     def _keep(self, round_number: int) -> None:
         """Write a checkpoint of this client's own."""
         self.rules.keep(round_number)
-        state = {f"own/{name}": t for name, t in self.client.keeping.state().items()}
-        state |= {f"shared/{name}": t for name, t in self.client.sharing.state().items()}
+        state = self._state()
         kept = self.scenario.checkpoint.keep + 1  # the server may fall back on an earlier one
         progress = Progress(round=round_number)
         checkpoints.drop_after(self.out / CHECKPOINTS, round_number)  # of rounds done again
@@ -140,7 +140,26 @@ class Site:
             self._touched = False
         if round_number:
             state = checkpoints.at(self.out / CHECKPOINTS, self.terms, round_number)
-            self.client.sharing.load(below(state, "shared/"))
-            self.client.keeping.load(below(state, "own/"))
+            self._load(state)
             self._touched = True
         self.rounds_kept = round_number
+
+    def _mark(self, round_number: int) -> None:
+        """Remember how the client is when a round begins that may be undone."""
+        self.rules.mark(round_number)
+        self._marked = {name: tensor.detach().clone() for name, tensor in self._state().items()}
+
+    def _undo(self, round_number: int) -> None:
+        """Be as when the round began."""
+        self.rules.undo(round_number)
+        self._load(self._marked)
+
+    def _state(self) -> dict[str, Tensor]:
+        """All that the client's next step depends on."""
+        state = {f"own/{name}": t for name, t in self.client.keeping.state().items()}
+        return state | {f"shared/{name}": t for name, t in self.client.sharing.state().items()}
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `_state` gave."""
+        self.client.sharing.load(below(state, "shared/"))
+        self.client.keeping.load(below(state, "own/"))

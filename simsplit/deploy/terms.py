@@ -62,7 +62,7 @@ def _undeployable(scenario: Scenario) -> Iterator[tuple[str, str]]:
 def _keeping_too_much(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """What takes of clients what they keep to themselves."""
     for index, detector in enumerate(scenario.detectors):
-        if detector.response == "rollback" or detector.by_turns:
+        if detector.by_turns:
             why = "takes what deployed clients keep to themselves; use another detector or response"
             yield f"detectors.{index}.response", f"{detector.word} with {detector.response} {why}"
     for index, metric in enumerate(scenario.metrics):

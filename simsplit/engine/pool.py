@@ -147,6 +147,15 @@ class Pool(ABC):
     def back_to(self, round_number: int) -> None:  # noqa: B027
         """Bring them back to what they kept after a round; 0: as before training."""
 
+    def mark(self, round_number: int) -> None:  # noqa: B027
+        """Have such clients remember how they are when a round begins."""
+
+    def undo(self, round_number: int) -> None:  # noqa: B027
+        """Bring them back to what they remembered when this round began."""
+
+    def start(self, client: ClientId, call: Call[object]) -> None:  # noqa: B027
+        """Be told what a client will be asked next: a chance to have it begin at once."""
+
     @abstractmethod
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Call one client, and return its answer."""

@@ -182,6 +182,14 @@ class Exchange:
         self.pool.tell(client, Receive(carried))
         return carried
 
+    def bring_from(self, earlier: ClientId | None) -> None:
+        """Have whoever trained last hold what an earlier holder has, uncounted."""
+        if earlier is None or self.holder is None or earlier == self.holder:
+            return
+        packet = self.pool.ask(earlier, HandOver(0))
+        if packet.tensors:
+            self.pool.ask(self.holder, Receive(packet))
+
     def settle(self, clients: Sequence[ClientId]) -> None:
         """Bring what is handed round to all who are about to be evaluated with it, uncounted."""
         others = [client for client in clients if client != self.holder]
