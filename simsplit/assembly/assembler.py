@@ -170,7 +170,13 @@ class Assembler:
         config = self.scenario.aggregation
         assert isinstance(config, SplitFedV1), "made for no other"
         pace = pace_for(self.scenario, exchange, self.clock)
-        return TrunkCopies(exchange, pace, keep_moments=config.moments == "keep")
+
+        def elsewhere() -> TrunkCopies:
+            made = Assembler(self.scenario, self.data, self.device)
+            return made.workshop(made.exchange(exchange.pool))
+
+        keeps = config.moments == "keep"
+        return TrunkCopies(exchange, pace, keep_moments=keeps, elsewhere=elsewhere)
 
     def crew(self, numbers: Sequence[ClientId]) -> Crew:
         """Some of the clients."""

@@ -16,7 +16,7 @@ from simsplit.deploy.messages import answer_form, call_told, understood
 from simsplit.deploy.session import ClientLost, Session
 from simsplit.deploy.sockets import What, what_of
 from simsplit.engine.host import on_device
-from simsplit.engine.pool import Crew, Job, Outcome, Pool
+from simsplit.engine.pool import Crew, Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Begin, BeginAside, Call, HandOver, Plan, Probe, Proceed
@@ -24,6 +24,8 @@ from simsplit.parties.calls import Begin, BeginAside, Call, HandOver, Plan, Prob
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
 MARK, UNDO = "mark", "undo"
+AT_ONCE = 8
+"""Clients that train at the same time against trunks of their own, each of which takes memory."""
 
 
 class RemotePool(Pool):
@@ -47,13 +49,18 @@ class RemotePool(Pool):
         self._asides = False
         self._early: dict[ClientId, int] = {}
         self._stepping: set[ClientId] = set()
+        self._started: dict[ClientId, tuple[Call[object], int]] = {}
+        self._workshops: list[Workshop] = []
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """A message, and the wait for its answer."""
         if isinstance(call, Plan):
             planned: Answer = self._planned(call)
             return planned
-        if isinstance(call, Begin) and client in self._early:
+        started, number = self._started.pop(client, (None, 0))
+        if started is not None:
+            assert started is call, "nothing else is asked in between"
+        elif isinstance(call, Begin) and client in self._early:
             number = self._early.pop(client)
         else:
             number = self._send(client, call)
@@ -82,10 +89,41 @@ class RemotePool(Pool):
     def whole_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """One after another, against copies of the trunk that are here."""
+        """All at the same time, against copies of the trunk that are here; given back in order."""
+        clients = list(jobs)
+        for start in range(0, len(clients), AT_ONCE):
+            some = clients[start : start + AT_ONCE]
+            outcomes = self._at_once({client: jobs[client] for client in some}, trunk)
+            yield from ((client, outcomes[client]) for client in some)
+
+    def _at_once(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> dict[ClientId, Outcome]:
+        """Round about: while a client computes, the server goes on with the others."""
         assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
-        for client, job in jobs.items():
-            yield client, self.crew.workshop.train(client, job, trunk)
+        while len(self._workshops) < len(jobs):
+            own = self.crew.workshop
+            self._workshops.append(own.another() if self._workshops else own)
+        first = next(iter(jobs.values()))
+        laps = range(max(job.steps for job in jobs.values()))
+        turns = [client for lap in laps for client, job in jobs.items() if lap < job.steps]
+        self.expect(turns, first.round, asides=first.phase.aside is not None)
+        at_work = {
+            client: workshop.stages(client, job, trunk)
+            for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
+        }
+        done: dict[ClientId, Outcome] = {}
+        while at_work:
+            for client, stages in list(at_work.items()):
+                if (outcome := next(stages)) is not None:
+                    done[client] = outcome
+                    stages.close()
+                    del at_work[client]
+        return done
+
+    def start(self, client: ClientId, call: Call[object]) -> None:
+        """Send what the client will be asked next; `ask` then only awaits the answer."""
+        self._started[client] = call, self._send(client, call)
 
     def workshop_state(self) -> dict[str, Tensor]:
         return self.crew.workshop.state() if self.crew.workshop else {}

@@ -84,6 +84,14 @@ class Workshop(Protocol):
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do one client's job from these weights of the trunk."""
 
+    def stages(
+        self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
+    ) -> Iterator[Outcome | None]:
+        """The same, with a pause wherever the client is waited for; at last what it came to."""
+
+    def another(self) -> "Workshop":
+        """One with a trunk of its own, for another client's round at the same time."""
+
     def state(self) -> dict[str, Tensor]:
         """What it remembers from round to round."""
 
