@@ -30,7 +30,8 @@ class Expected:
         self.shapes = sent_shapes(scenario.method, owners.shapes)
         self.texts = owners.info.texts
         evaluated = scenario.evaluate.batch_size * len(scenario.evaluate.views.weights)
-        self.rows = max(scenario.train.batch_size, evaluated)
+        written = scenario.evaluate.generated_texts if self.texts else 0
+        self.rows = max(scenario.train.batch_size, evaluated, written)
         self.shared = owners.client_learner(owners.shared_modules())
         self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
         self.exact = not scenario.method and scenario.topology in ("u_shaped", "vanilla")

@@ -26,6 +26,8 @@ from simsplit.parties.calls import (
     Proceed,
     Receive,
     ReportRound,
+    Write,
+    WriteOn,
 )
 from simsplit.phases import Aside, Phase
 
@@ -35,16 +37,16 @@ SEGMENTS = frozenset({"head", "trunk", "tail", "method"})
 _PACKET = ("client", "leg", "round", "step", "names", "session", "position", "tensors")
 _FLAGS = ("gradients", "task", "crosses", "returns")
 _PHASE = ("name", "rounds", "source", "learns", *_FLAGS, "lr", "aside")
-Write = Callable[[Any, list[Tensor]], object]
-Read = Callable[[object, Iterator[Tensor]], Any]
+Writing = Callable[[Any, list[Tensor]], object]
+Reading = Callable[[object, Iterator[Tensor]], Any]
 
 
 @dataclass(frozen=True)
 class Form:
     """How a type of value crosses."""
 
-    write: Write
-    read: Read
+    write: Writing
+    read: Reading
 
 
 def told(form: Form, value: object) -> tuple[object, list[Tensor]]:
@@ -239,6 +241,8 @@ ANSWERS: dict[type[Call[object]], Form] = {
     Probe: PACKETS,
     Note: NOTHING,
     Assess: FIGURES,
+    Write: PACKETS,
+    WriteOn: PACKETS,
     Hear: NOTHING,
     HandOver: PACKET,
     Receive: NOTHING,
@@ -253,6 +257,7 @@ _BY_NAME = {
     "packets": PACKETS,
     "making": LEG,
     "source": WORD,
+    "session": NUMBER,
     "split": WORD,
     "reading": WORD,
     "announced": ANNOUNCED,

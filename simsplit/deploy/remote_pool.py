@@ -19,7 +19,17 @@ from simsplit.engine.host import on_device
 from simsplit.engine.pool import Crew, Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.packets import ClientId, Packet
-from simsplit.parties.calls import Begin, BeginAside, Call, HandOver, Plan, Probe, Proceed
+from simsplit.parties.calls import (
+    Begin,
+    BeginAside,
+    Call,
+    HandOver,
+    Plan,
+    Probe,
+    Proceed,
+    Write,
+    WriteOn,
+)
 
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
@@ -195,7 +205,9 @@ class RemotePool(Pool):
         match call:
             case HandOver():
                 return [("handover",)]
-            case Probe():
+            case WriteOn():
+                return [tuple(topology.inference.turns[0].sends), ()]
+            case Probe() | Write():
                 return [tuple(topology.inference.turns[0].sends)]
             case Begin() | BeginAside():
                 return [tuple(turns[0].sends), ()]
@@ -205,7 +217,7 @@ class RemotePool(Pool):
 
     def _round_of(self, call: Call[object], packet: Packet) -> int:
         """The round that a packet in answer to a call belongs to."""
-        if isinstance(call, Proceed):
+        if isinstance(call, Proceed | WriteOn):
             return call.packets[0].round
         return int(getattr(call, "round", packet.round))
 

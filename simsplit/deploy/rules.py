@@ -12,6 +12,7 @@ from typing import Any
 
 from simsplit.deploy.expected import Expected
 from simsplit.errors import ProtocolError
+from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
     Begin,
@@ -24,11 +25,17 @@ from simsplit.parties.calls import (
     Probe,
     Proceed,
     Receive,
+    Write,
+    WriteOn,
 )
 from simsplit.phases import Aside, Phase
 
 MOST_RETURNS = 50
 """How often a client goes back to a checkpoint: each time it sends some batches once more."""
+
+
+WRITTEN = -1
+"""Stands for the texts that are written, among the batches that are evaluated."""
 
 
 class Rules:
@@ -93,6 +100,8 @@ class Rules:
             Proceed: self._proceed,
             Probe: self._probe,
             Note: self._note,
+            Write: self._write,
+            WriteOn: self._write_on,
             Hear: self._hear,
             HandOver: self._share,
             Receive: self._share,
@@ -104,7 +113,7 @@ class Rules:
         """Take note of what the client has sent, and whether it is in the middle of a step."""
         if not waiting:
             self._turn = 0
-        if isinstance(call, Begin | BeginAside | Proceed | Probe):
+        if isinstance(call, Begin | BeginAside | Proceed | Probe | Write | WriteOn):
             assert isinstance(answer, tuple), "these calls are answered by packets"
             self._sent = answer
 
@@ -154,11 +163,19 @@ class Rules:
         if tuple(packet.leg for packet in packets) != tuple(takes):
             raise ProtocolError("packets on other legs than the step has now")
         for packet in packets:
-            here = (packet.client, packet.round, packet.step, packet.session)
-            if here != (self.client, sent.round, sent.step, None):
+            here = (packet.client, packet.round, packet.step, packet.session, packet.position)
+            if here != (self.client, sent.round, sent.step, sent.session, sent.position):
                 raise ProtocolError("packets of another client, round or step")
             self.expected.check(packet, sent, by_client=False)
         self._sent = ()
+
+    def _write(self, call: Write) -> None:
+        if not any(name in GENERATION_METRICS for name in self.expected.scenario.metrics):
+            raise ProtocolError("to write texts, which the scenario does not score")
+        self._probe(Probe(call.split, call.round, WRITTEN, call.reading))
+
+    def _write_on(self, call: WriteOn) -> None:
+        self._note(call)
 
     def _probe(self, call: Probe) -> None:
         scenario = self.expected.scenario
@@ -172,7 +189,7 @@ class Rules:
             raise ProtocolError("to evaluate the same batch twice")
         self._asked.add(call)
 
-    def _note(self, call: Note) -> None:
+    def _note(self, call: Note | WriteOn) -> None:
         last = self.expected.scenario.crossings.inference.turns[-1]
         self._arrived(call.packets, last.takes)
 

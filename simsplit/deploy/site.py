@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.data import Prepared
+from simsplit.data import Prepared, Samples
 from simsplit.deploy.expected import Expected
 from simsplit.deploy.messages import NUMBER, answer_form, call_understood, told
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
@@ -20,6 +20,7 @@ from simsplit.deploy.rules import Rules
 from simsplit.deploy.tensors import frame_of, read
 from simsplit.deploy.terms import Mode, digest_of, facts, form_of
 from simsplit.errors import ProtocolError
+from simsplit.evaluation.authoring import Author
 from simsplit.evaluation.scoring import Scorer
 from simsplit.packets import ClientId
 from simsplit.parties.calls import CountSteps
@@ -109,13 +110,25 @@ class Site:
         assembler = Assembler(self.scenario, self.data, self.device, self.secret)
         self.client: Client = assembler.crew([self.number]).clients[self.number]
         self.client.examination.scores = self._scorer()
+        self.client.examination.author = self._author(assembler)
         return assembler
+
+    def _author(self, assembler: Assembler) -> Author | None:
+        pen, evaluate = assembler.pen, self.scenario.evaluate
+        if pen is None:
+            return None
+        sizes = {"texts": evaluate.generated_texts, "tokens": evaluate.max_new_tokens}
+        reader = self.scenario.text_reader()
+        return Author(pen, reader, self._held_out(), self.scenario.metrics, **sizes)
+
+    def _held_out(self) -> dict[str, Samples]:
+        held_out = {"test": self.data.test, "validation": self.data.validation}
+        return {name: samples for name, samples in held_out.items() if samples is not None}
 
     def _scorer(self) -> Scorer:
         scenario, data = self.scenario, self.data
-        held_out = {"test": data.test, "validation": data.validation}
         return Scorer(
-            {name: samples for name, samples in held_out.items() if samples is not None},
+            self._held_out(),
             scenario.metrics,
             scenario.evaluate.batch_size,
             choices=None if data.vocabulary is None else data.vocabulary.choices,

@@ -33,9 +33,7 @@ class TrunkCopies:
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do a client's steps; its trunk's weights come back unless it dropped out."""
-        done = None
-        for done in self.stages(client, job, trunk):
-            pass
+        *_, done = self.stages(client, job, trunk)
         assert done is not None, "the last of the stages"
         return done
 

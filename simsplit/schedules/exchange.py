@@ -36,6 +36,8 @@ from simsplit.parties.calls import (
     Proceed,
     Receive,
     ReportRound,
+    Write,
+    WriteOn,
 )
 from simsplit.parties.server import Manner, Server
 from simsplit.protocol import Turn
@@ -108,17 +110,28 @@ class Exchange:
 
     def outputs(self, client: ClientId, probe: Probing) -> Tensor:
         """A client's outputs for what it is probed with; nobody learns."""
-        return self.pool.ask(client, Predict(*self._probed(client, probe)))
+        return self.pool.ask(client, Predict(*self._probed(client, self._read(probe))))
 
     def note(self, client: ClientId, probe: Probing) -> None:
         """The same, of a client that keeps its outputs to itself."""
-        self.pool.ask(client, Note(*self._probed(client, probe)))
+        self.pool.ask(client, Note(*self._probed(client, self._read(probe))))
 
-    def _probed(self, client: ClientId, probe: Probing) -> tuple[Packets, Leg]:
+    def write(self, client: ClientId, split: str, round_number: int) -> None:
+        """Have a client that keeps its texts to itself write some, pass by pass."""
+        self._sessions += 1
+        begin = Write(split, round_number, self._sessions, self.reading)
+        packets, leg = self._probed(client, begin)
+        while packets:
+            packets, leg = self._probed(client, WriteOn(packets, leg))
+        self.server.end.sessions.close(client, begin.session)
+
+    def _read(self, probe: Probing) -> Probing:
+        return replace(probe, reading=self.reading)
+
+    def _probed(self, client: ClientId, probe: Call[Packets]) -> tuple[Packets, Leg]:
         """What comes back to a client that is probed, and the leg that it comes on."""
         turns = self.topology.inference.turns
         manner: Manner = "skip" if self.reading == WITHOUT_TRUNK else "infer"
-        probe = replace(probe, reading=self.reading)
         crossed = self._crossed(client, _Walk(probe, turns[:-1], manner))
         return tuple(packet for packet in crossed if packet.leg in turns[-1].takes), turns[-1].leg
 

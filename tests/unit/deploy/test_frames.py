@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 import torch
 from builders import TINY, finished
-from direct import Sites
+from direct import Direct, Sites
 
-from simsplit.deploy.sockets import COLUMNS
+from simsplit.deploy.sockets import COLUMNS, What
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -99,3 +99,26 @@ class TestTheSameAsInline:
         steps = frames[frames["call"].isin(["Proceed", "Note"])]
         assert sent < steps["down_bytes"].sum() < 1.01 * sent
         assert sites.sockets.up == frames["up_bytes"].sum()
+
+
+def test_averaged_clients_compute_at_the_same_time(tmp_path, monkeypatch):
+    """Under SplitFed v1 both have been asked to go on before either's answer is read."""
+    waiting: dict[int, bool] = {}
+    both: list[str] = []
+    ask, answer = Direct.ask, Direct.answer
+
+    def asked(self: Direct, what: What, *args: Any, **more: Any) -> int:
+        waiting[self.client] = what.leg == "features"
+        both.extend(["together"] if list(waiting.values()) == [True, True] else [])
+        return ask(self, what, *args, **more)
+
+    def answered(self: Direct, number: int) -> Any:
+        waiting[self.client] = False
+        return answer(self, number)
+
+    monkeypatch.setattr(Direct, "ask", asked)
+    monkeypatch.setattr(Direct, "answer", answered)
+    ran(tmp_path / "apart", scenario(clients={"heads": "per_client"}))
+    assert not both, "the control: one trunk takes one step after another"
+    ran(tmp_path / "averaged", scenario(aggregation="splitfed_v1"))
+    assert both

@@ -81,7 +81,7 @@ def test_no_other_call_is_answered(server, kind):
 
 def test_every_call_is_answered_or_known_not_to_be():
     deployed = {"Enter", "Begin", "BeginAside", "Proceed", "ReportRound", "CountSteps", "Probe"}
-    deployed |= {"Note", "Assess", "Hear", "HandOver", "Receive"}
+    deployed |= {"Note", "Assess", "Hear", "HandOver", "Receive", "Write", "WriteOn"}
     never = {"Abandon", "Plan", "ProbeTexts", "ContinueTexts", "CloseSession", "Predict"}
     never |= {"CountExposures", "Expose", "ExposeAnswer", "OwnTokens", "LabelsOf"}
     never |= {"SharedState", "LoadShared", "OwnState", "LoadOwn"}
@@ -213,6 +213,10 @@ class TestEvaluations:
         with pytest.raises(ProtocolError, match="evaluate"):
             server.ask(probe)
 
+    def test_and_no_texts_that_are_not_scored(self, server):
+        with pytest.raises(ProtocolError, match="does not score"):
+            server.ask(calls.Write("test", 1, 1))
+
     def test_of_each_batch_once(self, server):
         server.ask(Probe("test", 1, 0))
         with pytest.raises(ProtocolError, match="twice"):
@@ -260,6 +264,23 @@ class TestWhatIsShared:
         server.ask(Hear([]))
         with pytest.raises(ProtocolError, match="twice"):
             server.ask(Hear([]))
+
+
+class TestRoundsThatAreUndone:
+    def test_none_where_nothing_rolls_back(self, server):
+        with pytest.raises(ProtocolError, match="nothing can undo"):
+            server.command(mark=1)
+
+    def test_those_that_were_marked_once_each(self, tmp_path):
+        given = scenario(
+            clients={"count": 3}, detectors=[{"kind": "cosine_mad", "response": "rollback"}]
+        )
+        server = Server(Site(given, given.prepared(), 0, tmp_path))
+        server.ask(Enter(TRAIN, 1.0))
+        server.command(mark=1)
+        server.command(undo=1)
+        with pytest.raises(ProtocolError, match="not marked"):
+            server.command(undo=1)
 
 
 class TestCheckpoints:
