@@ -8,6 +8,7 @@ import torch
 
 from simsplit.deploy.elsewhere import elsewhere
 from simsplit.deploy.expected import Expected
+from simsplit.deploy.keys import client_name, keys_of, make_keys
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.session import Session
 from simsplit.deploy.site import Site
@@ -44,6 +45,9 @@ class Sites:
             Site(given, data, number, path / f"c{number}", **more)
             for number in range(given.clients.count)
         ]
+        make_keys(path / "keys", given.clients.count, 1)
+        for site in self.sites:
+            site.seal_by(keys_of(path / "keys", client_name(site.number)))
         counts = [len(part) for part in data.parts]
         self.data = elsewhere("digits", form_of(data), counts)
         self.sockets = Sockets(path)

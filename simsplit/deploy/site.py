@@ -14,16 +14,19 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.data import Prepared, Samples
 from simsplit.deploy.expected import Expected
+from simsplit.deploy.handing import Handing
+from simsplit.deploy.keys import Keys
 from simsplit.deploy.messages import NUMBER, answer_form, call_understood, told
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
+from simsplit.deploy.seals import Seals
 from simsplit.deploy.tensors import frame_of, read
 from simsplit.deploy.terms import Mode, digest_of, facts, form_of
-from simsplit.errors import ProtocolError
+from simsplit.errors import ProtocolError, RunError
 from simsplit.evaluation.authoring import Author
 from simsplit.evaluation.scoring import Scorer
-from simsplit.packets import ClientId
-from simsplit.parties.calls import CountSteps
+from simsplit.packets import ClientId, Packet
+from simsplit.parties.calls import Call, CountSteps, Receive
 from simsplit.parties.client import Client
 from simsplit.results import CHECKPOINTS, checkpoints
 from simsplit.results.checkpoints import Progress
@@ -62,6 +65,18 @@ class Site:
         feeds = self.client.training.feeds.items()
         batches = {source: feed.steps_per_epoch for source, feed in feeds}
         self.rules = Rules(number, self.expected, batches)
+        self.handing: Handing | None = None
+        """How it hands weights on, where it does."""
+
+    def seal_by(self, keys: Keys) -> None:
+        """Hand on weights so that no other than this deployment's clients can read them."""
+        if not self.expected.hands_on or self.handing is not None:
+            return
+        undoes = any(
+            each.by_turns and each.response == "rollback" for each in self.scenario.detectors
+        )
+        seals = Seals(keys, self.scenario.clients.count)
+        self.handing = Handing(seals, self.number, self.terms, strict=not undoes)
 
     def hello(self) -> dict[str, Any]:
         """What a server is told of it."""
@@ -96,14 +111,42 @@ class Site:
             if header.keys() == {name}:
                 command(NUMBER.read(header[name], iter(())))
                 return frame_of({"number": number, "answer": None})
-        call = call_understood(header, tensors)
+        call = self._opened(call_understood(header, tensors))
         self.rules.check(call)
         self._touched = self._touched or not isinstance(call, CountSteps)
-        answer = call.on(self.client)
+        answer = self._sealed(call.on(self.client))
         self.rules.answered(call, answer, waiting=self.client.training.waits)
-        self.steps = sum(self.client.training.taken.values())
+        self.steps = self._taken
         value, made = told(answer_form(call), answer)
         return frame_of({"number": number, "answer": value}, made)
+
+    def _opened(self, call: Call[object]) -> Call[object]:
+        """A call whose weights, if it brings another client's, are out of their seal."""
+        if not isinstance(call, Receive):
+            return call
+        if not self.expected.hands_on:
+            if call.packet.sealed is not None:
+                raise ProtocolError("a sealed hand-over, where the server averages")
+            return call
+        packet = self._handing.opened(call.packet, self._taken, self.expected.most_bytes)
+        return Receive(packet)
+
+    def _sealed(self, answer: object) -> object:
+        """An answer whose weights, if they go to other clients, nobody else can read."""
+        if not (isinstance(answer, Packet) and self.expected.hands_on and answer.tensors):
+            return answer
+        return self._handing.sealed(answer, self._taken)
+
+    @property
+    def _taken(self) -> int:
+        """Steps that this client has taken."""
+        return sum(self.client.training.taken.values())
+
+    @property
+    def _handing(self) -> Handing:
+        if self.handing is None:
+            raise RunError("this client has no keys by which to hand weights on to others")
+        return self.handing
 
     def _build(self) -> Assembler:
         """The client as it is before training."""
@@ -151,6 +194,8 @@ class Site:
         if self._touched:
             self._build()
             self._touched = False
+        if self.handing is not None:
+            self.handing.made = {}
         if round_number:
             state = checkpoints.at(self.out / CHECKPOINTS, self.terms, round_number)
             self._load(state)
@@ -170,9 +215,13 @@ class Site:
     def _state(self) -> dict[str, Tensor]:
         """All that the client's next step depends on."""
         state = {f"own/{name}": t for name, t in self.client.keeping.state().items()}
-        return state | {f"shared/{name}": t for name, t in self.client.sharing.state().items()}
+        state |= {f"shared/{name}": t for name, t in self.client.sharing.state().items()}
+        handing = {} if self.handing is None else self.handing.state()
+        return state | {f"handing/{name}": tensor for name, tensor in handing.items()}
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `_state` gave."""
         self.client.sharing.load(below(state, "shared/"))
         self.client.keeping.load(below(state, "own/"))
+        if self.handing is not None:
+            self.handing.load(below(state, "handing/"))

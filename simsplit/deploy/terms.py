@@ -55,15 +55,6 @@ def _undeployable(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ): schedule.epochs,
     }
     yield from (what for what, there in found.items() if there)
-    yield from _keeping_too_much(scenario)
-
-
-def _keeping_too_much(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """What takes of clients what they keep to themselves."""
-    for index, detector in enumerate(scenario.detectors):
-        if detector.by_turns:
-            why = "takes what deployed clients keep to themselves; use another detector or response"
-            yield f"detectors.{index}.response", f"{detector.word} with {detector.response} {why}"
 
 
 def facts() -> dict[str, str | int]:

@@ -100,7 +100,16 @@ class LiveRun:
         self.detection.guard.barred.update(clients)
         self.parts.evaluator.leave_out(clients)
         if self.parts.exchange.holder in clients:
-            self.parts.exchange.holder = None
+            self.parts.exchange.holder = self._last_of_others(clients)
+
+    def _last_of_others(self, clients: Collection[ClientId]) -> ClientId | None:
+        """Who trained last in the last round, but for these and those who were left out before."""
+        if not self.progress.round:
+            return None
+        lineup = self.program.lineup(self.progress.round)
+        turns = list(self.scenario.schedule.turns(lineup.steps))
+        gone = {*clients, *self.detection.guard.barred}
+        return next((client for client in reversed(turns) if client not in gone), None)
 
     def resident_bytes(self) -> int | None:
         """What this process and its hosts have in memory; None where that cannot be known."""
