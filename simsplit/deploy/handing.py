@@ -7,19 +7,30 @@ or one that passes somebody by, is found out by the client whose work is left ou
 
 import json
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simsplit.deploy.seals import Seals
+from simsplit.deploy.expected import Expected
+from simsplit.deploy.keys import Keys, roster_of
+from simsplit.deploy.seals import Seals, shown
 from simsplit.deploy.tensors import frame_of, read
 from simsplit.errors import ProtocolError
 from simsplit.packets import ClientId, Packet
 
 Made = dict[str, list[Any]]
 """For each client, by number: what its run is known by, and how many of its steps are in."""
+
+
+class Unusable(ProtocolError):  # noqa: N818 - whom it is told of, not what went wrong here
+    """Another client has sealed what is no hand-over; the key shows it to whoever has the seal."""
+
+    def __init__(self, sender: ClientId, key: bytes, why: str) -> None:
+        super().__init__(f"client {sender} handed over {why}")
+        self.sender, self.key = sender, key
 
 
 class Handing:
@@ -38,7 +49,7 @@ class Handing:
             self.made[str(self.number)] = [self.token, steps]
         told = {"terms": self.terms, "round": packet.round, "step": packet.step, "made": self.made}
         content = frame_of({"names": [*packet.names]}, packet.tensors)
-        closed = _tensor(self.seals.sealed(told, content))
+        closed = as_tensor(self.seals.sealed(told, content))
         return Packet(
             *(packet.client, packet.leg, packet.round, packet.step),
             tuple(torch.zeros((), dtype=t.dtype).expand(t.shape) for t in packet.tensors),
@@ -46,21 +57,21 @@ class Handing:
             sealed=closed,
         )
 
-    def opened(self, packet: Packet, steps: int, most_bytes: int) -> Packet:
+    def opened(self, packet: Packet, steps: int, expected: Expected) -> Packet:
         """What another client has handed over; ProtocolError where it is not that, or not new."""
         if packet.sealed is None:
             raise ProtocolError("a hand-over that is not sealed")
-        about, content = self.seals.opened(packet.sealed.numpy().tobytes(), packet.client)
+        opened = self.seals.opened(packet.sealed.numpy().tobytes(), packet.client)
+        about = opened.about
         if about.get("terms") != self.terms:
             raise ProtocolError("a hand-over of another run")
         if (about.get("round"), about.get("step")) != (packet.round, packet.step):
             raise ProtocolError("a hand-over of another round or step than it is said to be")
         self._check(about.get("made"), packet.client, steps)
-        header, tensors = read(content, most_bytes)
-        names = tuple(header.get("names", ()))
-        if len(names) != len(tensors):
-            raise ProtocolError("a hand-over whose tensors are not those that it names")
-        return Packet(packet.client, packet.leg, packet.round, packet.step, tuple(tensors), names)
+        try:
+            return unpacked(packet, opened.content, expected)
+        except ProtocolError as error:
+            raise Unusable(packet.client, opened.key, str(error)) from None
 
     def _check(self, made: object, sender: ClientId, steps: int) -> None:
         good = isinstance(made, dict) and all(
@@ -79,12 +90,46 @@ class Handing:
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint of this client has to hold."""
-        return {"made": _tensor(json.dumps([self.token, self.made]).encode())}
+        return {"made": as_tensor(json.dumps([self.token, self.made]).encode())}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""
         self.token, self.made = json.loads(state["made"].numpy().tobytes())
 
 
-def _tensor(content: bytes) -> Tensor:
+def unpacked(packet: Packet, content: bytes, expected: Expected) -> Packet:
+    """The hand-over that was in a seal; ProtocolError where it is none of the run's."""
+    header, tensors = read(content, expected.most_bytes)
+    names = header.get("names")
+    if not isinstance(names, list) or len(names) != len(tensors):
+        raise ProtocolError("weights that are not those that it names")
+    if not all(isinstance(name, str) for name in names):
+        raise ProtocolError("weights without names")
+    made = replace(packet, tensors=tuple(tensors), names=tuple(names), sealed=None)
+    expected.check(made, by_client=False)
+    return made
+
+
+class Judge:
+    """The server's: whose fault it is that a hand-over cannot be used."""
+
+    def __init__(self, keys: Keys, expected: Expected) -> None:
+        self.known, self.expected = roster_of(keys), expected
+
+    def blames_rightly(self, packet: Packet, key: bytes) -> bool:
+        """Whether a receiver's key shows that the sender sealed what is no hand-over."""
+        assert packet.sealed is not None, "as the receiver was sent it"
+        try:
+            content = shown(self.known[packet.client], packet.sealed.numpy().tobytes(), key)
+        except ProtocolError:
+            return False
+        try:
+            unpacked(packet, content, self.expected)
+        except ProtocolError:
+            return True
+        return False
+
+
+def as_tensor(content: bytes) -> Tensor:
+    """Bytes, as frames carry them."""
     return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())

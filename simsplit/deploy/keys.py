@@ -45,7 +45,7 @@ class Keys:
     sealing: bytes = b""
     """Of a client: what opens that which is sealed to it."""
     roster: bytes = b""
-    """Of a client: how it knows the others."""
+    """How all clients are known to each other, and to the server."""
 
 
 def client_name(client: ClientId) -> str:
@@ -77,10 +77,7 @@ def make_keys(folder: Path, clients: int, days: int, now: datetime | None = None
             sealed_to = opens.public_key().public_bytes_raw().hex()
             entries[name] = {"certificate": signed.decode(), "sealed_to": sealed_to}
     roster = _roster(entries, key)
-    return [
-        _write(folder / name, files if name == SERVER else {**files, ROSTER: roster})
-        for name, files in made.items()
-    ]
+    return [_write(folder / name, {**files, ROSTER: roster}) for name, files in made.items()]
 
 
 @dataclass(frozen=True)
@@ -97,9 +94,9 @@ def roster_of(keys: Keys) -> dict[ClientId, Known]:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    if not (keys.roster and keys.sealing):
+    if not keys.roster or not (keys.sealing or named(keys) == SERVER):
         raise RunError(
-            f"the keys of {named(keys)} have no {ROSTER} and {SEALING}, by which clients hand on "
+            f"the keys of {named(keys)} have no {ROSTER} or {SEALING}, by which clients hand on "
             "what the server must not read; make new keys with: simsplit deploy keys"
         )
     authority = _loaded(keys.authority)
@@ -149,9 +146,8 @@ def keys_of(folder: Path, name: str) -> Keys:
                 f"cannot read {place / file}: {error.strerror}; the keys of {name} are made by: "
                 f"simsplit deploy keys {folder} --clients N"
             ) from None
-    for file in (SEALING, ROSTER) if (place / SEALING).exists() else ():
-        found.append((place / file).read_bytes())
-    return Keys(*found)
+    later = ((place / file) for file in (SEALING, ROSTER))
+    return Keys(*found, *(file.read_bytes() if file.exists() else b"" for file in later))
 
 
 def named(keys: Keys) -> str:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from simsplit.deploy.expected import Expected
+from simsplit.deploy.handing import Judge
 from simsplit.deploy.messages import answer_form, call_told, understood
-from simsplit.deploy.session import ClientLost, Session
+from simsplit.deploy.session import Blames, ClientLost, Session
 from simsplit.deploy.sockets import What, what_of
 from simsplit.engine.host import on_device
 from simsplit.engine.pool import Crew, Job, Outcome, Pool, Workshop
@@ -27,6 +28,7 @@ from simsplit.parties.calls import (
     Plan,
     Probe,
     Proceed,
+    Receive,
     Write,
     WriteOn,
 )
@@ -49,11 +51,15 @@ class RemotePool(Pool):
         expected: Expected,
         device: torch.device,
         lose: Callable[[ClientId, str, bool], None],
+        judge: Judge | None = None,
     ) -> None:
-        """`lose` is told of a client that is asked no more, and whether for what it sent."""
+        """`lose` is told of a client that is asked no more, and whether for what it sent; `judge`
+        knows whose fault it is that a hand-over cannot be used.
+        """
         super().__init__(Crew({}))
         self.sessions, self.expected, self.device = sessions, expected, device
-        self._lose = lose
+        self._lose, self._judge = lose, judge
+        self._received: dict[ClientId, Packet] = {}
         self._ahead: deque[ClientId] = deque()
         self._round = 0
         self._asides = False
@@ -171,6 +177,8 @@ class RemotePool(Pool):
 
     def _send(self, client: ClientId, call: Call[object], *, awaited: bool = True) -> int:
         header, tensors = call_told(call)
+        if isinstance(call, Receive):
+            self._received[client] = call.packet
         with self._blamed(client):
             return self.sessions[client].ask(what_of(call), header, tensors, awaited=awaited)
 
@@ -238,14 +246,27 @@ class RemotePool(Pool):
             self._early[client] = self._send(client, Begin(self._round))
 
     def _blamed(self, client: ClientId) -> "_Blamed":
-        return _Blamed(client, self._lose)
+        return _Blamed(client, self._lose, self._guilty)
+
+    def _guilty(self, client: ClientId, key: Tensor) -> ClientId:
+        """A client that blames another for a hand-over, or the other if it does so rightly."""
+        packet = self._received.get(client)
+        if packet is None or packet.sealed is None or self._judge is None:
+            return client
+        rightly = self._judge.blames_rightly(packet, key.numpy().tobytes())
+        return packet.client if rightly else client
 
 
 class _Blamed:
     """A block in which whatever is wrong with an answer costs its client its stream."""
 
-    def __init__(self, client: ClientId, lose: Callable[[ClientId, str, bool], None]) -> None:
-        self.client, self.lose = client, lose
+    def __init__(
+        self,
+        client: ClientId,
+        lose: Callable[[ClientId, str, bool], None],
+        guilty: Callable[[ClientId, Tensor], ClientId],
+    ) -> None:
+        self.client, self.lose, self.guilty = client, lose, guilty
 
     def __enter__(self) -> None:
         """Begin to watch; all is done at the end."""
@@ -254,7 +275,14 @@ class _Blamed:
         """Lose the client, and say why."""
         if isinstance(error, ClientLost):
             self.lose(self.client, error.cause, False)
-        elif isinstance(error, SimsplitError):
+            return
+        if isinstance(error, Blames) and (guilty := self.guilty(self.client, error.key)) != (
+            self.client
+        ):
+            why = "it sent a hand-over that is none, as its receiver has shown"
+            self.lose(guilty, why, True)
+            raise ClientLost(guilty, why) from None
+        if isinstance(error, SimsplitError):
             why = f"it sent {error}, and is asked no more"
             self.lose(self.client, why, True)
             raise ClientLost(self.client, why) from None

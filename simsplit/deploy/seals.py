@@ -4,8 +4,10 @@ Encrypted by a fresh key with ChaCha20-Poly1305, the key sealed to each of the o
 and all of it signed by the sender's certificate's key. The authority's roster says who they are.
 """
 
+import hashlib
 import json
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -16,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from simsplit.deploy.keys import Keys, client_name, client_of, named, roster_of
+from simsplit.deploy.keys import Keys, Known, client_name, client_of, named, roster_of
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import ClientId
 
@@ -50,6 +52,7 @@ class Seals:
         """Something for all others; `told` is what they have to know of it, and all may read."""
         once, key = X25519PrivateKey.generate(), ChaCha20Poly1305.generate_key()
         about = {**told, "from": self.number, "once": once.public_key().public_bytes_raw().hex()}
+        about["opens"] = _fingerprint(key)
         bound = _bound(about)
         about["keys"] = {
             str(other): ChaCha20Poly1305(
@@ -65,7 +68,7 @@ class Seals:
         signature = self._signs.sign(_DOMAIN + _digest(head, closed), _HASH)
         return _LENGTHS.pack(len(head), len(signature)) + head + signature + closed
 
-    def opened(self, blob: bytes, sender: ClientId) -> tuple[dict[str, Any], bytes]:
+    def opened(self, blob: bytes, sender: ClientId) -> "Opened":
         """What a client has sealed to this one; ProtocolError for what it has not."""
         try:
             return self._opened(blob, sender)
@@ -74,24 +77,58 @@ class Seals:
                 f"a hand-over that client {sender} has not sealed to this one, or not so"
             ) from None
 
-    def _opened(self, blob: bytes, sender: ClientId) -> tuple[dict[str, Any], bytes]:
-        length, signed = _LENGTHS.unpack_from(blob)
-        start = _LENGTHS.size
-        head, signature = blob[start : start + length], blob[start + length :][:signed]
-        closed = blob[start + length + signed :]
-        if sender == self.number:
-            raise ValueError("its own")
-        self.known[sender].signs.verify(signature, _DOMAIN + _digest(head, closed), _HASH)
-        about = json.loads(head)
-        if about["from"] != sender:
+    def _opened(self, blob: bytes, sender: ClientId) -> "Opened":
+        about, closed = _signed_by(self.known[sender], blob)
+        if about["from"] != sender or sender == self.number:
             raise ValueError("another sender")
         wrapped = bytes.fromhex(about.pop("keys")[str(self.number)])
-        bound = _bound(about)
         once = X25519PublicKey.from_public_bytes(bytes.fromhex(about["once"]))
         own = ChaCha20Poly1305(_shared(self._opens, once, self.number or 0))
-        return about, ChaCha20Poly1305(own.decrypt(_NONCE, wrapped, bound)).decrypt(
-            _NONCE, closed, bound
-        )
+        key = own.decrypt(_NONCE, wrapped, _bound(about))
+        if about["opens"] != _fingerprint(key):
+            raise ValueError("another key than was promised")
+        return Opened(about, ChaCha20Poly1305(key).decrypt(_NONCE, closed, _bound(about)), key)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was sealed: what is told of it, its content, and the key that shows it to others."""
+
+    about: dict[str, Any]
+    content: bytes
+    key: bytes
+
+
+def shown(known: Known, blob: bytes, key: bytes) -> bytes:
+    """What a client has sealed, to one who was given its key; ProtocolError if this is no proof.
+
+    A key is proof since its fingerprint is among what the sender has signed.
+    """
+    try:
+        about, closed = _signed_by(known, blob)
+        about.pop("keys")
+        if about["opens"] == _fingerprint(key):
+            return ChaCha20Poly1305(key).decrypt(_NONCE, closed, _bound(about))
+    except (InvalidSignature, InvalidTag, ValueError, KeyError, TypeError, struct.error):
+        pass
+    raise ProtocolError("a key that shows nothing")
+
+
+def _signed_by(known: Known, blob: bytes) -> tuple[dict[str, Any], bytes]:
+    """What is told of a seal, and what is in it, if it is whose it is said to be."""
+    length, signed = _LENGTHS.unpack_from(blob)
+    start = _LENGTHS.size
+    head, signature = blob[start : start + length], blob[start + length :][:signed]
+    closed = blob[start + length + signed :]
+    known.signs.verify(signature, _DOMAIN + _digest(head, closed), _HASH)
+    about = json.loads(head)
+    if not isinstance(about, dict):
+        raise TypeError("tells nothing")
+    return about, closed
+
+
+def _fingerprint(key: bytes) -> str:
+    return hashlib.sha256(_DOMAIN + key).hexdigest()
 
 
 def _shared(own: X25519PrivateKey, other: X25519PublicKey, receiver: ClientId) -> bytes:

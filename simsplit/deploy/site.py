@@ -14,7 +14,7 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.data import Prepared, Samples
 from simsplit.deploy.expected import Expected
-from simsplit.deploy.handing import Handing
+from simsplit.deploy.handing import Handing, Unusable, as_tensor
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.messages import NUMBER, answer_form, call_understood, told
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
@@ -99,7 +99,10 @@ class Site:
         if number != self._asked + 1:
             raise ProtocolError("a request out of turn")
         self._asked = number
-        return self._answer(number, header, tensors)
+        try:
+            return self._answer(number, header, tensors)
+        except Unusable as error:
+            return frame_of({"number": number, "unusable": error.sender}, [as_tensor(error.key)])
 
     def failed(self, error: Exception) -> bytes:
         """In place of an answer: that there is none. Why, is said here alone."""
@@ -128,8 +131,7 @@ class Site:
             if call.packet.sealed is not None:
                 raise ProtocolError("a sealed hand-over, where the server averages")
             return call
-        packet = self._handing.opened(call.packet, self._taken, self.expected.most_bytes)
-        return Receive(packet)
+        return Receive(self._handing.opened(call.packet, self._taken, self.expected))
 
     def _sealed(self, answer: object) -> object:
         """An answer whose weights, if they go to other clients, nobody else can read."""

@@ -232,7 +232,8 @@ class TestWhatAClientAnswers:
 
     def packet(self, **other: Any) -> list[dict[str, Any]]:
         made = {"client": 0, "leg": "smashed", "round": 1, "step": 0, "names": []}
-        return [{**made, "session": None, "position": 0, "tensors": 1, **other}]
+        made |= {"session": None, "position": 0, "tensors": 1, "sealed": None}
+        return [{**made, **other}]
 
     def test_in_turn(self, door, inside):
         pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))

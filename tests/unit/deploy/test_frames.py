@@ -50,14 +50,18 @@ class TestCanaries:
         inputs = sites.sites[0].client.training.feeds["private"].batch(0).inputs
         assert not found(sites, inputs[0])
 
-    @pytest.mark.parametrize("own", [True, False])
-    def test_own_heads_never_cross_and_shared_ones_do(self, tmp_path, own):
-        sites = ran(tmp_path, scenario(clients=OWN if own else {}))
+    @pytest.mark.parametrize(
+        ("changes", "crosses"),
+        [({"clients": OWN}, False), ({}, False), ({"aggregation": "splitfed_v2"}, True)],
+        ids=["own", "handed on", "averaged"],
+    )
+    def test_heads_cross_where_the_server_averages_them_alone(self, tmp_path, changes, crosses):
+        sites = ran(tmp_path, scenario(**changes))
         site = sites.sites[1]  # which hands a shared head on when round 2 begins
         kept = checkpoints.at(tmp_path / "c1" / "checkpoints", site.terms, 1)
         weights = [tensor for name, tensor in kept.items() if "head" in name and tensor.ndim > 1]
         assert weights
-        assert [found(sites, each) for each in weights] == [not own] * len(weights)
+        assert [found(sites, each) for each in weights] == [crosses] * len(weights)
 
     def test_logits_never_cross(self, tmp_path):
         """Under a U shape the frames of an evaluation bring figures."""
@@ -99,6 +103,9 @@ class TestTheSameAsInline:
         steps = frames[frames["call"].isin(["Proceed", "Note"])]
         assert sent < steps["down_bytes"].sum() < 1.01 * sent
         assert sites.sockets.up == frames["up_bytes"].sum()
+        handed = wire[wire["leg"] == "handover"]["bytes"].sum()
+        sealed = frames[frames["call"] == "HandOver"]["up_bytes"].sum()
+        assert handed < sealed < 1.04 * handed, "a seal's bytes are counted too"
 
 
 def test_averaged_clients_compute_at_the_same_time(tmp_path, monkeypatch):

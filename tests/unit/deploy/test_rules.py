@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from builders import TINY
+from direct import Sites
 from texts import text_scenario
 
 from simsplit.deploy.messages import call_told
@@ -57,6 +58,14 @@ class Server:
         shape = self.site.expected.shapes[1]
         made = sent.answered(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
+
+
+def handing(path: Path, given: Scenario) -> list[Server]:
+    """Two sites that know each other, in their first round."""
+    made = [Server(site) for site in Sites(given, path).sites]
+    for server in made:
+        server.ask(Enter(TRAIN, 1.0))
+    return made
 
 
 @pytest.fixture
@@ -224,34 +233,63 @@ class TestEvaluations:
 
 
 class TestWhatIsShared:
-    def handed(self, server: Server) -> Packet:
-        learner = server.site.expected.shared
-        names, tensors = learner.travelling(moments=True)
+    @pytest.fixture
+    def two(self, tmp_path: Path) -> list[Server]:
+        return handing(tmp_path, scenario())
+
+    def handed(self, two: list[Server]) -> Packet:
+        """In its seal, by the other client."""
+        return two[1].site._sealed(self.plain(two))
+
+    def plain(self, two: list[Server]) -> Packet:
+        names, tensors = two[0].site.expected.shared.travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
-    def test_as_it_is(self, server):
-        server.ask(Receive(self.handed(server)))
-        header, tensors = server.ask(HandOver(1))
-        assert len(header["answer"]["names"]) == len(tensors) > 0
+    def test_as_it_is(self, two):
+        two[0].ask(Receive(self.handed(two)))
+        header, tensors = two[0].ask(HandOver(1))
+        (told,) = [header["answer"]]
+        assert len(told["names"]) == len(told["sealed"]) > 0
+        assert [tensor.dtype for tensor in tensors] == [torch.uint8]
 
-    def test_of_other_shape_or_name(self, server):
-        good = self.handed(server)
+    def test_never_without_a_seal(self, two, server):
+        for leg in (Leg.HANDOVER, Leg.BROADCAST):
+            with pytest.raises(ProtocolError, match="not sealed"):
+                two[0].ask(Receive(replace(self.plain(two), leg=leg)))
+            two[0].number -= 1
+            two[0].site._asked -= 1
+        with pytest.raises(RunError, match="no keys"):
+            server.ask(HandOver(1))
+
+    def test_of_other_shape_or_name(self, two):
+        good = self.plain(two)
         wider = (torch.zeros(3, 3), *good.tensors[1:])
         renamed = ("trunk.weight", *good.names[1:])
-        for bad in (
-            good.with_tensors(wider),
-            replace(good, names=renamed),
-            replace(good, names=good.names[1:], tensors=good.tensors[1:]),
-            replace(good, names=(good.names[1], *good.names[1:])),
-            good.with_tensors((torch.full_like(good.tensors[0], torch.nan), *good.tensors[1:])),
-            replace(
-                good,
-                names=(*good.names, "optimizer.99.exp_avg"),
-                tensors=(*good.tensors, torch.zeros(1)),
-            ),
+        for number, bad in enumerate(
+            (
+                good.with_tensors(wider),
+                replace(good, names=renamed),
+                replace(good, names=good.names[1:], tensors=good.tensors[1:]),
+                replace(good, names=(good.names[1], *good.names[1:])),
+                good.with_tensors((torch.full_like(good.tensors[0], torch.nan), *good.tensors[1:])),
+                replace(
+                    good,
+                    names=(*good.names, "optimizer.99.exp_avg"),
+                    tensors=(*good.tensors, torch.zeros(1)),
+                ),
+            )
         ):
-            with pytest.raises(ProtocolError):
-                server.ask(Receive(bad))
+            two[0].number, two[0].site._asked = number, number
+            header, tensors = two[0].ask(Receive(two[1].site._sealed(bad)))
+            assert header["unusable"] == 1
+            assert [len(tensor) for tensor in tensors] == [32], "the key, as proof"
+
+    def test_averages_as_they_are(self, tmp_path):
+        server = handing(tmp_path, scenario(aggregation="splitfed_v2"))[0]
+        good = replace(self.plain([server]), leg=Leg.BROADCAST)
+        server.ask(Receive(good))
+        with pytest.raises(ProtocolError, match="another shape"):
+            server.ask(Receive(good.with_tensors((torch.zeros(3, 3), *good.tensors[1:]))))
 
     def test_no_heads_of_their_own(self, tmp_path):
         own = scenario(clients={"heads": "per_client"})
