@@ -65,7 +65,6 @@ def breaking(site: Any, call: str, leg: str, left: int) -> None:
 def spoiling(site: Any, left: int, *, hands: bool = False) -> None:
     """Have a site send what is not finite; `hands`: to other clients, in its seal."""
     made = site.client.training.end.make
-
     handed = site.client.sharing.hand_over
 
     def bad(round_number: int) -> Any:
@@ -73,7 +72,8 @@ def spoiling(site: Any, left: int, *, hands: bool = False) -> None:
         packet, left = handed(round_number), left - 1
         if left >= 0:
             return packet
-        return packet.with_tensors(tuple(tensor * float("nan") for tensor in packet.tensors))
+        spoilt = (t * float("nan") if t.is_floating_point() else t for t in packet.tensors)
+        return packet.with_tensors(tuple(spoilt))
 
     if hands:
         site.client.sharing.hand_over = bad

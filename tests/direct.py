@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from simsplit.data import Prepared
 from simsplit.deploy.elsewhere import elsewhere
 from simsplit.deploy.expected import Expected
 from simsplit.deploy.keys import client_name, keys_of, make_keys
@@ -38,8 +39,11 @@ class Direct(Session):
 class Sites:
     """Sites of a scenario, here, and every frame that crosses."""
 
-    def __init__(self, given: Scenario, path: Path, **more: Any) -> None:
-        data = given.prepared()
+    def __init__(
+        self, given: Scenario, path: Path, held: Prepared | None = None, **more: Any
+    ) -> None:
+        """`held` are other data than the scenario's."""
+        data = held or given.prepared()
         self.given, self.path, self.frames = given, path, list[bytes]()
         self.sites = [
             Site(given, data, number, path / f"c{number}", **more)

@@ -61,6 +61,11 @@ CASES: dict[str, dict[str, Any]] = {
         "method": [{"kind": "private_backprop"}],
     },
     "watched": {"clients": {"count": 3}, "detectors": [{"kind": "cosine_mad"}]},
+    "turns rolled back": {
+        "clients": {"count": 3},
+        "detectors": [{"kind": "safesplit", "threshold": {"kind": "fixed", "above": 1.0}}],
+        "schedule": {"kind": "per_client", "rounds": 2},
+    },
     "rounds rolled back": {
         "clients": {"count": 3},
         "detectors": [{**STRICT, "response": "rollback"}],

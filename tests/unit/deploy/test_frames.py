@@ -1,13 +1,16 @@
 """What is in the frames of a run, and what never is: canaries, and controls in which they are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from builders import TINY, finished
+from comparing import weights
 from direct import Direct, Sites
 
+from simsplit.deploy import tensors
 from simsplit.deploy.sockets import COLUMNS, What
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
@@ -93,6 +96,28 @@ class TestTheSameAsInline:
         ours, theirs = (Run.load(tmp_path / place) for place in ("run", "inline"))
         differing = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
         assert differing <= {"resident_bytes", "seconds", "per_sample"}
+
+    def test_but_not_with_rows_in_another_order(self, tmp_path):
+        data = scenario().prepared()
+        first, *others = data.parts
+        reordered = replace(data, parts=[first[::-1].copy(), *others])
+        Sites(scenario(), tmp_path, reordered).experiment().run(resume=False)
+        finished(scenario(), tmp_path / "inline")
+        tables = [(tmp_path / place / "rounds.csv").read_text() for place in ("run", "inline")]
+        assert tables[0] != tables[1]
+        bytes_of = [
+            Run.load(tmp_path / place).wire["bytes"].tolist() for place in ("run", "inline")
+        ]
+        assert bytes_of[0] == bytes_of[1]
+
+    def test_nor_with_strides_dropped_on_the_way(self, tmp_path, monkeypatch):
+        given = scenario(train={"channels_last": True}, clients=OWN)
+        ran(tmp_path / "kept", given)
+        monkeypatch.setattr(tensors, "_plain", lambda tensor: tensor.detach().contiguous())
+        ran(tmp_path / "dropped", given)
+        kept, dropped = (weights(tmp_path / place / "run") for place in ("kept", "dropped"))
+        assert kept.keys() == dropped.keys()
+        assert any(not kept[name].equal(dropped[name]) for name in kept)
 
     def test_bytes_of_frames_are_little_more_than_the_wires(self, tmp_path):
         sites = ran(tmp_path, scenario(evaluate={"every": 2}))

@@ -1,5 +1,6 @@
 """A server may be hostile: a client answers what the approved scenario takes, and nothing else."""
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,28 @@ class TestCheckpoints:
     def test_that_are_not_there(self, server):
         with pytest.raises(RunError, match="no usable checkpoint of round 1"):
             server.command(back_to=1)
+
+    def test_of_an_earlier_round_than_the_servers_other_side_kept(self, server):
+        """The server may have been killed before its own of that round was written."""
+        server.command(keep=1)
+        server.command(keep=2)
+        server.command(back_to=1)
+        assert server.site.rounds_kept == 1
+        server.command(keep=2)
+
+    def test_on_a_disk_that_is_full(self, server):
+        """The client says so to its owner; with room again, it goes on from where it was."""
+        server.command(keep=1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            with pytest.raises(RunError, match=r"cannot write .*checkpoints"):
+                server.command(keep=2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        server.command(back_to=1)
+        server.command(keep=2)
+        assert server.site.rounds_kept == 2
 
     def test_not_as_often_as_a_server_likes(self, server):
         for _ in range(MOST_RETURNS - 1):
