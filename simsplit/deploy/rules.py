@@ -2,8 +2,8 @@
 
 The server may be hostile. Each call is held against the scenario that the client's owner approved:
 which phases there are, how many rounds, how many forward passes in each, whose answer is due. What
-crosses is checked for its shape. What a server averages, or hands on from others, is taken as it
-comes: in that clients have to trust it.
+crosses is checked for its shape. What clients hand on to each other is sealed (see `handing.py`);
+what a server averages is taken as it comes: in that clients have to trust it.
 """
 
 from collections.abc import Callable, Sequence

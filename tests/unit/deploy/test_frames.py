@@ -9,6 +9,7 @@ import torch
 from builders import TINY, finished
 from comparing import weights
 from direct import Direct, Sites
+from texts import text_scenario
 
 from simsplit.deploy import tensors
 from simsplit.deploy.sockets import COLUMNS, What
@@ -72,6 +73,22 @@ class TestCanaries:
         width, batch = sites.data.info.classes, len(sites.data.test)
         told = f"[{batch},{width}]".encode()
         assert not any(told in frame for frame in sites.frames)
+
+    def test_nor_where_clients_write(self, tmp_path):
+        """Of a text that is written, the cut's packets cross, and in the end figures."""
+        task = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
+        given = text_scenario(
+            tmp_path,
+            model={"kind": "causal_lm"},
+            data={"source": {"task": task, "length": 48}},
+            schedule={"rounds": 1},
+            evaluate={"metrics": ["loss", "rouge_l"], "generated_texts": 3, "max_new_tokens": 3},
+        )
+        sites = ran(tmp_path / "sites", given)
+        words = sites.sites[0].scenario.text_reader().size
+        assert any(b'"call":"WriteOn"' in frame for frame in sites.frames)
+        assert not any(f",{words}]".encode() in frame for frame in sites.frames)
+        assert not any(b"int64" in frame for frame in sites.frames), "no tokens either"
 
     def test_secrets_never_cross(self, tmp_path):
         given = scenario(clients=OWN, method=[{"kind": "noise"}])
