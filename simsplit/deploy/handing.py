@@ -18,7 +18,7 @@ from simsplit.deploy.expected import Expected
 from simsplit.deploy.keys import Keys, roster_of
 from simsplit.deploy.seals import Seals, shown
 from simsplit.deploy.tensors import frame_of, read
-from simsplit.errors import ProtocolError
+from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import ClientId, Packet
 
 Made = dict[str, list[Any]]
@@ -94,6 +94,8 @@ class Handing:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""
+        if "made" not in state:
+            raise RunError("a checkpoint of an earlier version, which sealed nothing; begin anew")
         self.token, self.made = json.loads(state["made"].numpy().tobytes())
 
 
