@@ -27,7 +27,9 @@ class Detection:
         self.turns: Turns | None = None
         if any(config.by_turns for config in self.configs):
             assert isinstance(parts.course, InTurn), "refused for others when the scenario is read"
-            self.turns = parts.course.turns = Turns(parts.exchange, parts.federation)
+            self.turns = parts.course.turns = Turns(
+                parts.exchange, hands_over=parts.course.hands_over
+            )
             self.turns.judge = self._bad_turns
         parts.server.trust = self.guard.trust
         if parts.federation is not None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.state import put_back
 from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detectors.watch import COLUMNS, Watch
@@ -192,12 +191,12 @@ class Experiment:
         lineup = live.detection.guard.admit(live.program.lineup(number))
         with parts.exchange.moment.of_round(number, lineup.phase, lineup.clients):
             self._enter(lineup)
-            before = live.parts_copied() if live.detection.undoes else {}
+            mark = live.marked(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_nonsense(number, done.reports)
             found, undo = live.detection.look(number)
-            if undo:
-                put_back(parts, before)
+            if undo and mark is not None:
+                live.undo(mark)
             trained = time.perf_counter()
             figures, own = self._evaluated(number)
             attacked = self._attacked(number)

@@ -78,6 +78,8 @@ class Packet:
     """The session that it belongs to, if a session takes several passes."""
     position: int = 0
     """How many tokens earlier passes of the session have processed."""
+    sealed: Tensor | None = None
+    """What is in it, for its receivers alone; its tensors then tell their form, and no values."""
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> "Packet":
         """The same packet with other contents."""

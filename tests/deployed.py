@@ -38,6 +38,8 @@ class Job:
     """A call, the leg that it brings and how many of these are answered before it is cut off."""
     spoils: int | None = None
     """How many steps are begun before it sends numbers that are none."""
+    hands: bool = False
+    """Whether it is in hand-overs that these are."""
 
 
 class CutOff(BaseException):
@@ -60,9 +62,22 @@ def breaking(site: Any, call: str, leg: str, left: int) -> None:
     site._answer = until
 
 
-def spoiling(site: Any, left: int) -> None:
-    """Have a site send what is not finite."""
+def spoiling(site: Any, left: int, *, hands: bool = False) -> None:
+    """Have a site send what is not finite; `hands`: to other clients, in its seal."""
     made = site.client.training.end.make
+    handed = site.client.sharing.hand_over
+
+    def bad(round_number: int) -> Any:
+        nonlocal left
+        packet, left = handed(round_number), left - 1
+        if left >= 0:
+            return packet
+        spoilt = (t * float("nan") if t.is_floating_point() else t for t in packet.tensors)
+        return packet.with_tensors(tuple(spoilt))
+
+    if hands:
+        site.client.sharing.hand_over = bad
+        return
 
     def spoilt(leg: Any, pending: Any) -> Any:
         nonlocal left
@@ -93,7 +108,7 @@ def work(pipe: Connection) -> None:
             if job.breaks is not None:
                 breaking(site, *job.breaks)
             if job.spoils is not None:
-                spoiling(site, job.spoils)
+                spoiling(site, job.spoils, hands=job.hands)
             proof = keys_of(job.keys, client_name(job.client))
             pipe.send(join(job.address, proof, site, patience_s=20, say=lambda _: None))
         except (Exception, CutOff) as error:  # noqa: BLE001 - the test is told
@@ -157,6 +172,7 @@ class Deployment:
         data: dict[int, Path] | None = None,
         breaks: dict[int, tuple[str, str, int]] | None = None,
         spoils: dict[int, int] | None = None,
+        hands: bool = False,
         say: Callable[[str], None] = lambda _: None,
         through: Callable[[str], str] = str,
         **more: Any,
@@ -176,6 +192,7 @@ class Deployment:
                     more = {"mode": mode, "resume": resume, "breaks": left.get(number)}
                     more["data"] = (data or {}).get(number)
                     more["spoils"] = (spoils or {}).get(number)
+                    more["hands"] = hands
                     self.start(approved or given, number, address, out, **more)
             for number in list(left):
                 if text.startswith(f"client {number} has gone"):
@@ -203,7 +220,10 @@ def assert_as_inline(deployed: Path, inline: Path, clients: Sequence[int]) -> No
         one, other = (path / f"{table}.csv" for path in (deployed / "run", inline))
         assert one.exists() == other.exists()
         assert not one.exists() or one.read_text() == other.read_text(), table
-    ours, theirs = weights(deployed / "run"), weights(inline)
+    ours, theirs = (
+        {name: tensor for name, tensor in weights(path).items() if "/shared/" not in name}
+        for path in (deployed / "run", inline)  # a turn's may be sealed
+    )
     for name, tensor in ours.items():
         assert tensor.equal(theirs.pop(name)), name
     own = {f"client/{n}/{k}": t for n in clients for k, t in kept(deployed, n, "own/").items()}

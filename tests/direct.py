@@ -6,14 +6,17 @@ from typing import Any
 
 import torch
 
+from simsplit.data import Prepared
 from simsplit.deploy.elsewhere import elsewhere
 from simsplit.deploy.expected import Expected
+from simsplit.deploy.keys import client_name, keys_of, make_keys
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.session import Session
 from simsplit.deploy.site import Site
 from simsplit.deploy.sockets import Sockets
 from simsplit.deploy.terms import form_of
 from simsplit.experiment import Experiment
+from simsplit.progress import Observer
 from simsplit.scenario import Scenario
 
 
@@ -37,16 +40,25 @@ class Direct(Session):
 class Sites:
     """Sites of a scenario, here, and every frame that crosses."""
 
-    def __init__(self, given: Scenario, path: Path, **more: Any) -> None:
-        data = given.prepared()
+    def __init__(
+        self, given: Scenario, path: Path, held: Prepared | None = None, **more: Any
+    ) -> None:
+        """`held` are other data than the scenario's."""
+        data = held or given.prepared()
         self.given, self.path, self.frames = given, path, list[bytes]()
         self.sites = [
             Site(given, data, number, path / f"c{number}", **more)
             for number in range(given.clients.count)
         ]
+        self.keys = path / "keys"
+        if not self.keys.exists():
+            make_keys(self.keys, given.clients.count, 1)
+        for site in self.sites:
+            site.seal_by(keys_of(self.keys, client_name(site.number)))
         counts = [len(part) for part in data.parts]
         self.data = elsewhere("digits", form_of(data), counts)
         self.sockets = Sockets(path)
+        self.lost: set[int] = set()
 
     def __len__(self) -> int:
         return 0
@@ -55,22 +67,32 @@ class Sites:
         self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
     ) -> RemotePool:
         del recipe_of, samples
+        for site in self.sites:
+            site.connected()
         sessions = {
             site.number: Direct(site, site.expected.most_bytes, self.sockets, self.frames)
             for site in self.sites
         }
         expected: Expected = self.sites[0].expected
-        return RemotePool(sessions, expected, device, lambda *_: None)
+        return RemotePool(sessions, expected, device, lambda client, *_: self.lost.add(client))
 
     @property
     def expelled(self) -> tuple[int, ...]:
         return ()
 
     def revive(self) -> list[int]:
+        """A client that was lost comes back in another process, with its checkpoints alone."""
+        for number in self.lost:
+            old = self.sites[number]
+            site = Site(self.given, old.data, number, old.out, mode=old.mode, secret=old.secret)
+            site.seal_by(keys_of(self.keys, client_name(number)))
+            self.sites[number] = site
+        self.lost.clear()
         return []
 
     def resident_bytes(self) -> list[int | None]:
         return []
 
-    def experiment(self) -> Experiment:
-        return Experiment(self.given, self.path / "run", [self.sockets], self.data, self)
+    def experiment(self, *observers: Observer) -> Experiment:
+        watching = [self.sockets, *observers]
+        return Experiment(self.given, self.path / "run", watching, self.data, self)

@@ -20,7 +20,7 @@ from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.engine.pool import Crew, InlinePool, Pool
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import TRIGGERED, Evaluator
-from simsplit.evaluation.writing import Writer
+from simsplit.evaluation.writing import Pen, Writer
 from simsplit.held import hold
 from simsplit.models.language import CausalLM
 from simsplit.network.clock import Flops
@@ -170,7 +170,13 @@ class Assembler:
         config = self.scenario.aggregation
         assert isinstance(config, SplitFedV1), "made for no other"
         pace = pace_for(self.scenario, exchange, self.clock)
-        return TrunkCopies(exchange, pace, keep_moments=config.moments == "keep")
+
+        def elsewhere() -> TrunkCopies:
+            made = Assembler(self.scenario, self.data, self.device)
+            return made.workshop(made.exchange(exchange.pool))
+
+        keeps = config.moments == "keep"
+        return TrunkCopies(exchange, pace, keep_moments=keeps, elsewhere=elsewhere)
 
     def crew(self, numbers: Sequence[ClientId]) -> Crew:
         """Some of the clients."""
@@ -184,13 +190,19 @@ class Assembler:
 
     def writer(self, exchange: Exchange) -> Writer | None:
         """What has clients' models write; None where they write nothing."""
+        pen = self.pen
+        return None if pen is None else Writer(**vars(pen), exchange=exchange)
+
+    @property
+    def pen(self) -> Pen | None:
+        """How clients' models write; None where they write nothing."""
         model = self.scenario.model
         if not isinstance(model, CausalLM):
             return None
         reader, evaluate = model.reader(), self.scenario.evaluate
         read = (reader.end, reader.pad, model.measures()[2])
         in_sessions = partial(writes_in_sessions, self.scenario)
-        return Writer(exchange, self.scenario.seed, *read, evaluate.sampling, in_sessions)
+        return Pen(self.scenario.seed, *read, evaluate.sampling, in_sessions)
 
     def _evaluator(self, exchange: Exchange) -> Evaluator:
         splits = {split: self._samples(split) for split in self.scenario.splits}

@@ -30,9 +30,12 @@ class Expected:
         self.shapes = sent_shapes(scenario.method, owners.shapes)
         self.texts = owners.info.texts
         evaluated = scenario.evaluate.batch_size * len(scenario.evaluate.views.weights)
-        self.rows = max(scenario.train.batch_size, evaluated)
+        written = scenario.evaluate.generated_texts if self.texts else 0
+        self.rows = max(scenario.train.batch_size, evaluated, written)
         self.shared = owners.client_learner(owners.shared_modules())
         self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
+        self.hands_on = scenario.shares and scenario.aggregation.kind == "none"
+        """Whether weights go from client to client, and so are sealed."""
         self.exact = not scenario.method and scenario.topology in ("u_shaped", "vanilla")
 
     @property
@@ -48,6 +51,10 @@ class Expected:
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
         """ProtocolError for a packet that is none of the run's; `sent` is what it answers."""
         if packet.leg in (Leg.HANDOVER, Leg.BROADCAST):
+            if by_client and packet.tensors and self.hands_on != (packet.sealed is not None):
+                raise ProtocolError(
+                    "weights that should be sealed and are not, or are and should not"
+                )
             check_weights(packet, self.shared, self.named)
         elif packet.leg is Leg.LABELS:
             self._check_labels(packet, sent)

@@ -16,6 +16,7 @@ import torch
 from simsplit.assembly.ownership import Ownership
 from simsplit.deploy.elsewhere import form_checked
 from simsplit.deploy.expected import Expected
+from simsplit.deploy.handing import Judge
 from simsplit.deploy.keys import Keys, client_of
 from simsplit.deploy.messages import MOST_NUMBER, MOST_WORD
 from simsplit.deploy.remote_pool import RemotePool
@@ -69,6 +70,7 @@ class Gate:
         self.most_bytes = most_bytes(scenario)
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
+        self._keys: Keys | None = None
         self._closing = ""
         self.expelled: set[ClientId] = set()
 
@@ -79,6 +81,7 @@ class Gate:
         """Listen; the port. RunFailedError where that is not possible."""
         import grpc
 
+        self._keys = keys
         threads = ThreadPoolExecutor(2 * self.count + 4, thread_name_prefix="client")
         options = (*OPTIONS, ("grpc.max_receive_message_length", self.most_bytes))
         self._server = grpc.server(
@@ -127,7 +130,9 @@ class Gate:
         """The clients that are there; what they are built from they know themselves."""
         del recipe_of, samples
         there = {c: each for c, each in self.sessions.items() if c not in self.expelled}
-        return RemotePool(there, self.expected(), device, self.lose)
+        expected = self.expected()
+        judge = Judge(self._keys, expected) if expected.hands_on and self._keys else None
+        return RemotePool(there, expected, device, self.lose, judge)
 
     def expected(self) -> Expected:
         """What clients may send."""

@@ -29,6 +29,7 @@ def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -
 
     A server that is away is waited for; RunFailedError after so many seconds.
     """
+    site.seal_by(keys)
     until = time.monotonic() + patience_s
     waiting = False
     while True:

@@ -3,9 +3,14 @@
 A party is who its certificate says, and nothing that it sends can say otherwise. Names are fixed
 (`server.simsplit`, `client-0.simsplit`), since only this authority is believed: no address has to
 be known when keys are made, and no client can pass for the server.
+
+Clients know each other by a roster that the authority has signed: each one's certificate, and the
+key that is sealed to. What clients hand on to each other the server carries, and cannot open.
 """
 
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +21,14 @@ from simsplit.packets import ClientId
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
+SEALING, ROSTER = "sealing.pem", "roster.json"
 SERVER = "server"
 DOMAIN = ".simsplit"
 LEEWAY = timedelta(hours=1)
@@ -32,6 +42,10 @@ class Keys:
     authority: bytes
     certificate: bytes
     key: bytes
+    sealing: bytes = b""
+    """Of a client: what opens that which is sealed to it."""
+    roster: bytes = b""
+    """How all clients are known to each other, and to the server."""
 
 
 def client_name(client: ClientId) -> str:
@@ -43,19 +57,81 @@ def make_keys(folder: Path, clients: int, days: int, now: datetime | None = None
     """A folder for each party, to be brought to it; `ca/` signs and is needed no more."""
     if (folder / "ca").exists():
         raise RunError(f"{folder} already holds keys; give another folder")
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     now = now or datetime.now(UTC)
     key = _fresh()
     dates = now - LEEWAY, now + timedelta(days=days)
     authority = _signed("ca", key, key, dates)
     text = _pem(authority)
     _write(folder / "ca", {AUTHORITY: text, KEY: _private(key)})
-    made = []
+    made: dict[str, dict[str, bytes]] = {}
+    entries = {}
     for name in (SERVER, *map(client_name, range(clients))):
         own = _fresh()
-        signed = _signed(name, own, key, dates)
-        files = {AUTHORITY: text, CERTIFICATE: _pem(signed), KEY: _private(own)}
-        made.append(_write(folder / name, files))
-    return made
+        signed = _pem(_signed(name, own, key, dates))
+        made[name] = {AUTHORITY: text, CERTIFICATE: signed, KEY: _private(own)}
+        if name != SERVER:
+            opens = X25519PrivateKey.generate()
+            made[name][SEALING] = _private(opens)
+            sealed_to = opens.public_key().public_bytes_raw().hex()
+            entries[name] = {"certificate": signed.decode(), "sealed_to": sealed_to}
+    roster = _roster(entries, key)
+    return [_write(folder / name, {**files, ROSTER: roster}) for name, files in made.items()]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a client knows of another: whose signatures are its own, and what is sealed to."""
+
+    signs: "EllipticCurvePublicKey"
+    sealed_to: bytes
+
+
+def roster_of(keys: Keys) -> dict[ClientId, Known]:
+    """All clients, as the authority has signed; RunError for anything else."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    if not keys.roster or not (keys.sealing or named(keys) == SERVER):
+        raise RunError(
+            f"the keys of {named(keys)} have no {ROSTER} or {SEALING}, by which clients hand on "
+            "what the server must not read; make new keys with: simsplit deploy keys"
+        )
+    authority = _loaded(keys.authority)
+    try:
+        told = json.loads(keys.roster)
+        entries, signature = told["clients"], bytes.fromhex(told["signature"])
+        signer = authority.public_key()
+        assert isinstance(signer, ec.EllipticCurvePublicKey), "as they are made"
+        signer.verify(signature, _canonical(entries), ec.ECDSA(hashes.SHA256()))
+        return {c: each for name, entry in entries.items() for c, each in _known(name, entry)}
+    except (ValueError, KeyError, TypeError, InvalidSignature):
+        raise RunError(f"{ROSTER} is not what this deployment's authority signed") from None
+
+
+def _known(name: str, entry: Mapping[str, str]) -> list[tuple[ClientId, Known]]:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    certificate, client = _loaded(entry["certificate"].encode()), client_of(name)
+    signs = certificate.public_key()
+    if client is None or _name_of(certificate) != name:
+        raise ValueError("an entry of another's certificate")
+    assert isinstance(signs, ec.EllipticCurvePublicKey), "as they are made"
+    return [(client, Known(signs, bytes.fromhex(entry["sealed_to"])))]
+
+
+def _roster(entries: Mapping[str, Mapping[str, str]], signer: "EllipticCurvePrivateKey") -> bytes:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    signature = signer.sign(_canonical(entries), ec.ECDSA(hashes.SHA256()))
+    return json.dumps({"clients": entries, "signature": signature.hex()}, indent=1).encode()
+
+
+def _canonical(entries: object) -> bytes:
+    return b"simsplit roster\n" + json.dumps(entries, sort_keys=True).encode()
 
 
 def keys_of(folder: Path, name: str) -> Keys:
@@ -70,7 +146,8 @@ def keys_of(folder: Path, name: str) -> Keys:
                 f"cannot read {place / file}: {error.strerror}; the keys of {name} are made by: "
                 f"simsplit deploy keys {folder} --clients N"
             ) from None
-    return Keys(*found)
+    later = ((place / file) for file in (SEALING, ROSTER))
+    return Keys(*found, *(file.read_bytes() if file.exists() else b"" for file in later))
 
 
 def named(keys: Keys) -> str:
@@ -165,7 +242,7 @@ def _pem(certificate: "x509.Certificate") -> bytes:
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _private(key: "EllipticCurvePrivateKey") -> bytes:
+def _private(key: "EllipticCurvePrivateKey | X25519PrivateKey") -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(
@@ -176,10 +253,10 @@ def _private(key: "EllipticCurvePrivateKey") -> bytes:
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> Path:
-    """A folder whose private key its owner alone can read."""
+    """A folder whose private keys its owner alone can read."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        mode = 0o600 if name == KEY else 0o644
+        mode = 0o600 if name in (KEY, SEALING) else 0o644
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(content)

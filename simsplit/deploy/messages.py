@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from simsplit.deploy.tensors import blank
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.calls import (
@@ -26,25 +28,27 @@ from simsplit.parties.calls import (
     Proceed,
     Receive,
     ReportRound,
+    Write,
+    WriteOn,
 )
 from simsplit.phases import Aside, Phase
 
 MOST_NUMBER = 2**53
 MOST_WORD = 1000
 SEGMENTS = frozenset({"head", "trunk", "tail", "method"})
-_PACKET = ("client", "leg", "round", "step", "names", "session", "position", "tensors")
+_PACKET = ("client", "leg", "round", "step", "names", "session", "position", "tensors", "sealed")
 _FLAGS = ("gradients", "task", "crosses", "returns")
 _PHASE = ("name", "rounds", "source", "learns", *_FLAGS, "lr", "aside")
-Write = Callable[[Any, list[Tensor]], object]
-Read = Callable[[object, Iterator[Tensor]], Any]
+Writing = Callable[[Any, list[Tensor]], object]
+Reading = Callable[[object, Iterator[Tensor]], Any]
 
 
 @dataclass(frozen=True)
 class Form:
     """How a type of value crosses."""
 
-    write: Write
-    read: Read
+    write: Writing
+    read: Reading
 
 
 def told(form: Form, value: object) -> tuple[object, list[Tensor]]:
@@ -164,10 +168,26 @@ def _read_leg(value: object, _: Iterator[Tensor]) -> Leg:
 
 
 def _write_packet(packet: Packet, tensors: list[Tensor]) -> object:
-    tensors += packet.tensors
+    carried = packet.tensors if packet.sealed is None else (packet.sealed,)
+    tensors += carried
     told = {name: getattr(packet, name) for name in _PACKET}
-    count = len(packet.tensors)
-    return {**told, "leg": str(packet.leg), "names": [*packet.names], "tensors": count}
+    told |= {"leg": str(packet.leg), "names": [*packet.names], "tensors": len(carried)}
+    told["sealed"] = None if packet.sealed is None else [*map(_write_form, packet.tensors)]
+    return told
+
+
+def _write_form(tensor: Tensor) -> list[object]:
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+
+
+def _read_sealed(
+    forms: object, leg: Leg, tensors: tuple[Tensor, ...]
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """A sealed packet's tensors, by their form, and what is in it."""
+    good = len(tensors) == 1 and tensors[0].dtype is torch.uint8 and tensors[0].ndim == 1
+    if leg is not Leg.HANDOVER or not good:
+        raise ProtocolError(f"a sealed packet on {leg} that is none")
+    return tuple(blank(form) for form in _list(forms)), tensors[0]
 
 
 def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
@@ -176,9 +196,12 @@ def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
     session = None if told["session"] is None else NUMBER.read(told["session"], left)
     names = tuple(str(WORD.read(name, left)) for name in _list(told["names"]))
     leg, tensors = _read_leg(told["leg"], left), _tensors(told["tensors"], left)
+    sealed = None
+    if told["sealed"] is not None:
+        tensors, sealed = _read_sealed(told["sealed"], leg, tensors)
     if names and len(names) != len(tensors):
         raise ProtocolError("a packet whose tensors are not those that it names")
-    return Packet(leg=leg, tensors=tensors, names=names, session=session, **numbers)
+    return Packet(leg=leg, tensors=tensors, names=names, session=session, sealed=sealed, **numbers)
 
 
 def _write_phase(phase: Phase, tensors: list[Tensor]) -> object:
@@ -239,6 +262,8 @@ ANSWERS: dict[type[Call[object]], Form] = {
     Probe: PACKETS,
     Note: NOTHING,
     Assess: FIGURES,
+    Write: PACKETS,
+    WriteOn: PACKETS,
     Hear: NOTHING,
     HandOver: PACKET,
     Receive: NOTHING,
@@ -253,6 +278,7 @@ _BY_NAME = {
     "packets": PACKETS,
     "making": LEG,
     "source": WORD,
+    "session": NUMBER,
     "split": WORD,
     "reading": WORD,
     "announced": ANNOUNCED,

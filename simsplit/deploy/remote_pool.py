@@ -12,17 +12,32 @@ import torch
 from torch import Tensor
 
 from simsplit.deploy.expected import Expected
+from simsplit.deploy.handing import Judge
 from simsplit.deploy.messages import answer_form, call_told, understood
-from simsplit.deploy.session import ClientLost, Session
+from simsplit.deploy.session import Blames, ClientLost, Session
 from simsplit.deploy.sockets import What, what_of
 from simsplit.engine.host import on_device
-from simsplit.engine.pool import Crew, Job, Outcome, Pool
+from simsplit.engine.pool import Crew, Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.packets import ClientId, Packet
-from simsplit.parties.calls import Begin, BeginAside, Call, HandOver, Plan, Probe, Proceed
+from simsplit.parties.calls import (
+    Begin,
+    BeginAside,
+    Call,
+    HandOver,
+    Plan,
+    Probe,
+    Proceed,
+    Receive,
+    Write,
+    WriteOn,
+)
 
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
+MARK, UNDO = "mark", "undo"
+AT_ONCE = 8
+"""Clients that train at the same time against trunks of their own, each of which takes memory."""
 
 
 class RemotePool(Pool):
@@ -36,23 +51,32 @@ class RemotePool(Pool):
         expected: Expected,
         device: torch.device,
         lose: Callable[[ClientId, str, bool], None],
+        judge: Judge | None = None,
     ) -> None:
-        """`lose` is told of a client that is asked no more, and whether for what it sent."""
+        """`lose` is told of a client that is asked no more, and whether for what it sent; `judge`
+        knows whose fault it is that a hand-over cannot be used.
+        """
         super().__init__(Crew({}))
         self.sessions, self.expected, self.device = sessions, expected, device
-        self._lose = lose
+        self._lose, self._judge = lose, judge
+        self._received: dict[ClientId, Packet] = {}
         self._ahead: deque[ClientId] = deque()
         self._round = 0
         self._asides = False
         self._early: dict[ClientId, int] = {}
         self._stepping: set[ClientId] = set()
+        self._started: dict[ClientId, tuple[Call[object], int]] = {}
+        self._workshops: list[Workshop] = []
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """A message, and the wait for its answer."""
         if isinstance(call, Plan):
             planned: Answer = self._planned(call)
             return planned
-        if isinstance(call, Begin) and client in self._early:
+        started, number = self._started.pop(client, (None, 0))
+        if started is not None:
+            assert started is call, "nothing else is asked in between"
+        elif isinstance(call, Begin) and client in self._early:
             number = self._early.pop(client)
         else:
             number = self._send(client, call)
@@ -81,10 +105,41 @@ class RemotePool(Pool):
     def whole_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """One after another, against copies of the trunk that are here."""
+        """All at the same time, against copies of the trunk that are here; given back in order."""
+        clients = list(jobs)
+        for start in range(0, len(clients), AT_ONCE):
+            some = clients[start : start + AT_ONCE]
+            outcomes = self._at_once({client: jobs[client] for client in some}, trunk)
+            yield from ((client, outcomes[client]) for client in some)
+
+    def _at_once(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> dict[ClientId, Outcome]:
+        """Round about: while a client computes, the server goes on with the others."""
         assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
-        for client, job in jobs.items():
-            yield client, self.crew.workshop.train(client, job, trunk)
+        while len(self._workshops) < len(jobs):
+            own = self.crew.workshop
+            self._workshops.append(own.another() if self._workshops else own)
+        first = next(iter(jobs.values()))
+        laps = range(max(job.steps for job in jobs.values()))
+        turns = [client for lap in laps for client, job in jobs.items() if lap < job.steps]
+        self.expect(turns, first.round, asides=first.phase.aside is not None)
+        at_work = {
+            client: workshop.stages(client, job, trunk)
+            for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
+        }
+        done: dict[ClientId, Outcome] = {}
+        while at_work:
+            for client, stages in list(at_work.items()):
+                if (outcome := next(stages)) is not None:
+                    done[client] = outcome
+                    stages.close()
+                    del at_work[client]
+        return done
+
+    def start(self, client: ClientId, call: Call[object]) -> None:
+        """Send what the client will be asked next; `ask` then only awaits the answer."""
+        self._started[client] = call, self._send(client, call)
 
     def workshop_state(self) -> dict[str, Tensor]:
         return self.crew.workshop.state() if self.crew.workshop else {}
@@ -103,6 +158,14 @@ class RemotePool(Pool):
             session.forget()
         self._command(BACK_TO, round_number)
 
+    def mark(self, round_number: int) -> None:
+        """Every client remembers how it is, in memory."""
+        self._command(MARK, round_number)
+
+    def undo(self, round_number: int) -> None:
+        """Every client is again as it was then."""
+        self._command(UNDO, round_number)
+
     def _command(self, name: str, round_number: int) -> None:
         numbers = {}
         for client, session in self.sessions.items():
@@ -114,6 +177,8 @@ class RemotePool(Pool):
 
     def _send(self, client: ClientId, call: Call[object], *, awaited: bool = True) -> int:
         header, tensors = call_told(call)
+        if isinstance(call, Receive):
+            self._received[client] = call.packet
         with self._blamed(client):
             return self.sessions[client].ask(what_of(call), header, tensors, awaited=awaited)
 
@@ -148,7 +213,9 @@ class RemotePool(Pool):
         match call:
             case HandOver():
                 return [("handover",)]
-            case Probe():
+            case WriteOn():
+                return [tuple(topology.inference.turns[0].sends), ()]
+            case Probe() | Write():
                 return [tuple(topology.inference.turns[0].sends)]
             case Begin() | BeginAside():
                 return [tuple(turns[0].sends), ()]
@@ -158,7 +225,7 @@ class RemotePool(Pool):
 
     def _round_of(self, call: Call[object], packet: Packet) -> int:
         """The round that a packet in answer to a call belongs to."""
-        if isinstance(call, Proceed):
+        if isinstance(call, Proceed | WriteOn):
             return call.packets[0].round
         return int(getattr(call, "round", packet.round))
 
@@ -179,14 +246,27 @@ class RemotePool(Pool):
             self._early[client] = self._send(client, Begin(self._round))
 
     def _blamed(self, client: ClientId) -> "_Blamed":
-        return _Blamed(client, self._lose)
+        return _Blamed(client, self._lose, self._guilty)
+
+    def _guilty(self, client: ClientId, key: Tensor) -> ClientId:
+        """A client that blames another for a hand-over, or the other if it does so rightly."""
+        packet = self._received.get(client)
+        if packet is None or packet.sealed is None or self._judge is None:
+            return client
+        rightly = self._judge.blames_rightly(packet, key.numpy().tobytes())
+        return packet.client if rightly else client
 
 
 class _Blamed:
     """A block in which whatever is wrong with an answer costs its client its stream."""
 
-    def __init__(self, client: ClientId, lose: Callable[[ClientId, str, bool], None]) -> None:
-        self.client, self.lose = client, lose
+    def __init__(
+        self,
+        client: ClientId,
+        lose: Callable[[ClientId, str, bool], None],
+        guilty: Callable[[ClientId, Tensor], ClientId],
+    ) -> None:
+        self.client, self.lose, self.guilty = client, lose, guilty
 
     def __enter__(self) -> None:
         """Begin to watch; all is done at the end."""
@@ -195,7 +275,14 @@ class _Blamed:
         """Lose the client, and say why."""
         if isinstance(error, ClientLost):
             self.lose(self.client, error.cause, False)
-        elif isinstance(error, SimsplitError):
+            return
+        if isinstance(error, Blames) and (guilty := self.guilty(self.client, error.key)) != (
+            self.client
+        ):
+            why = "it sent a hand-over that is none, as its receiver has shown"
+            self.lose(guilty, why, True)
+            raise ClientLost(guilty, why) from None
+        if isinstance(error, SimsplitError):
             why = f"it sent {error}, and is asked no more"
             self.lose(self.client, why, True)
             raise ClientLost(self.client, why) from None

@@ -2,8 +2,8 @@
 
 The server may be hostile. Each call is held against the scenario that the client's owner approved:
 which phases there are, how many rounds, how many forward passes in each, whose answer is due. What
-crosses is checked for its shape. What a server averages, or hands on from others, is taken as it
-comes: in that clients have to trust it.
+crosses is checked for its shape. What clients hand on to each other is sealed (see `handing.py`);
+what a server averages is taken as it comes: in that clients have to trust it.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 
 from simsplit.deploy.expected import Expected
 from simsplit.errors import ProtocolError
+from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
     Begin,
@@ -24,11 +25,17 @@ from simsplit.parties.calls import (
     Probe,
     Proceed,
     Receive,
+    Write,
+    WriteOn,
 )
 from simsplit.phases import Aside, Phase
 
 MOST_RETURNS = 50
 """How often a client goes back to a checkpoint: each time it sends some batches once more."""
+
+
+WRITTEN = -1
+"""Stands for the texts that are written, among the batches that are evaluated."""
 
 
 class Rules:
@@ -60,12 +67,29 @@ class Rules:
         self._turn = 0
         self._aside = False
         self._heard = False
+        self._marked: int | None = None
 
     def keep(self, round_number: int) -> None:
         """Whether a checkpoint is due."""
         if round_number < self.round:
             raise ProtocolError(f"to keep round {round_number} after round {self.round}")
         self.round, self._phase = round_number, None
+
+    def mark(self, round_number: int) -> None:
+        """Whether a round begins that a detector may have undone."""
+        undoes = any(
+            each.response == "rollback" and not each.by_turns
+            for each in self.expected.scenario.detectors
+        )
+        if not (undoes and self._entered and self.round < round_number <= self.rounds):
+            raise ProtocolError(f"to mark round {round_number}, which nothing can undo")
+        self._marked = round_number
+
+    def undo(self, round_number: int) -> None:
+        """Whether this round was marked, and is over."""
+        if self._marked != round_number or self._turn:
+            raise ProtocolError(f"to undo round {round_number}, which was not marked")
+        self._marked = None
 
     def check(self, call: Call[object]) -> None:
         """ProtocolError for a call that training does not take now."""
@@ -76,6 +100,8 @@ class Rules:
             Proceed: self._proceed,
             Probe: self._probe,
             Note: self._note,
+            Write: self._write,
+            WriteOn: self._write_on,
             Hear: self._hear,
             HandOver: self._share,
             Receive: self._share,
@@ -87,7 +113,7 @@ class Rules:
         """Take note of what the client has sent, and whether it is in the middle of a step."""
         if not waiting:
             self._turn = 0
-        if isinstance(call, Begin | BeginAside | Proceed | Probe):
+        if isinstance(call, Begin | BeginAside | Proceed | Probe | Write | WriteOn):
             assert isinstance(answer, tuple), "these calls are answered by packets"
             self._sent = answer
 
@@ -137,11 +163,19 @@ class Rules:
         if tuple(packet.leg for packet in packets) != tuple(takes):
             raise ProtocolError("packets on other legs than the step has now")
         for packet in packets:
-            here = (packet.client, packet.round, packet.step, packet.session)
-            if here != (self.client, sent.round, sent.step, None):
+            here = (packet.client, packet.round, packet.step, packet.session, packet.position)
+            if here != (self.client, sent.round, sent.step, sent.session, sent.position):
                 raise ProtocolError("packets of another client, round or step")
             self.expected.check(packet, sent, by_client=False)
         self._sent = ()
+
+    def _write(self, call: Write) -> None:
+        if not any(name in GENERATION_METRICS for name in self.expected.scenario.metrics):
+            raise ProtocolError("to write texts, which the scenario does not score")
+        self._probe(Probe(call.split, call.round, WRITTEN, call.reading))
+
+    def _write_on(self, call: WriteOn) -> None:
+        self._note(call)
 
     def _probe(self, call: Probe) -> None:
         scenario = self.expected.scenario
@@ -155,7 +189,7 @@ class Rules:
             raise ProtocolError("to evaluate the same batch twice")
         self._asked.add(call)
 
-    def _note(self, call: Note) -> None:
+    def _note(self, call: Note | WriteOn) -> None:
         last = self.expected.scenario.crossings.inference.turns[-1]
         self._arrived(call.packets, last.takes)
 

@@ -28,6 +28,14 @@ class ClientLost(HostLost):
         RunFailedError.__init__(self, f"client {client} was lost: {cause}")
 
 
+class Blames(ProtocolError):  # noqa: N818 - a message
+    """A client says that what another handed over to it cannot be used, and shows it by a key."""
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__("an answer in which it blames another without proof")
+        self.key = key
+
+
 class Session:
     """The stream of one client."""
 
@@ -94,6 +102,8 @@ class Session:
             header, tensors = self._read(self.deadline_s, self.most_bytes, what)
             if header.pop("number", None) != expected:
                 raise ProtocolError("an answer to another request than the next one")
+            if header.keys() == {"unusable"} and len(tensors) == 1:
+                raise Blames(tensors[0])
             if (told := header.pop("failed", None)) is not None:
                 raise ClientLost(self.client, f"it could not answer {what.call} ({str(told)[:60]})")
             if awaited:

@@ -67,6 +67,16 @@ def read(frame: bytes, most: int) -> tuple[dict[str, Any], list[Tensor]]:
     return header, tensors
 
 
+def blank(form: object) -> Tensor:
+    """A tensor of a type and shape that somebody tells: one zero in memory, whatever its size."""
+    if not (isinstance(form, list) and len(form) == 2 and _sizes(form[1])):
+        raise ProtocolError("a tensor without type and shape")
+    dtype = DTYPES.get(form[0]) if isinstance(form[0], str) else None
+    if dtype is None or math.prod(max(1, size) for size in form[1]) > MOST_VALUES:
+        raise ProtocolError("a tensor whose type or shape is none")
+    return torch.zeros((), dtype=dtype).expand(form[1])
+
+
 def _header(text: bytes) -> dict[str, Any]:
     try:
         header = json.loads(text)

@@ -15,7 +15,6 @@ import torch
 
 from simsplit.data import Prepared
 from simsplit.errors import ScenarioError
-from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.scenario import Scenario
 
 Mode = Literal["rehearsal", "private"]
@@ -56,19 +55,6 @@ def _undeployable(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ): schedule.epochs,
     }
     yield from (what for what, there in found.items() if there)
-    yield from _keeping_too_much(scenario)
-
-
-def _keeping_too_much(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """What takes of clients what they keep to themselves."""
-    for index, detector in enumerate(scenario.detectors):
-        if detector.response == "rollback" or detector.by_turns:
-            why = "takes what deployed clients keep to themselves; use another detector or response"
-            yield f"detectors.{index}.response", f"{detector.word} with {detector.response} {why}"
-    for index, metric in enumerate(scenario.metrics):
-        if metric in GENERATION_METRICS:
-            why = "scores texts that a model writes, and deployed clients keep their logits"
-            yield f"evaluate.metrics.{index}", f"{metric} {why}; use others"
 
 
 def facts() -> dict[str, str | int]:

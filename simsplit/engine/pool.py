@@ -84,6 +84,14 @@ class Workshop(Protocol):
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do one client's job from these weights of the trunk."""
 
+    def stages(
+        self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
+    ) -> Iterator[Outcome | None]:
+        """The same, with a pause wherever the client is waited for; at last what it came to."""
+
+    def another(self) -> "Workshop":
+        """One with a trunk of its own, for another client's round at the same time."""
+
     def state(self) -> dict[str, Tensor]:
         """What it remembers from round to round."""
 
@@ -146,6 +154,15 @@ class Pool(ABC):
 
     def back_to(self, round_number: int) -> None:  # noqa: B027
         """Bring them back to what they kept after a round; 0: as before training."""
+
+    def mark(self, round_number: int) -> None:  # noqa: B027
+        """Have such clients remember how they are when a round begins."""
+
+    def undo(self, round_number: int) -> None:  # noqa: B027
+        """Bring them back to what they remembered when this round began."""
+
+    def start(self, client: ClientId, call: Call[object]) -> None:  # noqa: B027
+        """Be told what a client will be asked next: a chance to have it begin at once."""
 
     @abstractmethod
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:

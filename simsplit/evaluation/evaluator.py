@@ -193,6 +193,8 @@ class Evaluator:
         if self.exchange.pool.remote:
             for probe in probes:
                 self.exchange.note(client, probe)
+            if any(name in GENERATION_METRICS for name in self.metrics):
+                self.exchange.write(client, split, round_number)
             return self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
         for probe in probes:
             self.scorer.add(split, self.exchange.outputs(client, probe))

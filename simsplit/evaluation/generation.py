@@ -59,19 +59,26 @@ class Generator:
     def prompts_and_answers(
         self, samples: Samples, *, halved: bool = False
     ) -> tuple[list[Tensor], list[str]]:
-        """The samples' prompts, and the answers that should follow them.
+        """The samples' prompts, and the answers that should follow them."""
+        return prompts_and_answers(self.reader, samples, halved=halved)
 
-        `halved`: of texts without a prompt the first half is taken for one.
-        """
-        assert samples.texts is not None, "asked of texts alone"
-        info = samples.texts
-        prompts, answers = [], []
-        begin = 0 if self.reader.begin is None else 1
-        told = zip(samples.inputs, info.lengths.tolist(), info.prompts.tolist(), strict=True)
-        for ids, length, shown in told:
-            real = ids[-length:] if info.left else ids[:length]
-            if halved and shown <= begin:
-                shown = max(1, (length + begin) // 2)
-            prompts.append(real[:shown])
-            answers.append(self.reader.decode(real[shown:].tolist()).strip())
-        return prompts, answers
+
+def prompts_and_answers(
+    reader: Reader, samples: Samples, *, halved: bool = False
+) -> tuple[list[Tensor], list[str]]:
+    """The samples' prompts, and the answers that should follow them.
+
+    `halved`: of texts without a prompt the first half is taken for one.
+    """
+    assert samples.texts is not None, "asked of texts alone"
+    info = samples.texts
+    prompts, answers = [], []
+    begin = 0 if reader.begin is None else 1
+    told = zip(samples.inputs, info.lengths.tolist(), info.prompts.tolist(), strict=True)
+    for ids, length, shown in told:
+        real = ids[-length:] if info.left else ids[:length]
+        if halved and shown <= begin:
+            shown = max(1, (length + begin) // 2)
+        prompts.append(real[:shown])
+        answers.append(reader.decode(real[shown:].tolist()).strip())
+    return prompts, answers

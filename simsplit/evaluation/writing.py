@@ -5,9 +5,9 @@ for it is kept with that. A text that has ended is left out from then on. Method
 tokens one by one (`MethodConfig.in_sessions`) are sent whole texts in every pass, drawn for anew.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -26,21 +26,24 @@ FIRST_STEP = 1_000_000
 """Step numbers of generation start here, so that no evaluated batch has the same draws."""
 
 
+Pass = ContinueTexts | ProbeTexts
+"""What a client is asked, who then has the scores of the next tokens."""
+
+
 class Passes(Protocol):
     """Ways to get the scores of the next token."""
 
-    def begin(self) -> Tensor:
-        """The scores that follow each prompt."""
+    def begin(self) -> Pass:
+        """For the scores that follow each prompt."""
 
-    def go_on(self, tokens: Tensor, left: Tensor) -> Tensor:
-        """Those that follow one more token; `left` is a mask of the texts that are gone on with."""
+    def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
+        """For those that follow one more token; `left` is a mask of the texts that go on."""
 
 
 @dataclass(frozen=True)
-class Writer:
-    """Has clients' models go on with texts."""
+class Pen:
+    """How texts are written, whoever it is that asks for the scores."""
 
-    exchange: Exchange
     seed: int
     end: int
     """The token that ends a text; it is no part of what is written."""
@@ -52,28 +55,37 @@ class Writer:
     in_sessions: Callable[[str], bool] = lambda _: True
     """Whether a control (empty: the run as it is) is evaluated in sessions."""
 
-    def write(
-        self, client: ClientId, prompts: Sequence[Tensor], tokens: int, round_number: int = 0
-    ) -> list[list[int]]:
-        """What a client's model writes after each prompt: so many tokens at most."""
+    def passes(
+        self,
+        client: ClientId,
+        prompts: Sequence[Tensor],
+        tokens: int,
+        round_number: int,
+        session: int | None,
+    ) -> Generator[Pass, Tensor, list[list[int]]]:
+        """Asks for pass after pass, and is sent the scores of each; at last what was written.
+
+        Without a session, whole texts are sent in each.
+        """
         refuse_unreadable(prompts, self.positions)
         # the last token needs no position, for it is not read again
         limits = torch.tensor([min(tokens, self.positions - len(each) + 1) for each in prompts])
         draws = self._draws(client, len(prompts), tokens, round_number)
         texts: list[list[int]] = [[] for _ in prompts]
         rows = torch.arange(len(prompts))
-        with self._passes(client, prompts, round_number) as passes:
-            scores = passes.begin()
-            for number in range(tokens):
-                found = chosen(scores.cpu(), self.sampling, draws[rows, number])
-                said = found != self.end
-                for row, token in zip(rows[said].tolist(), found[said].tolist(), strict=True):
-                    texts[row].append(token)
-                left = said & (limits[rows] > number + 1)
-                if not left.any():
-                    break
-                rows = rows[left]
-                scores = passes.go_on(found[left], left)
+        at = client, round_number, prompts, self.pad
+        passes: Passes = WholeTexts(*at) if session is None else InSession(*at, session=session)
+        scores = yield passes.begin()
+        for number in range(tokens):
+            found = chosen(scores.cpu(), self.sampling, draws[rows, number])
+            said = found != self.end
+            for row, token in zip(rows[said].tolist(), found[said].tolist(), strict=True):
+                texts[row].append(token)
+            left = said & (limits[rows] > number + 1)
+            if not left.any():
+                break
+            rows = rows[left]
+            scores = yield passes.go_on(found[left], left)
         return texts
 
     def _draws(self, client: ClientId, texts: int, tokens: int, round_number: int) -> Tensor:
@@ -83,16 +95,31 @@ class Writer:
         streams = (rng_for(self.seed, "write", client, round_number, n) for n in range(texts))
         return torch.stack([torch.rand(tokens, generator=s, dtype=torch.float64) for s in streams])
 
-    @contextmanager
-    def _passes(
-        self, client: ClientId, prompts: Sequence[Tensor], round_number: int
-    ) -> Iterator[Passes]:
-        at = (self.exchange, client, round_number, prompts, self.pad)
-        if not self.in_sessions(self.exchange.reading):
-            yield WholeTexts(*at)
-            return
-        with self.exchange.session(client) as number:
-            yield InSession(*at, session=number)
+
+@dataclass(frozen=True)
+class Writer(Pen):
+    """Has clients' models go on with texts."""
+
+    exchange: Exchange = field(kw_only=True)
+
+    def write(
+        self, client: ClientId, prompts: Sequence[Tensor], tokens: int, round_number: int = 0
+    ) -> list[list[int]]:
+        """What a client's model writes after each prompt: so many tokens at most."""
+        with self._session(client) as session:
+            passes = self.passes(client, prompts, tokens, round_number, session)
+            asked = next(passes)
+            try:
+                while True:
+                    asked = passes.send(self.exchange.outputs(client, asked))
+            except StopIteration as over:
+                written: list[list[int]] = over.value
+        return written
+
+    def _session(self, client: ClientId) -> AbstractContextManager[int | None]:
+        if self.in_sessions(self.exchange.reading):
+            return self.exchange.session(client)
+        return nullcontext()
 
 
 def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:
@@ -113,7 +140,6 @@ class InSession:
 
     def __init__(
         self,
-        exchange: Exchange,
         client: ClientId,
         round_number: int,
         prompts: Sequence[Tensor],
@@ -121,12 +147,12 @@ class InSession:
         *,
         session: int,
     ) -> None:
-        self.exchange, self.client, self.round = exchange, client, round_number
+        self.client, self.round = client, round_number
         self.prompts, self.pad, self.session = prompts, pad, session
         self.indices = torch.arange(len(prompts))
         self.position = self.number = 0
 
-    def begin(self) -> Tensor:
+    def begin(self) -> Pass:
         """The prompts, padded on the left; their mask goes along where lengths differ."""
         lengths = torch.tensor([len(prompt) for prompt in self.prompts])
         longest = int(lengths.max())
@@ -134,18 +160,18 @@ class InSession:
         inputs = torch.full(mask.shape, self.pad).masked_scatter(mask, torch.cat([*self.prompts]))
         return self._pass(inputs, None if mask.all() else mask, None)
 
-    def go_on(self, tokens: Tensor, left: Tensor) -> Tensor:
+    def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
         """One more token of each text; the others are told to be over once."""
         self.indices = self.indices[left]
         return self._pass(tokens[:, None], None, None if left.all() else left.nonzero()[:, 0])
 
-    def _pass(self, inputs: Tensor, mask: Tensor | None, left: Tensor | None) -> Tensor:
+    def _pass(self, inputs: Tensor, mask: Tensor | None, left: Tensor | None) -> Pass:
         batch = Batch(inputs, torch.full_like(inputs, IGNORED), self.indices, mask)
         at, step = (self.session, self.position), (self.round, FIRST_STEP + self.number)
-        scores = self.exchange.outputs(self.client, ContinueTexts(*at, batch, *step, left))
+        asked = ContinueTexts(*at, batch, *step, left)
         self.position += inputs.shape[1]
         self.number += 1
-        return scores
+        return asked
 
 
 class WholeTexts:
@@ -153,19 +179,18 @@ class WholeTexts:
 
     def __init__(
         self,
-        exchange: Exchange,
         client: ClientId,
         round_number: int,
         prompts: Sequence[Tensor],
         pad: int,
     ) -> None:
-        self.exchange, self.client, self.round = exchange, client, round_number
+        self.client, self.round = client, round_number
         self.texts, self.pad = list(prompts), pad
         self.indices = torch.arange(len(prompts))
         self.number = 0
 
-    def begin(self) -> Tensor:
-        """The scores after each text as it is now, in a pass that sends all of it."""
+    def begin(self) -> Pass:
+        """For the scores after each text as it is now, in a pass that sends all of it."""
         lengths = torch.tensor([len(text) for text in self.texts])
         places = torch.arange(int(lengths.max()))
         real = places < lengths[:, None]
@@ -175,9 +200,9 @@ class WholeTexts:
         batch = Batch(inputs, asked, self.indices)
         probe = ProbeTexts(batch, self.round, FIRST_STEP + self.number)
         self.number += 1
-        return self.exchange.outputs(self.client, probe)
+        return probe
 
-    def go_on(self, tokens: Tensor, left: Tensor) -> Tensor:
+    def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
         """The texts that are left, each longer by a token."""
         self.indices = self.indices[left]
         kept = [self.texts[row] for row in left.nonzero()[:, 0].tolist()]

@@ -236,6 +236,32 @@ class Assess(Call[Report]):
         return client.examination.assess(self.split)
 
 
+@dataclass(frozen=True)
+class Write(Call[Packets]):
+    """Begin to write texts that stay with the client, until `Assess` asks for their figures."""
+
+    split: str
+    round: int
+    session: int
+    reading: str = ""
+    """The control that it is for; empty: none."""
+
+    def leg(self, client: Client) -> Leg:
+        return client.examination.legs[0]
+
+    def on(self, client: Client) -> Packets:
+        where = (self.split, self.round, self.session, self.reading)
+        return client.examination.written_by().begin(client, *where)
+
+
+@dataclass(frozen=True)
+class WriteOn(_Answering, Call[Packets]):
+    """Go on with them; an empty answer means that they are written."""
+
+    def on(self, client: Client) -> Packets:
+        return client.examination.written_by().go_on(client, self.packets)
+
+
 # exposure
 
 
@@ -398,7 +424,7 @@ class LoadOwn(Call[None]):
 
 CALLS: tuple[type[Call[object]], ...] = (
     *(Enter, Begin, BeginAside, Abandon, Proceed, ReportRound, Plan, CountSteps),
-    *(Probe, ProbeTexts, ContinueTexts, CloseSession, Predict, Note, Assess),
+    *(Probe, ProbeTexts, ContinueTexts, CloseSession, Predict, Note, Assess, Write, WriteOn),
     *(CountExposures, Expose, ExposeAnswer, OwnTokens, LabelsOf),
     *(Hear, HandOver, Receive, SharedState, LoadShared),
     *(OwnState, LoadOwn),

@@ -17,6 +17,9 @@ from simsplit.parties.sessions import Session
 from simsplit.parties.training import Training
 from simsplit.protocol import Protocol
 
+if typing.TYPE_CHECKING:
+    from simsplit.parties.client import Client
+
 
 class Scores(typing.Protocol):
     """What makes figures of outputs."""
@@ -26,6 +29,21 @@ class Scores(typing.Protocol):
 
     def figures(self, split: str) -> dict[str, float]:
         """The figures of all that was added."""
+
+
+class Author(typing.Protocol):
+    """What has a client write texts that stay with it."""
+
+    def begin(
+        self, client: "Client", split: str, round_number: int, session: int, reading: str
+    ) -> Packets:
+        """The packets of the first pass."""
+
+    def go_on(self, client: "Client", packets: Packets) -> Packets:
+        """Those of the next one; none when all is written."""
+
+    def figures(self) -> dict[str, float]:
+        """The figures of what was written since the last time."""
 
 
 class Examination:
@@ -38,6 +56,8 @@ class Examination:
         self.legs = protocol.turns[0].sends
         self.scores: Scores | None = None
         """Only of a client that keeps its outputs to itself."""
+        self.author: Author | None = None
+        """Likewise."""
         self._split = ""
         self._pending: Pending | None = None
         self._views = PLAIN
@@ -91,7 +111,14 @@ class Examination:
         """The figures of the outputs kept since the last time."""
         if self.scores is None or split != self._split:
             raise ProtocolError(f"client {self.end.number} has kept no outputs of '{split}'")
-        return self.scores.figures(split)
+        written = {} if self.author is None else self.author.figures()
+        return self.scores.figures(split) | written
+
+    def written_by(self) -> Author:
+        """What writes; ProtocolError where texts are not the client's to keep."""
+        if self.author is None:
+            raise ProtocolError(f"client {self.end.number} writes no texts of its own accord")
+        return self.author
 
     @property
     def waits(self) -> bool:

@@ -1,6 +1,7 @@
 """All of a run that lives in memory: parts, detection, attacks, and how far they have come."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -20,6 +21,15 @@ from simsplit.program import Program
 from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
 from simsplit.states import below
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A run's parts as they were when a round began."""
+
+    round: int
+    state: Mapping[str, Tensor]
+    holder: ClientId | None
 
 
 class LiveRun:
@@ -72,16 +82,34 @@ class LiveRun:
         self.detection.load(below(state, "detection/"))
         self.attacking.load(below(state, "attacks/"))
 
-    def parts_copied(self) -> dict[str, Tensor]:
-        """The parts' state as it is now, for `put_back`."""
-        return {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
+    def marked(self, round_number: int) -> Mark:
+        """How the parts are when a round begins, for `undo`."""
+        self.parts.pool.mark(round_number)
+        state = {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
+        return Mark(round_number, state, self.parts.exchange.holder)
+
+    def undo(self, mark: Mark) -> None:
+        """Be as when a round began, but for who trained last: it has what was shared then."""
+        put_back(self.parts, mark.state)
+        self.parts.pool.undo(mark.round)
+        if self.parts.pool.remote and self.parts.federation is None and self.scenario.shares:
+            self.parts.exchange.bring_from(mark.holder)
 
     def leave_out(self, clients: Collection[ClientId]) -> None:
         """Go on without some clients; what is shared, with what another of them holds of it."""
         self.detection.guard.barred.update(clients)
         self.parts.evaluator.leave_out(clients)
         if self.parts.exchange.holder in clients:
-            self.parts.exchange.holder = None
+            self.parts.exchange.holder = self._last_of_others(clients)
+
+    def _last_of_others(self, clients: Collection[ClientId]) -> ClientId | None:
+        """Who trained last in the last round, but for these and those who were left out before."""
+        if not self.progress.round:
+            return None
+        lineup = self.program.lineup(self.progress.round)
+        turns = list(self.scenario.schedule.turns(lineup.steps))
+        gone = {*clients, *self.detection.guard.barred}
+        return next((client for client in reversed(turns) if client not in gone), None)
 
     def resident_bytes(self) -> int | None:
         """What this process and its hosts have in memory; None where that cannot be known."""

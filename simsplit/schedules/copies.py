@@ -4,12 +4,13 @@ Copies do not know of each other, so each can be trained wherever its client liv
 another in one server's modules: only optimizer moments are kept apart between rounds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
 
 from simsplit.engine.pool import Job, Outcome
 from simsplit.packets import ClientId
+from simsplit.protocol import Turn
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.pace import Pace
 
@@ -17,13 +18,29 @@ from simsplit.schedules.pace import Pace
 class TrunkCopies:
     """One process's clients, trained round by round against copies of the trunk."""
 
-    def __init__(self, exchange: Exchange, pace: Pace, *, keep_moments: bool) -> None:
-        self.exchange, self.pace = exchange, pace
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: Pace,
+        *,
+        keep_moments: bool,
+        elsewhere: "Callable[[], TrunkCopies]",
+    ) -> None:
+        """`elsewhere` makes another, with a trunk of its own."""
+        self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
         self.keep_moments = keep_moments
         self._moments: dict[ClientId, dict[str, Tensor]] = {}
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do a client's steps; its trunk's weights come back unless it dropped out."""
+        *_, done = self.stages(client, job, trunk)
+        assert done is not None, "the last of the stages"
+        return done
+
+    def stages(
+        self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
+    ) -> Iterator[Outcome | None]:
+        """The same, with a pause wherever the client is waited for; at last what it came to."""
         exchange, learner = self.exchange, self.exchange.server.learner
         with exchange.moment.of_round(job.round, job.phase, [client]), exchange.explained():
             exchange.server.enter(job.phase, job.lr_factor)
@@ -32,18 +49,32 @@ class TrunkCopies:
             learner.anchor()
             self.pace.restart({client: job.spent_s})
             for left in range(job.steps - 1, -1, -1):
+                if left < job.steps - 1:
+                    yield None  # its last step may not be over where the client is
                 if self.pace.stops(client):
                     break
-                (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
+                if job.drops and left == 0:
+                    exchange.abandon(client)
+                    continue
+                for event in exchange.stages(client):
+                    if isinstance(event, Turn) and event.by_client:
+                        yield None
         if self.keep_moments:
             self._moments[client] = _copied(learner.moments())
-        return Outcome(
+        yield Outcome(
             report=exchange.reports([client])[client],
             counts=exchange.wire.take(),
             trunk=None if job.drops else _copied(learner.weights()),
             late=self.pace.late(client),
             readings=exchange.sensor.take() if exchange.sensor else None,
         )
+
+    def another(self) -> "TrunkCopies":
+        """One with a trunk of its own; what either remembers of a client both do."""
+        made = self._elsewhere()
+        made._moments = self._moments
+        made.exchange.server.trust = self.exchange.server.trust
+        return made
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer moments of each copy."""
@@ -55,7 +86,7 @@ class TrunkCopies:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave."""
-        self._moments = {}
+        self._moments.clear()
         for key, tensor in state.items():
             client, name = key.split("/", 1)
             self._moments.setdefault(int(client), {})[name] = tensor

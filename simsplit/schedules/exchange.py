@@ -36,6 +36,8 @@ from simsplit.parties.calls import (
     Proceed,
     Receive,
     ReportRound,
+    Write,
+    WriteOn,
 )
 from simsplit.parties.server import Manner, Server
 from simsplit.protocol import Turn
@@ -108,17 +110,28 @@ class Exchange:
 
     def outputs(self, client: ClientId, probe: Probing) -> Tensor:
         """A client's outputs for what it is probed with; nobody learns."""
-        return self.pool.ask(client, Predict(*self._probed(client, probe)))
+        return self.pool.ask(client, Predict(*self._probed(client, self._read(probe))))
 
     def note(self, client: ClientId, probe: Probing) -> None:
         """The same, of a client that keeps its outputs to itself."""
-        self.pool.ask(client, Note(*self._probed(client, probe)))
+        self.pool.ask(client, Note(*self._probed(client, self._read(probe))))
 
-    def _probed(self, client: ClientId, probe: Probing) -> tuple[Packets, Leg]:
+    def write(self, client: ClientId, split: str, round_number: int) -> None:
+        """Have a client that keeps its texts to itself write some, pass by pass."""
+        self._sessions += 1
+        begin = Write(split, round_number, self._sessions, self.reading)
+        packets, leg = self._probed(client, begin)
+        while packets:
+            packets, leg = self._probed(client, WriteOn(packets, leg))
+        self.server.end.sessions.close(client, begin.session)
+
+    def _read(self, probe: Probing) -> Probing:
+        return replace(probe, reading=self.reading)
+
+    def _probed(self, client: ClientId, probe: Call[Packets]) -> tuple[Packets, Leg]:
         """What comes back to a client that is probed, and the leg that it comes on."""
         turns = self.topology.inference.turns
         manner: Manner = "skip" if self.reading == WITHOUT_TRUNK else "infer"
-        probe = replace(probe, reading=self.reading)
         crossed = self._crossed(client, _Walk(probe, turns[:-1], manner))
         return tuple(packet for packet in crossed if packet.leg in turns[-1].takes), turns[-1].leg
 
@@ -182,6 +195,14 @@ class Exchange:
         self.pool.tell(client, Receive(carried))
         return carried
 
+    def bring_from(self, earlier: ClientId | None) -> None:
+        """Have whoever trained last hold what an earlier holder has, uncounted."""
+        if earlier is None or self.holder is None or earlier == self.holder:
+            return
+        packet = self.pool.ask(earlier, HandOver(0))
+        if packet.tensors:
+            self.pool.ask(self.holder, Receive(packet))
+
     def settle(self, clients: Sequence[ClientId]) -> None:
         """Bring what is handed round to all who are about to be evaluated with it, uncounted."""
         others = [client for client in clients if client != self.holder]
@@ -201,15 +222,16 @@ class Exchange:
         sent: dict[ClientId, Packets] = {}
         arrived: dict[ClientId, Packets] = {}
         for turn in walk.turns:
+            calls = dict.fromkeys(clients, walk.begin)
             if sent:
+                if turn.by_client:
+                    calls = {c: walk.proceed(packets, turn.leg) for c, packets in arrived.items()}
+                    self._start(calls, turn)
                 yield turn
             self._at = clients[0], turn.leg
             if not turn.by_client:
                 sent = self.server.answer(arrived, turn, walk.manner)
-            elif not sent:
-                sent = self._ask(dict.fromkeys(clients, walk.begin), turn)
             else:
-                calls = {c: walk.proceed(packets, turn.leg) for c, packets in arrived.items()}
                 sent = self._ask(calls, turn)
             if not any(sent.values()):
                 break
@@ -221,6 +243,12 @@ class Exchange:
                     yield carried
         self._at = None
         self.server.forget(clients[0])
+
+    def _start(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> None:
+        """Have a client elsewhere begin what it is about to be asked."""
+        if len(calls) == 1 and turn.sends:
+            for client, call in calls.items():
+                self.pool.start(client, call)
 
     def _ask(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> dict[ClientId, Packets]:
         if len(calls) > 1:

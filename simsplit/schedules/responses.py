@@ -10,11 +10,10 @@ from torch import Tensor
 
 from simsplit.detectors import Turn
 from simsplit.errors import RunFailedError
-from simsplit.packets import ClientId
-from simsplit.parties.calls import LoadShared, SharedState
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.calls import HandOver, LoadShared, Receive, SharedState
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.exchange import Exchange
-from simsplit.schedules.federation import Federation
 from simsplit.states import below
 
 DOWNWEIGHT = 0.1
@@ -74,8 +73,9 @@ class _Kept:
 class Turns:
     """Each client's last turn over the trunk, and the way back to an earlier one."""
 
-    def __init__(self, exchange: Exchange, federation: Federation | None) -> None:
-        self.exchange, self.federation = exchange, federation
+    def __init__(self, exchange: Exchange, *, hands_over: bool) -> None:
+        """`hands_over`: what clients share goes from one to the next."""
+        self.exchange, self.hands_over = exchange, hands_over
         self.judge: Judge = lambda turns: ()
         self.undone: set[ClientId] = set()
         """Whose turn was undone in this round."""
@@ -93,10 +93,7 @@ class Turns:
 
     def end(self, client: ClientId) -> None:
         """It is over: keep what it made, unless it is to be undone."""
-        shared = {}
-        if self.federation is None:
-            held = self.exchange.pool.ask(client, SharedState())
-            shared = {name: tensor.detach().clone() for name, tensor in held.items()}
+        shared = self._shared_by(client) if self.hands_over else {}
         self._kept.pop(client, None)
         self._kept[client] = _Kept(Turn(client, self._before, self._weights()), shared)
         bad = self.judge(self.turns)
@@ -111,9 +108,28 @@ class Turns:
         learner.take(benign[-1].turn.after if benign else self._before)
         learner.forget_moments()
         if benign and benign[-1].shared:
-            # copies, since moments go on living where they are loaded
-            shared = {name: tensor.clone() for name, tensor in benign[-1].shared.items()}
-            self.exchange.pool.ask(client, LoadShared(shared))
+            self._give(client, benign[-1].shared)
+
+    def _shared_by(self, client: ClientId) -> dict[str, Tensor]:
+        """What a client would hand on now; of a client that keeps it to itself: under its seal."""
+        if not self.exchange.pool.remote:
+            held = self.exchange.pool.ask(client, SharedState())
+            return {name: tensor.detach().clone() for name, tensor in held.items()}
+        packet = self.exchange.pool.ask(client, HandOver(0))
+        if packet.sealed is None:
+            return {}
+        return {"sealed": packet.sealed, "of": torch.tensor([client, packet.step])}
+
+    def _give(self, client: ClientId, shared: Mapping[str, Tensor]) -> None:
+        """Have a client hold what was shared then."""
+        if "sealed" in shared:
+            sender, step = shared["of"].tolist()
+            packet = Packet(sender, Leg.HANDOVER, 0, step, (), sealed=shared["sealed"])
+            self.exchange.pool.ask(client, Receive(packet))
+            return
+        # copies, since moments go on living where they are loaded
+        copied = {name: tensor.clone() for name, tensor in shared.items()}
+        self.exchange.pool.ask(client, LoadShared(copied))
 
     def _weights(self) -> dict[str, Tensor]:
         weights = self.exchange.server.learner.weights()

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -15,6 +16,7 @@ from deployed import Deployment, assert_as_inline
 from texts import text_scenario
 
 from simsplit.deploy import tensors
+from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -23,6 +25,8 @@ pytestmark = pytest.mark.deploy
 ADAM = {"kind": "adam", "lr": 2e-3}
 OWN = {"heads": "per_client", "count": 2}
 SLOW = {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"}
+STRICT = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "sigmas": 1.0}}
+"""Flags some honest client or other."""
 CASES: dict[str, dict[str, Any]] = {
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
     "shared head, momentum, validation": {
@@ -57,6 +61,17 @@ CASES: dict[str, dict[str, Any]] = {
         "method": [{"kind": "private_backprop"}],
     },
     "watched": {"clients": {"count": 3}, "detectors": [{"kind": "cosine_mad"}]},
+    "turns rolled back": {
+        "clients": {"count": 3},
+        "detectors": [{"kind": "safesplit", "threshold": {"kind": "fixed", "above": 1.0}}],
+        "schedule": {"kind": "per_client", "rounds": 2},
+    },
+    "rounds rolled back": {
+        "clients": {"count": 3},
+        "detectors": [{**STRICT, "response": "rollback"}],
+        "schedule": {"order": "random", "rounds": 3},
+        "train": {"client": ADAM},
+    },
 }
 
 
@@ -64,12 +79,13 @@ def scenario(**changes: Any) -> Scenario:
     return parse(merge(merge(TINY, {"clients": {"count": 2}}), changes))
 
 
-def compared(deployment: Deployment, given: Scenario, tmp_path: Path) -> None:
+def compared(deployment: Deployment, given: Scenario, tmp_path: Path) -> Run:
     run = deployment.run(given, tmp_path / "deployed")
     assert set(deployment.ends(given.clients.count)) == {"finished"}
     finished(given, tmp_path / "inline")
     assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(given.clients.count))
     assert run.summary["deployed"]["as_simulated"]
+    return run
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -124,6 +140,21 @@ class TestDataOfTheirOwn:
                 pq.read_table(whole / "train.parquet").take(rows), site / "train.parquet"
             )
         self.as_if_dealt(given, deployment, tmp_path)
+
+
+def test_texts_that_clients_write_as_inline(deployment: Deployment, tmp_path: Path) -> None:
+    task = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
+    evaluate = {"metrics": ["loss", "rouge_l", "bleu"], "generated_texts": 4, "max_new_tokens": 5}
+    given = text_scenario(
+        tmp_path,
+        model={"kind": "causal_lm"},
+        data={"source": {"task": task, "length": 48}},
+        evaluate={**evaluate, "sampling": {"temperature": 1.0}},
+    )
+    run = compared(deployment, given, tmp_path)
+    frames = pd.read_csv(tmp_path / "deployed" / "run" / "socket.csv")
+    assert frames["call"].isin(["Write", "WriteOn"]).any()
+    assert run.rounds["test_rouge_l"].notna().all()
 
 
 class TestWhatMustDiffer:

@@ -22,6 +22,17 @@ def scenario(**changes: Any) -> Scenario:
     return parse(merge(merge(TINY, {"schedule": {"rounds": 3}}), changes))
 
 
+def test_what_it_seals_for_others_neither(deployment: Deployment, tmp_path: Path) -> None:
+    """The server cannot look into it, but whoever receives it shows that it is no hand-over."""
+    said: list[str] = []
+    run = deployment.run(scenario(), tmp_path, spoils={1: 1}, hands=True, say=said.append)
+    assert [text for text in said if "client 1 is expelled: it sent a hand-over" in text]
+    ends = deployment.ends(3)
+    assert ends[0] == ends[2] == "finished"
+    assert "expelled" in ends[1]
+    assert len(run.rounds) == 3
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_run_goes_on_without_it(case: str, deployment: Deployment, tmp_path: Path) -> None:
     said: list[str] = []

@@ -138,9 +138,11 @@ class TestWhoMayComeIn:
         with pytest.raises(grpc.RpcError):
             guest.hear()
 
-    def test_nobody_whose_certificate_is_over(self, door):
+    @pytest.mark.parametrize("days", [-30, 30], ids=["over", "not yet valid"])
+    def test_nobody_whose_certificate_is_not_valid_now(self, door, days):
+        """As where a clock is wrong by a month."""
         signer = load_pem_private_key((door.folder / "keys/ca/key.pem").read_bytes(), None)
-        own, past = keys._fresh(), datetime.now(UTC) - timedelta(days=30)
+        own, past = keys._fresh(), datetime.now(UTC) + timedelta(days=days)
         old = keys._signed("client-0", own, signer, (past, past + timedelta(days=1)))
         proof = Keys(door.keys("client-0").authority, keys._pem(old), keys._private(own))
         guest = door.guest(proof)
@@ -203,6 +205,14 @@ class TestWhoMayComeIn:
             some.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
             assert door.client(0).hear()["welcome"] == 1
 
+    def test_who_says_nothing_stops_nobody(self, door):
+        """Connections that are half open: below TLS, and within it without a greeting."""
+        silent = [socket.create_connection(tuple(door.address.split(":"))) for _ in range(20)]
+        door.guest(door.keys("client-1"))
+        assert door.client(0).hear()["welcome"] == 1
+        for some in silent:
+            some.close()
+
 
 class TestWhatAClientAnswers:
     """What is wrong costs the client its place."""
@@ -232,7 +242,8 @@ class TestWhatAClientAnswers:
 
     def packet(self, **other: Any) -> list[dict[str, Any]]:
         made = {"client": 0, "leg": "smashed", "round": 1, "step": 0, "names": []}
-        return [{**made, "session": None, "position": 0, "tensors": 1, **other}]
+        made |= {"session": None, "position": 0, "tensors": 1, "sealed": None}
+        return [{**made, **other}]
 
     def test_in_turn(self, door, inside):
         pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))

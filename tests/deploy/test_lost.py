@@ -1,8 +1,10 @@
 """Whoever is lost, at whatever moment: the run goes on, and ends as if nothing had happened."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from builders import TINY, finished
 from commands import Command, wait_for_rounds, written
 from deployed import Deployment, assert_as_inline, free_port
 
+from simsplit.progress import Observer, RoundTold
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -55,6 +58,37 @@ def test_averages_go_on(deployment: Deployment, tmp_path: Path) -> None:
     assert deployment.ends(2) == ["finished", "finished"]
     finished(given, tmp_path / "inline")
     assert_as_inline(tmp_path / "run", tmp_path / "inline", range(2))
+
+
+class Stops(Observer):
+    """Stops a client's process after the first round, as a machine that sleeps."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self.process, self.stopped = process, False
+
+    def round(self, told: RoundTold) -> None:
+        if told.number == 1:
+            os.kill(self.process.pid or 0, signal.SIGSTOP)
+            self.stopped = True
+
+    def wakes(self, text: str) -> None:
+        if self.stopped and text.startswith("client 1 has gone"):
+            os.kill(self.process.pid or 0, signal.SIGCONT)
+
+
+def test_a_client_that_stalls(deployment: Deployment, inline: Path, tmp_path: Path) -> None:
+    """Past the deadline it counts as lost; when it wakes it comes back by itself, late."""
+    said: list[str] = []
+    sleeper = Stops(deployment.clients[1].process)
+
+    def told(text: str) -> None:
+        said.append(text)
+        sleeper.wakes(text)
+
+    deployment.run(scenario(), tmp_path, say=told, observers=[sleeper], deadline_s=8)
+    assert any("client 1 has gone: no answer within 8 s" in text for text in said), said
+    assert deployment.ends(2) == ["finished", "finished"]
+    assert_as_inline(tmp_path, inline, range(2))
 
 
 class TestProcesses:

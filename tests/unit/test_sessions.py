@@ -144,9 +144,10 @@ def test_scores_are_those_of_the_whole_model(family, head, tmp_path):
     texts = torch.randint(3, WORDS, (2, 9), generator=rng_for(0, "texts"))
     exchange = cutting.parts.exchange
     with exchange.session(0) as number, torch.no_grad():
-        session = InSession(exchange, 0, 0, list(texts[:, :5]), 0, session=number)
-        got = [session.begin()]
-        got += [session.go_on(texts[:, at], torch.tensor([True, True])) for at in range(5, 9)]
+        session = InSession(0, 0, list(texts[:, :5]), 0, session=number)
+        got = [exchange.outputs(0, session.begin())]
+        both = torch.tensor([True, True])
+        got += [exchange.outputs(0, session.go_on(texts[:, at], both)) for at in range(5, 9)]
         past = transformers.DynamicCache()
         expected = [model(texts[:, :5], past_key_values=past).logits[:, -1]]
         for at in range(5, 9):
@@ -285,13 +286,13 @@ def test_what_draws_nothing_anew_gives_a_session_the_scores_of_whole_texts(kind,
     for sort in (InSession, WholeTexts):
         with exchange.session(0) as number:
             own = {"session": number} if sort is InSession else {}
-            passes = sort(exchange, 0, 0, prompts, 0, **own)
-            got, left = [passes.begin()], torch.ones(3, dtype=torch.bool)
+            passes = sort(0, 0, prompts, 0, **own)
+            got, left = [exchange.outputs(0, passes.begin())], torch.ones(3, dtype=torch.bool)
             for place in range(4):
                 if place == 2:  # one of the texts has ended
                     left = torch.tensor([True, False, True])
                     tokens = tokens[left]
-                got.append(passes.go_on(tokens[:, place], left))
+                got.append(exchange.outputs(0, passes.go_on(tokens[:, place], left)))
                 left = left[left]
             scores.append(got)
         tokens = torch.randint(3, WORDS, (3, 5), generator=rng_for(0, "tokens"))
@@ -349,49 +350,49 @@ def begun_session(path):
     exchange = Cutting(path).parts.exchange
     with exchange.session(0) as number:
         prompts = [torch.tensor([3, 4]), torch.tensor([5, 6])]
-        session = InSession(exchange, 0, 0, prompts, 0, session=number)
-        session.begin()
-        yield session
+        session = InSession(0, 0, prompts, 0, session=number)
+        exchange.outputs(0, session.begin())
+        yield exchange, session
 
 
 def test_a_session_does_not_go_on_after_its_end(tmp_path):
     token, both = torch.tensor([3, 4]), torch.tensor([True, True])
-    with begun_session(tmp_path) as session:
+    with begun_session(tmp_path) as (exchange, session):
         pass
     with pytest.raises(ProtocolError, match="session 1 of client 0 is over, or never began"):
-        session.go_on(token, both)
+        exchange.outputs(0, session.go_on(token, both))
 
 
 def test_a_session_goes_on_where_it_is_and_with_the_texts_it_has(tmp_path):
     token, both = torch.tensor([3, 4]), torch.tensor([True, True])
-    with begun_session(tmp_path) as session:
+    with begun_session(tmp_path) as (exchange, session):
         session.position = 7
         with pytest.raises(ProtocolError, match="has come to token 2, and cannot go on at 7"):
-            session.go_on(token, both)
+            exchange.outputs(0, session.go_on(token, both))
         session.position = 2
         with pytest.raises(ProtocolError, match="a session of 2 texts was sent 1"):
-            session.go_on(token[:1], both)
+            exchange.outputs(0, session.go_on(token[:1], both))
 
 
 def test_other_weights_have_no_use_for_a_sessions_caches(tmp_path):
     cutting = Cutting(tmp_path)
     exchange = cutting.parts.exchange
     with exchange.session(0) as number:
-        session = InSession(exchange, 0, 0, [torch.tensor([3, 4])], 0, session=number)
-        session.begin()
+        session = InSession(0, 0, [torch.tensor([3, 4])], 0, session=number)
+        exchange.outputs(0, session.begin())
         exchange.step(0)
         with pytest.raises(ProtocolError, match="is over"):
-            session.go_on(torch.tensor([3]), torch.tensor([True]))
+            exchange.outputs(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
 
 
 def test_weights_that_were_handed_over_have_no_use_for_them_either(tmp_path):
     exchange = Cutting(tmp_path).parts.exchange
     with exchange.session(0) as number:
-        session = InSession(exchange, 0, 0, [torch.tensor([3, 4])], 0, session=number)
-        session.begin()
+        session = InSession(0, 0, [torch.tensor([3, 4])], 0, session=number)
+        exchange.outputs(0, session.begin())
         exchange.pool.ask(0, LoadShared(exchange.pool.ask(1, SharedState())))
         with pytest.raises(ProtocolError, match="is over"):
-            session.go_on(torch.tensor([3]), torch.tensor([True]))
+            exchange.outputs(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
 
 
 def test_a_cache_of_another_model_is_told():

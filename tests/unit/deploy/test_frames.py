@@ -1,14 +1,18 @@
 """What is in the frames of a run, and what never is: canaries, and controls in which they are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from builders import TINY, finished
-from direct import Sites
+from comparing import weights
+from direct import Direct, Sites
+from texts import text_scenario
 
-from simsplit.deploy.sockets import COLUMNS
+from simsplit.deploy import tensors
+from simsplit.deploy.sockets import COLUMNS, What
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -50,14 +54,18 @@ class TestCanaries:
         inputs = sites.sites[0].client.training.feeds["private"].batch(0).inputs
         assert not found(sites, inputs[0])
 
-    @pytest.mark.parametrize("own", [True, False])
-    def test_own_heads_never_cross_and_shared_ones_do(self, tmp_path, own):
-        sites = ran(tmp_path, scenario(clients=OWN if own else {}))
+    @pytest.mark.parametrize(
+        ("changes", "crosses"),
+        [({"clients": OWN}, False), ({}, False), ({"aggregation": "splitfed_v2"}, True)],
+        ids=["own", "handed on", "averaged"],
+    )
+    def test_heads_cross_where_the_server_averages_them_alone(self, tmp_path, changes, crosses):
+        sites = ran(tmp_path, scenario(**changes))
         site = sites.sites[1]  # which hands a shared head on when round 2 begins
         kept = checkpoints.at(tmp_path / "c1" / "checkpoints", site.terms, 1)
         weights = [tensor for name, tensor in kept.items() if "head" in name and tensor.ndim > 1]
         assert weights
-        assert [found(sites, each) for each in weights] == [not own] * len(weights)
+        assert [found(sites, each) for each in weights] == [crosses] * len(weights)
 
     def test_logits_never_cross(self, tmp_path):
         """Under a U shape the frames of an evaluation bring figures."""
@@ -65,6 +73,22 @@ class TestCanaries:
         width, batch = sites.data.info.classes, len(sites.data.test)
         told = f"[{batch},{width}]".encode()
         assert not any(told in frame for frame in sites.frames)
+
+    def test_nor_where_clients_write(self, tmp_path):
+        """Of a text that is written, the cut's packets cross, and in the end figures."""
+        task = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
+        given = text_scenario(
+            tmp_path,
+            model={"kind": "causal_lm"},
+            data={"source": {"task": task, "length": 48}},
+            schedule={"rounds": 1},
+            evaluate={"metrics": ["loss", "rouge_l"], "generated_texts": 3, "max_new_tokens": 3},
+        )
+        sites = ran(tmp_path / "sites", given)
+        words = sites.sites[0].scenario.text_reader().size
+        assert any(b'"call":"WriteOn"' in frame for frame in sites.frames)
+        assert not any(f",{words}]".encode() in frame for frame in sites.frames)
+        assert not any(b"int64" in frame for frame in sites.frames), "no tokens either"
 
     def test_secrets_never_cross(self, tmp_path):
         given = scenario(clients=OWN, method=[{"kind": "noise"}])
@@ -90,6 +114,28 @@ class TestTheSameAsInline:
         differing = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
         assert differing <= {"resident_bytes", "seconds", "per_sample"}
 
+    def test_but_not_with_rows_in_another_order(self, tmp_path):
+        data = scenario().prepared()
+        first, *others = data.parts
+        reordered = replace(data, parts=[first[::-1].copy(), *others])
+        Sites(scenario(), tmp_path, reordered).experiment().run(resume=False)
+        finished(scenario(), tmp_path / "inline")
+        tables = [(tmp_path / place / "rounds.csv").read_text() for place in ("run", "inline")]
+        assert tables[0] != tables[1]
+        bytes_of = [
+            Run.load(tmp_path / place).wire["bytes"].tolist() for place in ("run", "inline")
+        ]
+        assert bytes_of[0] == bytes_of[1]
+
+    def test_nor_with_strides_dropped_on_the_way(self, tmp_path, monkeypatch):
+        given = scenario(train={"channels_last": True}, clients=OWN)
+        ran(tmp_path / "kept", given)
+        monkeypatch.setattr(tensors, "_plain", lambda tensor: tensor.detach().contiguous())
+        ran(tmp_path / "dropped", given)
+        kept, dropped = (weights(tmp_path / place / "run") for place in ("kept", "dropped"))
+        assert kept.keys() == dropped.keys()
+        assert any(not kept[name].equal(dropped[name]) for name in kept)
+
     def test_bytes_of_frames_are_little_more_than_the_wires(self, tmp_path):
         sites = ran(tmp_path, scenario(evaluate={"every": 2}))
         frames = pd.read_csv(tmp_path / "socket.csv")
@@ -99,3 +145,29 @@ class TestTheSameAsInline:
         steps = frames[frames["call"].isin(["Proceed", "Note"])]
         assert sent < steps["down_bytes"].sum() < 1.01 * sent
         assert sites.sockets.up == frames["up_bytes"].sum()
+        handed = wire[wire["leg"] == "handover"]["bytes"].sum()
+        sealed = frames[frames["call"] == "HandOver"]["up_bytes"].sum()
+        assert handed < sealed < 1.04 * handed, "a seal's bytes are counted too"
+
+
+def test_averaged_clients_compute_at_the_same_time(tmp_path, monkeypatch):
+    """Under SplitFed v1 both have been asked to go on before either's answer is read."""
+    waiting: dict[int, bool] = {}
+    both: list[str] = []
+    ask, answer = Direct.ask, Direct.answer
+
+    def asked(self: Direct, what: What, *args: Any, **more: Any) -> int:
+        waiting[self.client] = what.leg == "features"
+        both.extend(["together"] if list(waiting.values()) == [True, True] else [])
+        return ask(self, what, *args, **more)
+
+    def answered(self: Direct, number: int) -> Any:
+        waiting[self.client] = False
+        return answer(self, number)
+
+    monkeypatch.setattr(Direct, "ask", asked)
+    monkeypatch.setattr(Direct, "answer", answered)
+    ran(tmp_path / "apart", scenario(clients={"heads": "per_client"}))
+    assert not both, "the control: one trunk takes one step after another"
+    ran(tmp_path / "averaged", scenario(aggregation="splitfed_v1"))
+    assert both

@@ -1,5 +1,6 @@
 """A server may be hostile: a client answers what the approved scenario takes, and nothing else."""
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from builders import TINY
+from direct import Sites
 from texts import text_scenario
 
 from simsplit.deploy.messages import call_told
@@ -59,6 +61,14 @@ class Server:
         return replace(made, **other)
 
 
+def handing(path: Path, given: Scenario) -> list[Server]:
+    """Two sites that know each other, in their first round."""
+    made = [Server(site) for site in Sites(given, path).sites]
+    for server in made:
+        server.ask(Enter(TRAIN, 1.0))
+    return made
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     made = Server(Site(scenario(), scenario().prepared(), 0, tmp_path))
@@ -81,7 +91,7 @@ def test_no_other_call_is_answered(server, kind):
 
 def test_every_call_is_answered_or_known_not_to_be():
     deployed = {"Enter", "Begin", "BeginAside", "Proceed", "ReportRound", "CountSteps", "Probe"}
-    deployed |= {"Note", "Assess", "Hear", "HandOver", "Receive"}
+    deployed |= {"Note", "Assess", "Hear", "HandOver", "Receive", "Write", "WriteOn"}
     never = {"Abandon", "Plan", "ProbeTexts", "ContinueTexts", "CloseSession", "Predict"}
     never |= {"CountExposures", "Expose", "ExposeAnswer", "OwnTokens", "LabelsOf"}
     never |= {"SharedState", "LoadShared", "OwnState", "LoadOwn"}
@@ -213,6 +223,10 @@ class TestEvaluations:
         with pytest.raises(ProtocolError, match="evaluate"):
             server.ask(probe)
 
+    def test_and_no_texts_that_are_not_scored(self, server):
+        with pytest.raises(ProtocolError, match="does not score"):
+            server.ask(calls.Write("test", 1, 1))
+
     def test_of_each_batch_once(self, server):
         server.ask(Probe("test", 1, 0))
         with pytest.raises(ProtocolError, match="twice"):
@@ -220,34 +234,63 @@ class TestEvaluations:
 
 
 class TestWhatIsShared:
-    def handed(self, server: Server) -> Packet:
-        learner = server.site.expected.shared
-        names, tensors = learner.travelling(moments=True)
+    @pytest.fixture
+    def two(self, tmp_path: Path) -> list[Server]:
+        return handing(tmp_path, scenario())
+
+    def handed(self, two: list[Server]) -> Packet:
+        """In its seal, by the other client."""
+        return two[1].site._sealed(self.plain(two))
+
+    def plain(self, two: list[Server]) -> Packet:
+        names, tensors = two[0].site.expected.shared.travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
-    def test_as_it_is(self, server):
-        server.ask(Receive(self.handed(server)))
-        header, tensors = server.ask(HandOver(1))
-        assert len(header["answer"]["names"]) == len(tensors) > 0
+    def test_as_it_is(self, two):
+        two[0].ask(Receive(self.handed(two)))
+        header, tensors = two[0].ask(HandOver(1))
+        (told,) = [header["answer"]]
+        assert len(told["names"]) == len(told["sealed"]) > 0
+        assert [tensor.dtype for tensor in tensors] == [torch.uint8]
 
-    def test_of_other_shape_or_name(self, server):
-        good = self.handed(server)
+    def test_never_without_a_seal(self, two, server):
+        for leg in (Leg.HANDOVER, Leg.BROADCAST):
+            with pytest.raises(ProtocolError, match="not sealed"):
+                two[0].ask(Receive(replace(self.plain(two), leg=leg)))
+            two[0].number -= 1
+            two[0].site._asked -= 1
+        with pytest.raises(RunError, match="no keys"):
+            server.ask(HandOver(1))
+
+    def test_of_other_shape_or_name(self, two):
+        good = self.plain(two)
         wider = (torch.zeros(3, 3), *good.tensors[1:])
         renamed = ("trunk.weight", *good.names[1:])
-        for bad in (
-            good.with_tensors(wider),
-            replace(good, names=renamed),
-            replace(good, names=good.names[1:], tensors=good.tensors[1:]),
-            replace(good, names=(good.names[1], *good.names[1:])),
-            good.with_tensors((torch.full_like(good.tensors[0], torch.nan), *good.tensors[1:])),
-            replace(
-                good,
-                names=(*good.names, "optimizer.99.exp_avg"),
-                tensors=(*good.tensors, torch.zeros(1)),
-            ),
+        for number, bad in enumerate(
+            (
+                good.with_tensors(wider),
+                replace(good, names=renamed),
+                replace(good, names=good.names[1:], tensors=good.tensors[1:]),
+                replace(good, names=(good.names[1], *good.names[1:])),
+                good.with_tensors((torch.full_like(good.tensors[0], torch.nan), *good.tensors[1:])),
+                replace(
+                    good,
+                    names=(*good.names, "optimizer.99.exp_avg"),
+                    tensors=(*good.tensors, torch.zeros(1)),
+                ),
+            )
         ):
-            with pytest.raises(ProtocolError):
-                server.ask(Receive(bad))
+            two[0].number, two[0].site._asked = number, number
+            header, tensors = two[0].ask(Receive(two[1].site._sealed(bad)))
+            assert header["unusable"] == 1
+            assert [len(tensor) for tensor in tensors] == [32], "the key, as proof"
+
+    def test_averages_as_they_are(self, tmp_path):
+        server = handing(tmp_path, scenario(aggregation="splitfed_v2"))[0]
+        good = replace(self.plain([server]), leg=Leg.BROADCAST)
+        server.ask(Receive(good))
+        with pytest.raises(ProtocolError, match="another shape"):
+            server.ask(Receive(good.with_tensors((torch.zeros(3, 3), *good.tensors[1:]))))
 
     def test_no_heads_of_their_own(self, tmp_path):
         own = scenario(clients={"heads": "per_client"})
@@ -262,10 +305,49 @@ class TestWhatIsShared:
             server.ask(Hear([]))
 
 
+class TestRoundsThatAreUndone:
+    def test_none_where_nothing_rolls_back(self, server):
+        with pytest.raises(ProtocolError, match="nothing can undo"):
+            server.command(mark=1)
+
+    def test_those_that_were_marked_once_each(self, tmp_path):
+        given = scenario(
+            clients={"count": 3}, detectors=[{"kind": "cosine_mad", "response": "rollback"}]
+        )
+        server = Server(Site(given, given.prepared(), 0, tmp_path))
+        server.ask(Enter(TRAIN, 1.0))
+        server.command(mark=1)
+        server.command(undo=1)
+        with pytest.raises(ProtocolError, match="not marked"):
+            server.command(undo=1)
+
+
 class TestCheckpoints:
     def test_that_are_not_there(self, server):
         with pytest.raises(RunError, match="no usable checkpoint of round 1"):
             server.command(back_to=1)
+
+    def test_of_an_earlier_round_than_the_servers_other_side_kept(self, server):
+        """The server may have been killed before its own of that round was written."""
+        server.command(keep=1)
+        server.command(keep=2)
+        server.command(back_to=1)
+        assert server.site.rounds_kept == 1
+        server.command(keep=2)
+
+    def test_on_a_disk_that_is_full(self, server):
+        """The client says so to its owner; with room again, it goes on from where it was."""
+        server.command(keep=1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            with pytest.raises(RunError, match=r"cannot write .*checkpoints"):
+                server.command(keep=2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        server.command(back_to=1)
+        server.command(keep=2)
+        assert server.site.rounds_kept == 2
 
     def test_not_as_often_as_a_server_likes(self, server):
         for _ in range(MOST_RETURNS - 1):
