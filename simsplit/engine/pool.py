@@ -1,7 +1,7 @@
 """Where clients live. A pool carries calls to several clients and gives back their answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -86,7 +86,7 @@ class Workshop(Protocol):
 
     def stages(
         self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
-    ) -> Iterator[Outcome | None]:
+    ) -> Generator[Outcome | None, None, None]:
         """The same, with a pause wherever the client is waited for; at last what it came to."""
 
     def another(self) -> "Workshop":

@@ -109,12 +109,13 @@ class Writer(Pen):
         with self._session(client) as session:
             passes = self.passes(client, prompts, tokens, round_number, session)
             asked = next(passes)
-            try:
-                while True:
-                    asked = passes.send(self.exchange.outputs(client, asked))
-            except StopIteration as over:
-                written: list[list[int]] = over.value
-        return written
+            while True:
+                scores = self.exchange.outputs(client, asked)
+                try:
+                    asked = passes.send(scores)
+                except StopIteration as over:
+                    written: list[list[int]] = over.value
+                    return written
 
     def _session(self, client: ClientId) -> AbstractContextManager[int | None]:
         if self.in_sessions(self.exchange.reading):

@@ -4,7 +4,7 @@ Copies do not know of each other, so each can be trained wherever its client liv
 another in one server's modules: only optimizer moments are kept apart between rounds.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from torch import Tensor
 
@@ -39,7 +39,7 @@ class TrunkCopies:
 
     def stages(
         self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
-    ) -> Iterator[Outcome | None]:
+    ) -> Generator[Outcome | None, None, None]:
         """The same, with a pause wherever the client is waited for; at last what it came to."""
         exchange, learner = self.exchange, self.exchange.server.learner
         with exchange.moment.of_round(job.round, job.phase, [client]), exchange.explained():
