@@ -24,7 +24,8 @@ def test_training_among_covers_is_training_without_them(fixed, tmp_path):
         )
         made[name] = finished(given, tmp_path / name)
     losses = [Run.load(run.path).rounds["train_loss"].tolist() for run in made.values()]
-    assert losses[0] == losses[1]
+    # up to rounding: a larger batch may take other kernels
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
     plain, covered = (state_of(run.parts) for run in made.values())
     assert plain.keys() == covered.keys()
     for name, tensor in plain.items():
