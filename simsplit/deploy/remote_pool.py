@@ -4,8 +4,12 @@ Answers are taken in the order in which they are asked for, as with hosts, so th
 of one process. What a client answers is checked before anything is made of it.
 """
 
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -115,27 +119,24 @@ class RemotePool(Pool):
     def _at_once(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> dict[ClientId, Outcome]:
-        """Round about: while a client computes, the server goes on with the others."""
+        """Each in a thread of its own: copies know nothing of each other, nor do streams."""
         assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
         while len(self._workshops) < len(jobs):
             own = self.crew.workshop
             self._workshops.append(own.another() if self._workshops else own)
-        first = next(iter(jobs.values()))
-        laps = range(max(job.steps for job in jobs.values()))
-        turns = [client for lap in laps for client, job in jobs.items() if lap < job.steps]
-        self.expect(turns, first.round, asides=first.phase.aside is not None)
-        at_work = {
-            client: workshop.stages(client, job, trunk)
-            for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
-        }
-        done: dict[ClientId, Outcome] = {}
-        while at_work:
-            for client, stages in list(at_work.items()):
-                if (outcome := next(stages)) is not None:
-                    done[client] = outcome
-                    stages.close()
-                    del at_work[client]
-        return done
+        stop = threading.Event()
+        alike = partial(torch.set_num_threads, torch.get_num_threads())
+        most = 1 if self.crew.workshop.draws else len(jobs)
+        with ThreadPoolExecutor(most, initializer=alike) as threads:
+            at_work = {
+                client: threads.submit(_worked, workshop.stages(client, job, trunk), stop)
+                for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
+            }
+            try:
+                return {client: future.result() for client, future in at_work.items()}
+            except BaseException:
+                stop.set()
+                raise
 
     def start(self, client: ClientId, call: Call[object]) -> None:
         """Send what the client will be asked next; `ask` then only awaits the answer."""
@@ -255,6 +256,19 @@ class RemotePool(Pool):
             return client
         rightly = self._judge.blames_rightly(packet, key.numpy().tobytes())
         return packet.client if rightly else client
+
+
+def _worked(stages: Generator[Outcome | None, None, None], stop: threading.Event) -> Outcome:
+    """What the last of the stages gives; where another client was lost first, it is not asked."""
+    given: Outcome | None = None
+    with closing(stages):
+        for each in stages:
+            given = each
+            if stop.is_set():
+                break
+    if given is None:
+        raise ProtocolError("a round that was left")
+    return given
 
 
 class _Blamed:

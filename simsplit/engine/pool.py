@@ -89,6 +89,10 @@ class Workshop(Protocol):
     ) -> Generator[Outcome | None, None, None]:
         """The same, with a pause wherever the client is waited for; at last what it came to."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws from torch's one global stream, so that one works at a time."""
+
     def another(self) -> "Workshop":
         """One with a trunk of its own, for another client's round at the same time."""
 

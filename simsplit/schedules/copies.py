@@ -69,6 +69,11 @@ class TrunkCopies:
             readings=exchange.sensor.take() if exchange.sensor else None,
         )
 
+    @property
+    def draws(self) -> bool:
+        """Whether the trunk has dropout, which draws from torch's one global stream."""
+        return self.exchange.server.learner.random
+
     def another(self) -> "TrunkCopies":
         """One with a trunk of its own; what either remembers of a client both do."""
         made = self._elsewhere()
