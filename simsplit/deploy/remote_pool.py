@@ -6,9 +6,8 @@ of one process. What a client answers is checked before anything is made of it.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -69,7 +68,8 @@ class RemotePool(Pool):
         self._asides = False
         self._early: dict[ClientId, int] = {}
         self._stepping: set[ClientId] = set()
-        self._started: dict[ClientId, tuple[Call[object], int]] = {}
+        self._left = threading.Event()
+        """Set while clients that train at the same time stop, since one of them was lost."""
         self._workshops: list[Workshop] = []
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
@@ -77,10 +77,9 @@ class RemotePool(Pool):
         if isinstance(call, Plan):
             planned: Answer = self._planned(call)
             return planned
-        started, number = self._started.pop(client, (None, 0))
-        if started is not None:
-            assert started is call, "nothing else is asked in between"
-        elif isinstance(call, Begin) and client in self._early:
+        if self._left.is_set():
+            raise ProtocolError("another client of the round was lost")
+        if isinstance(call, Begin) and client in self._early:
             number = self._early.pop(client)
         else:
             number = self._send(client, call)
@@ -124,23 +123,23 @@ class RemotePool(Pool):
         while len(self._workshops) < len(jobs):
             own = self.crew.workshop
             self._workshops.append(own.another() if self._workshops else own)
-        stop = threading.Event()
         alike = partial(torch.set_num_threads, torch.get_num_threads())
         most = 1 if self.crew.workshop.draws else len(jobs)
-        with ThreadPoolExecutor(most, initializer=alike) as threads:
-            at_work = {
-                client: threads.submit(_worked, workshop.stages(client, job, trunk), stop)
-                for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
-            }
-            try:
-                return {client: future.result() for client, future in at_work.items()}
-            except BaseException:
-                stop.set()
-                raise
-
-    def start(self, client: ClientId, call: Call[object]) -> None:
-        """Send what the client will be asked next; `ask` then only awaits the answer."""
-        self._started[client] = call, self._send(client, call)
+        try:
+            with ThreadPoolExecutor(most, initializer=alike) as threads:
+                at_work = {
+                    client: threads.submit(workshop.train, client, job, trunk)
+                    for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
+                }
+                try:
+                    for future in wait(at_work.values(), return_when=FIRST_EXCEPTION).done:
+                        future.result()
+                except BaseException:
+                    self._left.set()  # the others are asked no more, for the round is done again
+                    raise
+        finally:
+            self._left.clear()
+        return {client: future.result() for client, future in at_work.items()}
 
     def workshop_state(self) -> dict[str, Tensor]:
         return self.crew.workshop.state() if self.crew.workshop else {}
@@ -256,19 +255,6 @@ class RemotePool(Pool):
             return client
         rightly = self._judge.blames_rightly(packet, key.numpy().tobytes())
         return packet.client if rightly else client
-
-
-def _worked(stages: Generator[Outcome | None, None, None], stop: threading.Event) -> Outcome:
-    """What the last of the stages gives; where another client was lost first, it is not asked."""
-    given: Outcome | None = None
-    with closing(stages):
-        for each in stages:
-            given = each
-            if stop.is_set():
-                break
-    if given is None:
-        raise ProtocolError("a round that was left")
-    return given
 
 
 class _Blamed:

@@ -1,7 +1,7 @@
 """Where clients live. A pool carries calls to several clients and gives back their answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -84,11 +84,6 @@ class Workshop(Protocol):
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do one client's job from these weights of the trunk."""
 
-    def stages(
-        self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
-    ) -> Generator[Outcome | None, None, None]:
-        """The same, with a pause wherever the client is waited for; at last what it came to."""
-
     @property
     def draws(self) -> bool:
         """Whether it draws from torch's one global stream, so that one works at a time."""
@@ -164,9 +159,6 @@ class Pool(ABC):
 
     def undo(self, round_number: int) -> None:  # noqa: B027
         """Bring them back to what they remembered when this round began."""
-
-    def start(self, client: ClientId, call: Call[object]) -> None:  # noqa: B027
-        """Be told what a client will be asked next: a chance to have it begin at once."""
 
     @abstractmethod
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:

@@ -4,13 +4,12 @@ Copies do not know of each other, so each can be trained wherever its client liv
 another in one server's modules: only optimizer moments are kept apart between rounds.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
 from simsplit.engine.pool import Job, Outcome
 from simsplit.packets import ClientId
-from simsplit.protocol import Turn
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.pace import Pace
 
@@ -33,14 +32,6 @@ class TrunkCopies:
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do a client's steps; its trunk's weights come back unless it dropped out."""
-        *_, done = self.stages(client, job, trunk)
-        assert done is not None, "the last of the stages"
-        return done
-
-    def stages(
-        self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]
-    ) -> Generator[Outcome | None, None, None]:
-        """The same, with a pause wherever the client is waited for; at last what it came to."""
         exchange, learner = self.exchange, self.exchange.server.learner
         with exchange.moment.of_round(job.round, job.phase, [client]), exchange.explained():
             exchange.server.enter(job.phase, job.lr_factor)
@@ -49,19 +40,12 @@ class TrunkCopies:
             learner.anchor()
             self.pace.restart({client: job.spent_s})
             for left in range(job.steps - 1, -1, -1):
-                if left < job.steps - 1:
-                    yield None  # its last step may not be over where the client is
                 if self.pace.stops(client):
                     break
-                if job.drops and left == 0:
-                    exchange.abandon(client)
-                    continue
-                for event in exchange.stages(client):
-                    if isinstance(event, Turn) and event.by_client:
-                        yield None
+                (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
         if self.keep_moments:
             self._moments[client] = _copied(learner.moments())
-        yield Outcome(
+        return Outcome(
             report=exchange.reports([client])[client],
             counts=exchange.wire.take(),
             trunk=None if job.drops else _copied(learner.weights()),

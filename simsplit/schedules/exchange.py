@@ -222,16 +222,15 @@ class Exchange:
         sent: dict[ClientId, Packets] = {}
         arrived: dict[ClientId, Packets] = {}
         for turn in walk.turns:
-            calls = dict.fromkeys(clients, walk.begin)
             if sent:
-                if turn.by_client:
-                    calls = {c: walk.proceed(packets, turn.leg) for c, packets in arrived.items()}
-                    self._start(calls, turn)
                 yield turn
             self._at = clients[0], turn.leg
             if not turn.by_client:
                 sent = self.server.answer(arrived, turn, walk.manner)
+            elif not sent:
+                sent = self._ask(dict.fromkeys(clients, walk.begin), turn)
             else:
+                calls = {c: walk.proceed(packets, turn.leg) for c, packets in arrived.items()}
                 sent = self._ask(calls, turn)
             if not any(sent.values()):
                 break
@@ -243,12 +242,6 @@ class Exchange:
                     yield carried
         self._at = None
         self.server.forget(clients[0])
-
-    def _start(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> None:
-        """Have a client elsewhere begin what it is about to be asked."""
-        if len(calls) == 1 and turn.sends:
-            for client, call in calls.items():
-                self.pool.start(client, call)
 
     def _ask(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> dict[ClientId, Packets]:
         if len(calls) > 1:
