@@ -24,7 +24,7 @@ STATES = ("own/", "shared/")
 
 @dataclass
 class Job:
-    """One `join`."""
+    """One `simsplit join` in a process of its own."""
 
     scenario: Scenario
     client: int

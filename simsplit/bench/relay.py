@@ -26,7 +26,7 @@ class Relay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Cut all connections."""
+        """Stop listening, and cut the connections that are still open."""
         for end in (self._door, *self._ends):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

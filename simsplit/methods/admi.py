@@ -103,7 +103,7 @@ class Bottleneck(nn.Module):
         self.encoder, self.decoder = nn.Linear(width, 2 * width), nn.Linear(width, width)
 
     def parted(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and deviation."""
+        """Mean and standard deviation of each value of a token's code."""
         mean, spread = relu(self.encoder(z)).chunk(2, dim=-1)
         return mean, softplus(spread - 0.5)
 

@@ -139,5 +139,5 @@ class Scaled(nn.Linear):
     """A linear layer whose outputs are a ninth as large."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Logits."""
+        """Class scores, a ninth of what the layer gives."""
         return super().forward(input) * SCALE
