@@ -44,7 +44,8 @@ def flops_of(owners: Ownership) -> Flops:
             lambda: server.encode(model.trunk(server.lift(z, step), *beside), step)
         )
         tail, _ = count_flops(lambda: model.tail(client.lift(u, step) if at_client else u))
-    return Flops(head / FEW, trunk / FEW, tail / FEW)
+        stand_in, _ = count_flops(lambda: client.stand_in(z, step))
+    return Flops(head / FEW, trunk / FEW, tail / FEW, stand_in / FEW)
 
 
 def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:

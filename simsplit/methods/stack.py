@@ -73,14 +73,10 @@ class Stack:
             x = method.decode(x, step)
         return x
 
-    def stand_in(self, z: Tensor, step: Step) -> Tensor:
+    def stand_in(self, z: Tensor, step: Step) -> Tensor | None:
         """Client: what the first method that can makes of z in place of the trunk."""
-        for method in self.smashed:
-            if (made := method.stand_in(z, step)) is not None:
-                return made
-        raise ProtocolError(
-            f"nothing crosses in {step.phase}, and no method is there for the trunk"
-        )
+        each = (method.stand_in(z, step) for method in self.smashed)
+        return next((made for made in each if made is not None), None)
 
     def loss(self, step: Step) -> Tensor | None:
         """The sum of the terms on what was encoded, or None where no method has one."""

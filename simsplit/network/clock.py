@@ -29,6 +29,8 @@ class Flops:
     head: float
     trunk: float
     tail: float
+    stand_in: float = 0.0
+    """What a method has in the trunk's place, where nothing crosses."""
 
     def of(self, work: PassesBySegment) -> float:
         """One sample's share of some computing."""
@@ -62,10 +64,18 @@ def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
 def step_stages(
     protocol: Protocol, work: Work, rates: Rates, server: ServerConfig, flops: Flops
 ) -> tuple[Stage, ...]:
-    """One step of one client, stage by stage, as far as anything was sent."""
+    """One step of one client, stage by stage, as far as anything was sent.
+
+    Where nothing at all was sent, a stand-in took the trunk's place and the client did all of its
+    turns alone.
+    """
     if not work.steps:
         return ()
     batch = work.samples / work.steps
+    if not any(work.packets.get(leg) for leg in protocol.legs):
+        own = sum(flops.of(turn.work) for turn in protocol.turns if turn.by_client)
+        there_and_back = 3 * flops.stand_in
+        return (Stage("client", batch * (own + there_and_back) / rates.flops_per_s),)
     stages: list[Stage] = []
     for turn in protocol.turns:
         operations = batch * flops.of(turn.work)

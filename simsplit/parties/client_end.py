@@ -199,6 +199,9 @@ class ClientEnd:
         self.smash(pending)
         with self.autocast(), self._noise(pending.step, "trunk"):
             made = self.stack.stand_in(pending.sent, pending.step)
+        if made is None:
+            phase = pending.step.phase
+            raise ProtocolError(f"nothing crosses in {phase}, and no method is there for the trunk")
         self._judge(made, pending)
 
     def _judge(self, arrived: Tensor, pending: Pending) -> None:

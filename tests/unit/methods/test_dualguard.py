@@ -142,6 +142,7 @@ def test_in_the_warm_up_nothing_crosses_and_then_three_legs_do(tmp_path):
     assert (rounds.loc["warm_up", "bytes_plain"] == 0).all()
     assert rounds.loc["train", "bytes_plain"].sum() * 3 == training["bytes"].sum() * 4
     assert (rounds["simulated_s"] > 0).all()
+    assert (rounds.loc["warm_up", "server_busy"] == 0).all()
     assert rounds["train_loss"].notna().all()
 
 

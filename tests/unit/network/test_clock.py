@@ -64,6 +64,14 @@ def test_a_step_by_hand():
     assert [stage.where for stage in stages] == ["client", "wire", "server", "wire", "client"]
 
 
+def test_where_nothing_crosses_the_client_computes_all_and_the_server_nothing():
+    """Head and tail there and back, 3 x (2 + 1), and what stands in for the trunk, 3 x 4."""
+    flops = Flops(head=2, trunk=5, tail=1, stand_in=4)
+    (alone,) = step_stages(PROTOCOLS["u_shaped"], work(2, {}), RATES, SERVER, flops)
+    assert (alone.where, alone.seconds) == ("client", pytest.approx(9 + 12))
+    assert timed("sequential", [work(2, {})], flops=flops).server_busy == 0
+
+
 def test_a_step_takes_the_rounds_means():
     """4 steps of 7.5 samples; 3 messages a step; 10 bytes a step at 2 a second."""
     given = Work(4, 30, {Leg.SMASHED: 12}, {Leg.SMASHED: 40})
@@ -238,7 +246,8 @@ def test_shares_lie_between_0_and_1_and_no_order_is_slower_than_one_at_a_time(or
 
 def test_a_server_that_never_rests_is_busy_all_the_time():
     only_server = Flops(head=0, trunk=5, tail=1)
-    assert timed("copies", [work(7, {})] * 3, "vanilla", flops=only_server).server_busy == 1
+    free = dict.fromkeys(VANILLA_LEGS, 0)
+    assert timed("copies", [work(7, free)] * 3, "vanilla", flops=only_server).server_busy == 1
 
 
 @pytest.mark.parametrize(
