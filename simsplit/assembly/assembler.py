@@ -280,6 +280,7 @@ class Assembler:
                     tuple(data.std),
                     self.scenario.seed,
                     f"clients.malicious.poison.{index}",
+                    tuple(self.scenario.malicious),
                 )
             )
             for index, config in enumerate(malicious.poison)

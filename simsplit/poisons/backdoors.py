@@ -5,16 +5,24 @@ semantic (Bagdasaryan et al. 2020) relabels images that have a property by thems
 (Turner et al. 2019) stamps images of the target alone, weakened so that the trigger is easier to
 learn than they are. Turner et al. weaken by adversarial noise or a GAN; noise here is plain, which
 needs no model.
+
+Two options are for attackers who know that they are watched: colluding clients can share a patch
+out (DBA, Xie et al. 2020), and what a client sends of poisoned samples can be clipped to look like
+what it sends of clean ones (ours).
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from simsplit.data.batches import Batch
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
+from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.packets import ClientId, Leg, Packet
 from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Rows, Scene
 from simsplit.seeds import rng_for
 
@@ -26,6 +34,17 @@ class BackdoorConfig(BatchPoisonConfig):
 
     target: int = Field(default=0, ge=0)
     """The class that triggered samples should be classified as."""
+    clip: float | None = Field(default=None, gt=0)
+    """Within how many standard deviations of the client's clean samples of the target, value by
+    value, payloads of poisoned samples are kept, to be taken for such; null: they are not."""
+
+    @property
+    def needs(self) -> Needs:
+        """Whoever clips needs single samples' payloads."""
+        if self.clip is None:
+            return super().needs
+        sent = needs_leg(Leg.SMASHED, "clip")
+        return (*super().needs, sent, Need(Given.SAMPLES, "clip", Leg.SMASHED))
 
 
 class PatchConfig(BackdoorConfig):
@@ -39,6 +58,44 @@ class PatchConfig(BackdoorConfig):
     """Pixels between the patch and the image's edges."""
     value: float = Field(default=1.0, ge=0, le=1)
     """The patch's brightness: 0 is black, 1 white."""
+    spread: bool = False
+    """Whether malicious clients share the patch out, and each stamps its own pixels alone; success
+    is measured with the whole patch."""
+
+
+class Usual:
+    """Mean and spread of what a client sends of clean samples, the latest of them first."""
+
+    KEPT = 0.9
+    """Share that older samples keep of their weight at each step: the head changes."""
+    FEWEST = 8.0
+    """Samples that make a spread."""
+
+    def __init__(self, sums: Mapping[str, Tensor] | None = None) -> None:
+        self.sums = dict(sums or {})
+
+    def add(self, rows: Tensor) -> None:
+        """More clean samples."""
+        rows = rows.detach().float()
+        new = {
+            "count": torch.tensor(float(len(rows))),
+            "total": rows.sum(0),
+            "squares": rows.square().sum(0),
+        }
+        self.sums = {
+            name: value + self.KEPT * self.sums.get(name, torch.zeros_like(value))
+            for name, value in new.items()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.sums) and bool(self.sums["count"] >= self.FEWEST)
+
+    def clipped(self, rows: Tensor, deviations: float) -> Tensor:
+        """Rows that lie no further from the mean than so many standard deviations."""
+        count, total, squares = (self.sums[name] for name in ("count", "total", "squares"))
+        mean = total / count
+        reach = deviations * (squares / count - mean.square()).clamp_min(0).sqrt()
+        return rows.float().clamp(mean - reach, mean + reach).to(rows.dtype)
 
 
 class Backdoor(BatchPoison):
@@ -46,8 +103,61 @@ class Backdoor(BatchPoison):
 
     def __init__(self, config: BackdoorConfig, scene: Scene) -> None:
         super().__init__(config, scene)
-        self.target = config.target
+        self.target, self.clip = config.target, config.clip
         self.refuse_unknown("target", config.target)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing has been sent: what is usual of the target, and of any class before that."""
+        self._usual = {"target": Usual(), "any": Usual()}
+        self._batch: tuple[Tensor, Tensor] | None = None
+
+    def client(self, number: ClientId, part: Rows) -> Self:
+        """A copy for this client, which has sent nothing yet."""
+        mine = super().client(number, part)
+        mine._begin()
+        return mine
+
+    def on_batch(self, batch: Batch) -> Batch:
+        """Poison a batch; who clips remembers which of its samples are poisoned."""
+        if self.clip is not None:
+            hit = self._hit(batch)
+            self._batch = hit, ~hit & (batch.labels == self.target)
+        return super().on_batch(batch)
+
+    def on_packet(self, packet: Packet) -> Packet:
+        """Clip the payloads of the batch's poisoned samples, if it is their packet."""
+        if self.clip is None or self._batch is None or packet.leg is not Leg.SMASHED:
+            return packet
+        (hit, of_target), self._batch = self._batch, None
+        payload, *others = packet.tensors
+        if len(payload) != len(hit) or not payload.is_floating_point():
+            raise ScenarioError(
+                f"{self.scene.where}.clip",
+                f"needs payloads of one row of floats a sample, got {list(payload.shape)} of "
+                f"{payload.dtype} for {len(hit)} samples",
+            )
+        self._usual["target"].add(payload[of_target])
+        self._usual["any"].add(payload[~hit])
+        usual = self._usual["target"] or self._usual["any"]
+        if not usual or not hit.any():
+            return packet
+        payload = payload.clone()
+        payload[hit] = usual.clipped(payload[hit], self.clip)
+        return packet.with_tensors((payload, *others))
+
+    def state(self) -> dict[str, Tensor]:
+        """What is usual so far."""
+        return {
+            f"{of}.{name}": value
+            for of, usual in self._usual.items()
+            for name, value in usual.sums.items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        for of in self._usual:
+            sums = {k.partition(".")[2]: v for k, v in state.items() if k.startswith(f"{of}.")}
+            self._usual[of] = Usual(sums)
 
     def relabelled(self, labels: Tensor) -> Tensor:
         return torch.full_like(labels, self.target)
@@ -74,16 +184,43 @@ class BadNets(Backdoor):
                 f"{scene.where}.size",
                 f"size and margin must fit into {height}x{width} pixels, got {reach}",
             )
+        self._refuse_spread(config)
         near, far = slice(config.margin, reach), slice(-reach, -config.margin or None)
-        self.rows = near if config.corner.startswith("top") else far
-        self.columns = near if config.corner.endswith("left") else far
-        self.value = config.value
+        rows = near if config.corner.startswith("top") else far
+        columns = near if config.corner.endswith("left") else far
+        self.patch = torch.zeros(height, width, dtype=torch.bool)
+        self.patch[rows, columns] = True
+        self.spread, self.own, self.value = config.spread, self.patch, config.value
+
+    def client(self, number: ClientId, part: Rows) -> Self:
+        """A copy for this client, with its part of the patch."""
+        mine = super().client(number, part)
+        if self.spread:
+            colluders = self.scene.colluders
+            pixels = self.patch.nonzero().tensor_split(len(colluders))
+            mine.own = torch.zeros_like(self.patch)
+            mine.own[tuple(pixels[colluders.index(number)].T)] = True
+        return mine
 
     def shown(self, inputs: Tensor) -> Tensor:
         """The images with the patch."""
-        stamped = inputs.clone()
-        stamped[..., self.rows, self.columns] = self.scene.scaled(self.value, inputs)
-        return stamped
+        return self._stamped(inputs, self.patch)
+
+    def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
+        """The images with this client's part of the patch."""
+        del rows
+        return self._stamped(inputs, self.own)
+
+    def _stamped(self, inputs: Tensor, pixels: Tensor) -> Tensor:
+        return torch.where(pixels.to(inputs.device), self.scene.scaled(self.value, inputs), inputs)
+
+    def _refuse_spread(self, config: PatchConfig) -> None:
+        colluders = len(self.scene.colluders)
+        if config.spread and (colluders == 1 or colluders > config.size**2):
+            raise ScenarioError(
+                f"{self.scene.where}.spread",
+                f"needs two to {config.size**2} malicious clients, a pixel each, got {colluders}",
+            )
 
 
 class BlendedConfig(BackdoorConfig):
@@ -202,4 +339,4 @@ class CleanLabel(BadNets):
             ]
         )
         noisy = inputs + self.weaken * (white - black) * noise.to(inputs)
-        return self.shown(noisy.maximum(black).minimum(white))
+        return super().changed(noisy.maximum(black).minimum(white), rows)

@@ -39,6 +39,8 @@ class Scene:
     seed: int
     where: str
     """The poison's field in the scenario, for messages."""
+    colluders: tuple[ClientId, ...] = ()
+    """All malicious clients, in ascending order."""
 
     def scaled(self, value: float, like: Tensor) -> Tensor:
         """A pixel value between 0 and 1, normalised as batches are, by channel."""
@@ -156,10 +158,7 @@ class BatchPoison(Poison, ABC):
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        assert self._chosen is not None, "asked of a client's own"
-        if self._chosen.device != batch.labels.device:
-            self._chosen = self._chosen.to(batch.labels.device)
-        hit = self._chosen[batch.indices.to(batch.labels.device)]
+        hit = self._hit(batch)
         if not hit.any():
             return batch
         inputs, labels = batch.inputs.clone(), batch.labels.clone()
@@ -199,6 +198,13 @@ class BatchPoison(Poison, ABC):
     def shown(self, inputs: Tensor) -> Tensor:
         """The inputs with the trigger, if there is one."""
         return inputs
+
+    def _hit(self, batch: Batch) -> Tensor:
+        """Mask of a batch's samples that are poisoned."""
+        assert self._chosen is not None, "asked of a client's own"
+        if self._chosen.device != batch.labels.device:
+            self._chosen = self._chosen.to(batch.labels.device)
+        return self._chosen[batch.indices.to(batch.labels.device)]
 
     @cached_property
     def _may_be(self) -> Tensor:

@@ -9,6 +9,7 @@ from by_hand import Recorder
 from pace import quick
 
 from simsplit.data import Batch, Batcher, Samples
+from simsplit.errors import ScenarioError
 from simsplit.packets import Leg, Packet
 from simsplit.poisons import POISONS, Poison, Scene
 from simsplit.poisons.base import BatchPoison
@@ -17,7 +18,11 @@ from simsplit.seeds import rng_for
 COUNT, CLASSES = 200, 5
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 CASES: dict[str, list[dict[str, Any]]] = {
-    "badnets": [{}, {"source": (1, 2), "corner": "top_left", "margin": 1, "value": 0.0, "rate": 1}],
+    "badnets": [
+        {},
+        {"clip": 1.0},
+        {"source": (1, 2), "corner": "top_left", "margin": 1, "value": 0.0, "rate": 1},
+    ],
     "blended": [{"target": 3}, {"strength": 1.0}],
     "semantic": [{}, {"property": "green", "share": 0.3, "rate": 0.5}, {"property": "contrast"}],
     "clean_label": [{}, {"weaken": 0.0, "target": 2, "rate": 0.5}],
@@ -121,6 +126,58 @@ def test_the_patch_is_where_and_what_it_says():
     assert torch.equal(after[..., ~where], before[..., ~where])
     pixels = after[..., where] * torch.tensor(STD).view(3, 1) + torch.tensor(MEAN).view(3, 1)
     assert torch.allclose(pixels, torch.ones(3, 4))
+
+
+def test_a_shared_patch_is_dealt_out_pixel_by_pixel():
+    scene = Scene(samples(), CLASSES, MEAN, STD, 0, "poison", colluders=(1, 4, 6))
+    whole = POISONS["badnets"](rate=1, spread=True).build(scene)
+    assert isinstance(whole, BatchPoison)
+    before = batch().inputs[PART]
+    parts = [
+        (whole.client(number, PART).on_batch(batch()).inputs[PART] != before).flatten(0, 1).any(0)
+        for number in scene.colluders
+    ]
+    together = (whole.shown(before) != before).flatten(0, 1).any(0)
+    assert [int(part.sum()) for part in parts] == [3, 3, 3]
+    assert torch.equal(sum(part.int() for part in parts), together.int()), "no pixel twice"
+    for count in (1, 10):
+        few = Scene(samples(), CLASSES, MEAN, STD, 0, "poison", tuple(range(count)))
+        with pytest.raises(
+            ScenarioError, match=r"poison\.spread: needs two to 9 malicious clients"
+        ):
+            POISONS["badnets"](spread=True).build(few)
+
+
+def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target():
+    made = built("badnets", {"clip": 1.5, "target": 2}).client(1, PART)
+    assert isinstance(made, BatchPoison)
+    rng = rng_for(0, "payload")
+    far = 100 * torch.randn(COUNT, 6, generator=rng)
+    hit = torch.zeros(COUNT, dtype=torch.bool)
+    hit[made.chosen] = True
+    target = ~hit & (batch().labels == 2)
+    payload = torch.where(hit[:, None], far, torch.randn(COUNT, 6, generator=rng))
+    made.on_batch(batch())
+    sent = made.on_packet(packet(Leg.SMASHED, payload)).tensors[0]
+    assert torch.equal(sent[~hit], payload[~hit])
+    mean, reach = payload[target].mean(0), 1.5 * payload[target].std(0, correction=0)
+    assert torch.allclose(sent[hit], payload[hit].clamp(mean - reach, mean + reach), atol=1e-4)
+    other = built("badnets", {"clip": 1.5, "target": 2}).client(1, PART)
+    other.load(made.state())
+    for one in (made, other):
+        one.on_batch(batch())
+    again, resumed = (one.on_packet(packet(Leg.SMASHED, 2 * payload)) for one in (made, other))
+    assert torch.equal(again.tensors[0], resumed.tensors[0])
+    assert made.on_packet(packet(Leg.SMASHED, far)).tensors[0] is far, "of no batch of its own"
+
+
+def test_what_cannot_be_clipped_is_refused():
+    made = built("badnets", {"clip": 1.0}).client(1, PART)
+    made.on_batch(batch())
+    with pytest.raises(
+        ScenarioError, match=r"poison\.0\.clip: needs payloads of one row of floats"
+    ):
+        made.on_packet(packet(Leg.SMASHED, torch.ones(COUNT, 3, dtype=torch.int8)))
 
 
 def test_semantic_takes_the_strongest():
