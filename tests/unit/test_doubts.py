@@ -126,7 +126,7 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
     with pytest.raises(DataError, match=said):
         text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepared()
     source = {"task": {"kind": "language", "text": "sentense"}}
-    model = {"kind": "causal_lm"}
+    model = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
     with pytest.raises(DataError, match=r"^scenario.data.source.task: .*no column 'sentense'"):
         text_scenario(tmp_path, data={"source": source}, model=model).prepared()
     assert len(given.prepared().train) == 60
