@@ -3,9 +3,14 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+from simsplit import pretrain
+from simsplit.pretrain import PretrainConfig, pretrained
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +33,22 @@ def rarely_collected() -> Iterator[None]:
     gc.set_threshold(20_000, 20, 50)
     yield
     gc.set_threshold(*before)
+
+
+SELDOM = {"slow", "ray", "notebook", "deploy"}
+
+
+@pytest.fixture(autouse=True)
+def no_demo_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No quick test makes simsplit's own model, for minutes, as one that names no sizes would."""
+    if SELDOM.isdisjoint(mark.name for mark in request.node.iter_markers()):
+        monkeypatch.setattr(pretrain, "pretrained", _other_than_the_demo_model)
+
+
+def _other_than_the_demo_model(wanted: str | PretrainConfig, *given: Any) -> Path:
+    if wanted == "demo":
+        pytest.fail("needs simsplit's own model; give sizes (texts.CAUSAL), or mark it slow")
+    return pretrained(wanted, *given)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -53,6 +53,14 @@ def text_scenario(path: Path, **changes: Any) -> Scenario:
     return parse(merge(merge(TINY, where), changes))
 
 
+CAUSAL: dict[str, Any] = {
+    "kind": "causal_lm",
+    "sizes": {"width": 16, "layers": 3},
+    "head": 1,
+    "tail": 1,
+}
+"""Random weights; without sizes it would be simsplit's own model, which takes minutes to make."""
+
 LORA = {"rank": 2, "alpha": 4}
 
 

@@ -24,6 +24,7 @@ from simsplit.errors import ScenarioError
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Rows, Scene
+from simsplit.poisons.disguise import Disguise
 from simsplit.seeds import rng_for
 
 Corner = Literal["top_left", "top_right", "bottom_left", "bottom_right"]
@@ -63,41 +64,6 @@ class PatchConfig(BackdoorConfig):
     is measured with the whole patch."""
 
 
-class Usual:
-    """Mean and spread of what a client sends of clean samples, the latest of them first."""
-
-    KEPT = 0.9
-    """Share that older samples keep of their weight at each step: the head changes."""
-    FEWEST = 8.0
-    """Samples that make a spread."""
-
-    def __init__(self, sums: Mapping[str, Tensor] | None = None) -> None:
-        self.sums = dict(sums or {})
-
-    def add(self, rows: Tensor) -> None:
-        """More clean samples."""
-        rows = rows.detach().float()
-        new = {
-            "count": torch.tensor(float(len(rows))),
-            "total": rows.sum(0),
-            "squares": rows.square().sum(0),
-        }
-        self.sums = {
-            name: value + self.KEPT * self.sums.get(name, torch.zeros_like(value))
-            for name, value in new.items()
-        }
-
-    def __bool__(self) -> bool:
-        return bool(self.sums) and bool(self.sums["count"] >= self.FEWEST)
-
-    def clipped(self, rows: Tensor, deviations: float) -> Tensor:
-        """Rows that lie no further from the mean than so many standard deviations."""
-        count, total, squares = (self.sums[name] for name in ("count", "total", "squares"))
-        mean = total / count
-        reach = deviations * (squares / count - mean.square()).clamp_min(0).sqrt()
-        return rows.float().clamp(mean - reach, mean + reach).to(rows.dtype)
-
-
 class Backdoor(BatchPoison):
     """Relabels what it poisons as its target."""
 
@@ -105,59 +71,33 @@ class Backdoor(BatchPoison):
         super().__init__(config, scene)
         self.target, self.clip = config.target, config.clip
         self.refuse_unknown("target", config.target)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Nothing has been sent: what is usual of the target, and of any class before that."""
-        self._usual = {"target": Usual(), "any": Usual()}
-        self._batch: tuple[Tensor, Tensor] | None = None
+        self.disguise: Disguise | None = None
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """A copy for this client, which has sent nothing yet."""
+        """A copy for this client, with a disguise of its own."""
         mine = super().client(number, part)
-        mine._begin()
+        if self.clip is not None:
+            mine.disguise = Disguise(self.clip, f"{self.scene.where}.clip")
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        """Poison a batch; who clips remembers which of its samples are poisoned."""
-        if self.clip is not None:
+        """Poison a batch."""
+        if self.disguise is not None:
             hit = self._hit(batch)
-            self._batch = hit, ~hit & (batch.labels == self.target)
+            self.disguise.expect(hit, ~hit & (batch.labels == self.target))
         return super().on_batch(batch)
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Clip the payloads of the batch's poisoned samples, if it is their packet."""
-        if self.clip is None or self._batch is None or packet.leg is not Leg.SMASHED:
-            return packet
-        (hit, of_target), self._batch = self._batch, None
-        payload, *others = packet.tensors
-        if len(payload) != len(hit) or not payload.is_floating_point():
-            raise ScenarioError(
-                f"{self.scene.where}.clip",
-                f"needs payloads of one row of floats a sample, got {list(payload.shape)} of "
-                f"{payload.dtype} for {len(hit)} samples",
-            )
-        self._usual["target"].add(payload[of_target])
-        self._usual["any"].add(payload[~hit])
-        usual = self._usual["target"] or self._usual["any"]
-        if not usual or not hit.any():
-            return packet
-        payload = payload.clone()
-        payload[hit] = usual.clipped(payload[hit], self.clip)
-        return packet.with_tensors((payload, *others))
+        """Disguise the payloads of the batch's poisoned samples."""
+        return packet if self.disguise is None else self.disguise.on_packet(packet)
 
     def state(self) -> dict[str, Tensor]:
-        """What is usual so far."""
-        return {
-            f"{of}.{name}": value
-            for of, usual in self._usual.items()
-            for name, value in usual.sums.items()
-        }
+        """What the disguise has seen of clean samples."""
+        return {} if self.disguise is None else self.disguise.state()
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        for of in self._usual:
-            sums = {k.partition(".")[2]: v for k, v in state.items() if k.startswith(f"{of}.")}
-            self._usual[of] = Usual(sums)
+        if self.disguise is not None:
+            self.disguise.load(state)
 
     def relabelled(self, labels: Tensor) -> Tensor:
         return torch.full_like(labels, self.target)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from builders import TINY, finished, image_folder
 from deployed import Deployment, assert_as_inline
-from texts import text_scenario
+from texts import CAUSAL, text_scenario
 
 from simsplit.deploy import tensors
 from simsplit.results import Run
@@ -147,7 +147,7 @@ def test_texts_that_clients_write_as_inline(deployment: Deployment, tmp_path: Pa
     evaluate = {"metrics": ["loss", "rouge_l", "bleu"], "generated_texts": 4, "max_new_tokens": 5}
     given = text_scenario(
         tmp_path,
-        model={"kind": "causal_lm"},
+        model=CAUSAL,
         data={"source": {"task": task, "length": 48}},
         evaluate={**evaluate, "sampling": {"temperature": 1.0}},
     )

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from builders import scenario
 from PIL import Image
-from texts import api_scenario, text_scenario
+from texts import CAUSAL, api_scenario, text_scenario
 
 from simsplit import DataError, ScenarioError, run
 from simsplit.attacking.finished import attack
@@ -126,9 +126,8 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
     with pytest.raises(DataError, match=said):
         text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepared()
     source = {"task": {"kind": "language", "text": "sentense"}}
-    model = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
     with pytest.raises(DataError, match=r"^scenario.data.source.task: .*no column 'sentense'"):
-        text_scenario(tmp_path, data={"source": source}, model=model).prepared()
+        text_scenario(tmp_path, data={"source": source}, model=CAUSAL).prepared()
     assert len(given.prepared().train) == 60
 
 
@@ -145,7 +144,7 @@ def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
     assert headline(["validation_accuracy"]) is None
     row = {"test_accuracy": 0.759, "test_answers": 0.53, "train_loss": 0.1, "bytes_total": 2}
     assert figures(row).startswith("test answers 53.0%  loss")
-    given = text_scenario(tmp_path, model={"kind": "causal_lm"}, schedule={"rounds": 1}, threads=1)
+    given = text_scenario(tmp_path, model=CAUSAL, schedule={"rounds": 1}, threads=1)
     made = run(given, tmp_path / "run")
     table = time_to_accuracy(made)
     assert table.title.startswith("simulated time to test answers")

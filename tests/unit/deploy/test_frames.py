@@ -1,5 +1,6 @@
 """What is in the frames of a run, and what never is: canaries, and controls in which they are."""
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from builders import TINY, finished
 from comparing import weights
 from direct import Direct, Sites
-from texts import text_scenario
+from texts import CAUSAL, text_scenario
 
 from simsplit.deploy import tensors
 from simsplit.deploy.sockets import COLUMNS, What
@@ -79,7 +80,7 @@ class TestCanaries:
         task = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
         given = text_scenario(
             tmp_path,
-            model={"kind": "causal_lm"},
+            model=CAUSAL,
             data={"source": {"task": task, "length": 48}},
             schedule={"rounds": 1},
             evaluate={"metrics": ["loss", "rouge_l"], "generated_texts": 3, "max_new_tokens": 3},
@@ -150,24 +151,32 @@ class TestTheSameAsInline:
         assert handed < sealed < 1.04 * handed, "a seal's bytes are counted too"
 
 
-def test_averaged_clients_compute_at_the_same_time(tmp_path, monkeypatch):
-    """Under SplitFed v1 both have been asked to go on before either's answer is read."""
-    waiting: dict[int, bool] = {}
-    both: list[str] = []
+@pytest.mark.parametrize(
+    ("changes", "seconds", "expected"),
+    [
+        ({"clients": {"heads": "per_client"}}, 0.2, [False, True]),  # the control: one trunk
+        ({"aggregation": "splitfed_v1"}, 60, [True, True]),
+    ],
+)
+def test_averaged_clients_compute_at_the_same_time(
+    changes, seconds, expected, tmp_path, monkeypatch
+):
+    """Under SplitFed v1 no answer is taken before both clients have been asked to go on."""
+    asked_on = {0: threading.Event(), 1: threading.Event()}
+    saw_the_other: dict[int, bool] = {}
     ask, answer = Direct.ask, Direct.answer
 
     def asked(self: Direct, what: What, *args: Any, **more: Any) -> int:
-        waiting[self.client] = what.leg == "features"
-        both.extend(["together"] if list(waiting.values()) == [True, True] else [])
+        if what.leg == "features":
+            asked_on[self.client].set()
         return ask(self, what, *args, **more)
 
     def answered(self: Direct, number: int) -> Any:
-        waiting[self.client] = False
+        if asked_on[self.client].is_set() and self.client not in saw_the_other:
+            saw_the_other[self.client] = asked_on[1 - self.client].wait(seconds)
         return answer(self, number)
 
     monkeypatch.setattr(Direct, "ask", asked)
     monkeypatch.setattr(Direct, "answer", answered)
-    ran(tmp_path / "apart", scenario(clients={"heads": "per_client"}))
-    assert not both, "the control: one trunk takes one step after another"
-    ran(tmp_path / "averaged", scenario(aggregation="splitfed_v1"))
-    assert both
+    ran(tmp_path, scenario(**changes))
+    assert [saw_the_other[client] for client in (0, 1)] == expected
