@@ -141,8 +141,15 @@ class CountSteps(Call[int]):
 # examination
 
 
+class _Passing(Call[Packets]):
+    """A call that begins a pass from which nobody learns."""
+
+    def leg(self, client: Client) -> Leg:
+        return client.examination.legs[0]
+
+
 @dataclass(frozen=True)
-class Probe(Call[Packets]):
+class Probe(_Passing):
     """Begin the evaluation of a batch of a held-out split."""
 
     split: str
@@ -151,15 +158,12 @@ class Probe(Call[Packets]):
     reading: str = ""
     """The control that it is for; empty: none."""
 
-    def leg(self, client: Client) -> Leg:
-        return client.examination.legs[0]
-
     def on(self, client: Client) -> Packets:
         return client.examination.probe(self.split, self.round, self.number, self.reading)
 
 
 @dataclass(frozen=True)
-class ProbeTexts(Call[Packets]):
+class ProbeTexts(_Passing):
     """Begin a pass over texts in generation."""
 
     texts: Batch
@@ -168,16 +172,13 @@ class ProbeTexts(Call[Packets]):
     reading: str = ""
     """The control that it is for; empty: none."""
 
-    def leg(self, client: Client) -> Leg:
-        return client.examination.legs[0]
-
     def on(self, client: Client) -> Packets:
         where = (self.round, self.number, self.reading)
         return client.examination.begin_text(self.texts, *where)
 
 
 @dataclass(frozen=True)
-class ContinueTexts(Call[Packets]):
+class ContinueTexts(_Passing):
     """Begin a pass of a session: over prompts, or over one more token of each text."""
 
     session: int
@@ -189,9 +190,6 @@ class ContinueTexts(Call[Packets]):
     """The rows that go on, if some have ended since the pass before."""
     reading: str = ""
     """The control that it is for; empty: none."""
-
-    def leg(self, client: Client) -> Leg:
-        return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
         at, step = (self.session, self.position), (self.round, self.number, self.reading)
@@ -237,7 +235,7 @@ class Assess(Call[Report]):
 
 
 @dataclass(frozen=True)
-class Write(Call[Packets]):
+class Write(_Passing):
     """Begin to write texts that stay with the client, until `Assess` asks for their figures."""
 
     split: str
@@ -245,9 +243,6 @@ class Write(Call[Packets]):
     session: int
     reading: str = ""
     """The control that it is for; empty: none."""
-
-    def leg(self, client: Client) -> Leg:
-        return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
         where = (self.split, self.round, self.session, self.reading)
@@ -276,16 +271,13 @@ class CountExposures(Call[int]):
 
 
 @dataclass(frozen=True)
-class Expose(Call[Packets]):
+class Expose(_Passing):
     """Send the packets that a step on a batch of a split would begin with."""
 
     split: str
     round: int
     number: int
     as_in_training: bool
-
-    def leg(self, client: Client) -> Leg:
-        return client.examination.legs[0]
 
     def on(self, client: Client) -> Packets:
         where = (self.split, self.round, self.number)
