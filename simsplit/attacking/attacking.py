@@ -23,7 +23,7 @@ from simsplit.attacking.served import Apart
 from simsplit.attacking.sessions import SessionJudge, Spoken, spoken
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
-from simsplit.attacks.base import Seen
+from simsplit.attacks.base import Originals, Seen
 from simsplit.attacks.labels import LabelAttack
 from simsplit.attacks.sessions import SessionAttack
 from simsplit.data import Prepared
@@ -64,7 +64,7 @@ class Attacking:
         self.configs = scenario.attacks
         self.targets = scenario.targets
         self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
-        self._seen = Seen()
+        self._originals, self._seen = Originals(), Seen()
         calls = Apart(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
         self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
@@ -252,6 +252,7 @@ class Attacking:
             device=self.device,
             vocabulary=data.vocabulary,
             learned=self._learned,
+            originals=self._originals,
             start=scenario.seed,
             served=self._apart,
             seen=self._seen,

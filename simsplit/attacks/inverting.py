@@ -38,12 +38,9 @@ class Inverting(TextAttack):
     def __init__(self, config: InverterConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        head = known.pretrained("head").eval()
+        head = known.pretrained("head")
         assert isinstance(head, Head | EncoderHead), "what language models begin with"
-        self.head = head
-        with torch.no_grad():
-            every = torch.arange(self.vocabulary.size, device=known.device)
-            self.embeddings_VE = head.tokens(every)
+        self.head, self.embeddings_VE = head, known.embeddings()
         with isolated(known.seed, "inverter"):
             made = inverter_of(known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config)
         self.inverter = made.to(known.device)

@@ -154,7 +154,7 @@ class Tag(TextAttack):
     def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        self.tail = eager(known.pretrained("tail")).eval().requires_grad_(requires_grad=False)
+        self.tail = eager(known.own_pretrained("tail"))
 
     def recover(self, seen: Seen) -> Read:
         """Match gradients from random labels, which are the text moved by one token."""

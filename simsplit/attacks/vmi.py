@@ -8,7 +8,6 @@ all tokens' embeddings (a softmax of a low temperature) in place of the embeddin
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -48,14 +47,10 @@ class Matching(SessionAttack):
 
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
         super().__init__(config, Opening(config.opening, config, known), known)
-        head = known.pretrained("head").eval()
+        head = known.pretrained("head")
         assert isinstance(head, Head), "what causal language models begin with"
-        self.head = head.requires_grad_(requires_grad=False)
-        assert known.vocabulary is not None, "of texts"
-        with torch.no_grad():
-            self.embeddings_VD = head.tokens(
-                torch.arange(known.vocabulary.size, device=known.device)
-            )
+        self.head = head
+        self.embeddings_VD = known.embeddings()
 
     def started(self, record: Record) -> Tensor:
         """The embeddings that are changed: of the first reading, or zeros."""

@@ -241,6 +241,17 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
     assert next(server.trunk.parameters()).untyped_storage().data_ptr() in reach
 
 
+def test_attacks_share_one_copy_of_the_weights_from_before(tmp_path):
+    """Of a model of billions of weights the server's memory has no room for one each."""
+    opened = {"kind": "vmi", "name": "opened", "start": "dsi", **GAUSSIAN}
+    made = experiment(given(tmp_path, {"kind": "vmi"}, {"kind": "pmi"}, opened), tmp_path / "run")
+    vmi, pmi, other = made.live.attacking.attacks.values()
+    assert vmi.head is pmi.head is other.head is other.opening.sip.head
+    assert vmi.embeddings_VD is pmi.embeddings_VD is other.opening.sip.embeddings_VE
+    assert not any(weight.requires_grad for weight in vmi.head.parameters())
+    assert not vmi.head.training
+
+
 def test_a_run_that_is_over_can_be_attacked(judged):
     run = attack(judged.path, "mc", {"name": "afterwards", "targets.tokens": "4"})
     table = run.sessions
