@@ -37,6 +37,7 @@ from simsplit.results.environment import describe_environment, resumed
 from simsplit.results.ledger import Columns, Ledger, Round
 from simsplit.running.accounting import MISSING, unknown_to
 from simsplit.running.checkpointing import Checkpoints
+from simsplit.running.idle import Idle
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
@@ -133,7 +134,8 @@ class Experiment:
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
-        own = (Notes(live, path, writer), self.stopping, self.checkpoints)
+        idle = Idle(scenario.method, self._warn)
+        own = (Notes(live, path, writer), self.stopping, self.checkpoints, idle)
         pictures = [Pictures(path, self._warn)] if scenario.output.figures else []
         # a tracker keeps the pictures too, and is told last: it may wait for a server
         last = [observer for observer in observers if observer.dispensable]

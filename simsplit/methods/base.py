@@ -309,6 +309,8 @@ class MethodConfig(Config, ABC):
     """The field that says after how many of a client's batches it begins, if one does."""
     reported: ClassVar[tuple[str, ...]] = ()
     """Columns that it adds to the `clients` table."""
+    changes: ClassVar[str | None] = None
+    """The one with the share of tokens or labels that it changes; at 0 it hides nothing."""
     readings: ClassVar[tuple[str, ...]] = ()
     """Other ways in which evaluation can go through it, for `evaluate.controls`."""
     passes: ClassVar[bool] = False

@@ -44,6 +44,7 @@ class CustextConfig(MethodConfig):
     reads_tokens: ClassVar[bool] = True
     passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("custext_changed",)
+    changes: ClassVar[str | None] = "custext_changed"
 
     def build(self, site: Site) -> Method:
         """The draws on the client; nothing on the server."""

@@ -43,6 +43,7 @@ class RandomisedResponseConfig(MethodConfig):
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("labels_changed",)
+    changes: ClassVar[str | None] = "labels_changed"
 
     @property
     def needs(self) -> Needs:

@@ -47,6 +47,7 @@ class SantextConfig(MethodConfig):
     reads_tokens: ClassVar[bool] = True
     passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("santext_changed",)
+    changes: ClassVar[str | None] = "santext_changed"
 
     def build(self, site: Site) -> Method:
         """The draws on the client; nothing on the server."""

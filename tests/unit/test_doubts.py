@@ -178,3 +178,35 @@ def test_long_lists_of_clients_say_how_many_more_there_are():
     assert some(range(9)) == "0, 1, 2, 3, 4, 5 and 3 more"
     assert some([]) == "none"
     assert "(clients 0, 1, 2, 3, 4 and 7 more)" in str(HostLost(1, range(12), "killed"))
+
+
+@pytest.mark.parametrize(
+    ("method", "column"),
+    [
+        ({"kind": "custext", "group": 5}, "custext_changed"),
+        ({"kind": "randomised_response"}, "labels_changed"),
+    ],
+)
+def test_a_defence_that_changes_nothing_is_told_of(method, column, tmp_path):
+    """At a strength so low that it is off, though it is on."""
+    said = {}
+    for epsilon in (1e6, 0.1):
+        given = text_scenario(tmp_path, method=[{**method, "epsilon": epsilon}])
+        told = Warnings()
+        run(given, tmp_path / f"at {epsilon}", observers=[told])
+        said[epsilon] = told.said
+    assert said[1e6] == [
+        f"scenario.method.0: {column} is 0 in round 1: it changed nothing, and so hides nothing; "
+        "a lower epsilon changes more"
+    ]
+    assert not said[0.1]
+
+
+class Warnings(Observer):
+    """Keeps what is said to the user."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.said.append(message)
