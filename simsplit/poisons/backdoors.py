@@ -77,11 +77,17 @@ class Backdoor(BatchPoison):
         """A copy for this client, with a disguise of its own."""
         mine = super().client(number, part)
         if self.clip is not None:
+            if len(mine.chosen) == len(part):
+                raise ScenarioError(
+                    f"{self.scene.where}.clip",
+                    f"client {number} poisons all of its {len(part)} samples, and has no clean "
+                    "ones to take for a measure; lower rate",
+                )
             mine.disguise = Disguise(self.clip, f"{self.scene.where}.clip")
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        """Poison a batch."""
+        """Poison a batch, and tell the disguise which samples' payloads come next."""
         if self.disguise is not None:
             hit = self._hit(batch)
             self.disguise.expect(hit, ~hit & (batch.labels == self.target))

@@ -1,6 +1,5 @@
 """A defence that can be on and do nothing, at a strength that changes nothing, is told of."""
 
-import math
 from collections.abc import Callable, Sequence
 
 from simsplit.methods import MethodConfig
@@ -19,9 +18,8 @@ class Idle(Observer):
             return
         self.looked = True
         for index, method in enumerate(self.methods):
-            if method.changes is None:
-                continue
-            shares = [float(str(row.get(method.changes, math.nan))) for row in told.clients]
+            # who took no step has no share to report
+            shares = [row[method.changes] for row in told.clients if method.changes in row]
             if shares and not any(shares):
                 self._warn(
                     f"scenario.method.{index}: {method.changes} is 0 in round {told.number}: it "

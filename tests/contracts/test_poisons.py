@@ -172,6 +172,8 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
 
 
 def test_what_cannot_be_clipped_is_refused():
+    with pytest.raises(ScenarioError, match=r"poison\.0\.clip: client 1 poisons all of its 100"):
+        built("badnets", {"clip": 1.0, "rate": 1}).client(1, PART)
     made = built("badnets", {"clip": 1.0}).client(1, PART)
     made.on_batch(batch())
     with pytest.raises(

@@ -143,6 +143,8 @@ def test_in_the_warm_up_nothing_crosses_and_then_three_legs_do(tmp_path):
     assert rounds.loc["train", "bytes_plain"].sum() * 3 == training["bytes"].sum() * 4
     assert (rounds["simulated_s"] > 0).all()
     assert (rounds.loc["warm_up", "server_busy"] == 0).all()
+    two_layers = 2 * 2 * WIDTH**2  # of a token, in place of the trunk
+    assert made.summary["flops"]["stand_in"] == 8 * two_layers
     assert rounds["train_loss"].notna().all()
 
 
