@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.assembler import QUERIES, TARGETS
@@ -23,10 +23,13 @@ from simsplit.attacking.served import Apart
 from simsplit.attacking.sessions import SessionJudge, Spoken, spoken
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
-from simsplit.attacks.base import Originals, Seen
+from simsplit.attacks.base import Seen
 from simsplit.attacks.labels import LabelAttack
+from simsplit.attacks.pretrained import Pretrained
 from simsplit.attacks.sessions import SessionAttack
 from simsplit.data import Prepared
+from simsplit.data.samples import DataInfo
+from simsplit.models.fresh import Owner, SplitConfig
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import CountExposures, Expose, InputsOf, LabelsOf, OwnTokens
 from simsplit.parties.feed import Feed
@@ -64,7 +67,11 @@ class Attacking:
         self.configs = scenario.attacks
         self.targets = scenario.targets
         self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
-        self._originals, self._seen = Originals(), Seen()
+        self._seen = Seen()
+        words = data.vocabulary.size if data.vocabulary else 0
+        # of nothing but the scenario: what attacks hold must not lead to the clients
+        first = partial(_before_training, scenario.model, data.info, scenario.seed, device)
+        self._pretrained = Pretrained(first, words)
         calls = Apart(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
         self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
@@ -250,10 +257,9 @@ class Attacking:
             std=data.std,
             seed=seed,
             device=self.device,
+            pretrained=self._pretrained,
             vocabulary=data.vocabulary,
             learned=self._learned,
-            originals=self._originals,
-            start=scenario.seed,
             served=self._apart,
             seen=self._seen,
             optimizer=scenario.train.client,
@@ -322,3 +328,12 @@ class Attacking:
 def _lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:
     """Of a round of training; a function that no attack can reach the run by."""
     return lambda number: schedule.factor(number, moment.phase.rounds)
+
+
+def _before_training(
+    model: SplitConfig, info: DataInfo, seed: int, device: torch.device, owner: Owner
+) -> nn.Module:
+    """A segment with its first weights; with others, where those are the clients' own."""
+    if owner != "trunk" and not model.start_known:
+        seed = seed_for(seed_for(seed, "attack"), "stranger")
+    return model.segment(owner, info.shape, info.classes, seed).to(device)

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from simsplit.attacks.pretrained import Pretrained
 from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Vocabulary
@@ -24,9 +25,7 @@ from simsplit.methods import MethodConfig, Step
 from simsplit.methods.base import IMAGES, TEXTS, Modality, suited
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.adapted import AdaptedClassifier
-from simsplit.models.encoders import EncoderHead
 from simsplit.models.fresh import InputShape, Shape, SplitConfig
-from simsplit.models.transformer import Head
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.feed import Feed
@@ -84,14 +83,6 @@ class Seen:
         return self.views
 
 
-@dataclass
-class Originals:
-    """A pretrained model as everybody has it, made once for all attacks of a run."""
-
-    segments: dict[str, nn.Module] = field(default_factory=dict)
-    embeddings: Tensor | None = None
-
-
 @dataclass(frozen=True)
 class Knowledge:
     """What the server knows: its segments, its half of the methods, public data."""
@@ -113,14 +104,11 @@ class Knowledge:
     std: tuple[float, ...]
     seed: int
     device: torch.device
+    pretrained: Pretrained
     vocabulary: Vocabulary | None = None
     """Only of texts."""
     learned: dict[Hashable, Mapping[str, Tensor]] = field(default_factory=dict)
     """Networks that attacks of this run have trained and others can reuse."""
-    originals: Originals = field(default_factory=Originals)
-    """The pretrained model, which attacks of this run share."""
-    start: int = 0
-    """The seed of the initial weights; these are public where they are pretrained."""
     served: "Served | None" = None
     """What the server of a whole transformer can compute of a batch by itself."""
     seen: "Seen" = field(default_factory=lambda: Seen())
@@ -131,33 +119,6 @@ class Knowledge:
     """What its learning rate is multiplied by in a round."""
     servers: int = 1
     """How many servers gradients' messages go to in turn, of which this is the first."""
-
-    def pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
-        """A segment with the weights it had before training, or other ones of the same kind if
-        those are the clients' own; it learns nothing, and all attacks have the same one.
-        """
-        segments = self.originals.segments
-        if owner not in segments:
-            segments[owner] = self.own_pretrained(owner)
-        return segments[owner]
-
-    def own_pretrained(self, owner: Literal["head", "trunk", "tail"]) -> nn.Module:
-        """The same for one attack alone, which may change how it computes."""
-        known = owner == "trunk" or self.model.start_known
-        start = self.start if known else seed_for(self.seed, "stranger")
-        made = self.model.segment(owner, self.image, self.classes, start)
-        return made.to(self.device).eval().requires_grad_(requires_grad=False)
-
-    def embeddings(self) -> Tensor:
-        """Of every token of the vocabulary, by the pretrained head; all attacks have the same."""
-        if self.originals.embeddings is None:
-            assert self.vocabulary is not None, "of texts"
-            head = self.pretrained("head")
-            assert isinstance(head, Head | EncoderHead), "what language models begin with"
-            every = torch.arange(self.vocabulary.size, device=self.device)
-            with torch.no_grad():
-                self.originals.embeddings = head.tokens(every)
-        return self.originals.embeddings
 
     def step(self, packet: Packet) -> Step:
         """The server's view of a packet's step, outside of training."""

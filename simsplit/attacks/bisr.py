@@ -51,7 +51,7 @@ class Bisr(Inverting):
 
     def __init__(self, config: BisrConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.tail = eager(known.own_pretrained("tail"))
+        self.tail = eager(known.pretrained.own("tail"))
 
     def recover(self, seen: Seen) -> Read:
         """SIP, then gradient matching, then matching of the smashed data."""

@@ -38,9 +38,9 @@ class Inverting(TextAttack):
     def __init__(self, config: InverterConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        head = known.pretrained("head")
+        head = known.pretrained.segment("head")
         assert isinstance(head, Head | EncoderHead), "what language models begin with"
-        self.head, self.embeddings_VE = head, known.embeddings()
+        self.head, self.embeddings_VE = head, known.pretrained.embeddings
         with isolated(known.seed, "inverter"):
             made = inverter_of(known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config)
         self.inverter = made.to(known.device)

@@ -40,7 +40,8 @@ class Lamp(Tag):
 
     def __init__(self, config: LampConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.head, self.trunk = (known.pretrained(owner) for owner in ("head", "trunk"))
+        self.head = known.pretrained.segment("head")
+        self.trunk = known.pretrained.segment("trunk")
 
     def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
         """Every few steps, keep the best of many permutations of each text."""

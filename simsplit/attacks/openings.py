@@ -66,7 +66,7 @@ class Opening:
             assert isinstance(config, OpenedConfig), "which has an inverter's fields"
             self.sip = _FewSip(config, known)
         if start in ("mc", "dsi"):
-            self.tail = known.pretrained("tail")
+            self.tail = known.pretrained.segment("tail")
 
     @property
     def learners(self) -> dict[str, Learner]:

@@ -154,7 +154,7 @@ class Tag(TextAttack):
     def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        self.tail = eager(known.own_pretrained("tail"))
+        self.tail = eager(known.pretrained.own("tail"))
 
     def recover(self, seen: Seen) -> Read:
         """Match gradients from random labels, which are the text moved by one token."""

@@ -47,10 +47,10 @@ class Matching(SessionAttack):
 
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
         super().__init__(config, Opening(config.opening, config, known), known)
-        head = known.pretrained("head")
+        head = known.pretrained.segment("head")
         assert isinstance(head, Head), "what causal language models begin with"
         self.head = head
-        self.embeddings_VD = known.embeddings()
+        self.embeddings_VD = known.pretrained.embeddings
 
     def started(self, record: Record) -> Tensor:
         """The embeddings that are changed: of the first reading, or zeros."""

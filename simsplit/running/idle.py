@@ -18,10 +18,11 @@ class Idle(Observer):
             return
         self.looked = True
         for index, method in enumerate(self.methods):
+            column = method.changes
             # who took no step has no share to report
-            shares = [row[method.changes] for row in told.clients if method.changes in row]
+            shares = [row[column] for row in told.clients if column is not None and column in row]
             if shares and not any(shares):
                 self._warn(
-                    f"scenario.method.{index}: {method.changes} is 0 in round {told.number}: it "
+                    f"scenario.method.{index}: {column} is 0 in round {told.number}: it "
                     "changed nothing, and so hides nothing; a lower epsilon changes more"
                 )

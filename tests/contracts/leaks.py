@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from simsplit.attacks import Attack, AttackConfig, Knowledge
+from simsplit.attacks.pretrained import Pretrained
 from simsplit.data.batches import Batcher
 from simsplit.data.samples import Samples
 from simsplit.methods import MethodConfig
@@ -92,6 +93,7 @@ def setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = False) ->
         std=unit[1],
         seed=7,
         device=CPU,
+        pretrained=Pretrained(lambda owner: getattr(model, owner), vocabulary=0),
     )
     truth = private.inputs[:BATCH].float() / 255
     return Setting(model.head, known, private, truth)
