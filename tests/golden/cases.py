@@ -201,6 +201,16 @@ SHIPPED = {
         clients={"malicious": {"fraction": 0.1}},
         method=[{"kind": "lightsplit", "ratio": 16, "lift": "fixed"}],
     ),
+    "watched-clipped": shipped(
+        "watched",
+        schedule={"rounds": 2},
+        clients={
+            "malicious": {
+                "fraction": 0.3,
+                "poison": [{"kind": "badnets", "rate": 0.5, "target": 0, "clip": 1}],
+            }
+        },
+    ),
     "reconstruction": shipped(
         "reconstruction",
         schedule={"rounds": 2},
