@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.machine import free_bytes
@@ -68,16 +68,17 @@ def learned_bytes(modules: Iterable[nn.Module]) -> int:
 
 def activation_bytes(forward: Callable[[], Tensor]) -> int:
     """What one forward pass keeps for its backward pass."""
-    kept: dict[int, int] = {}
+    kept: dict[int, UntypedStorage] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def keep(tensor: Tensor) -> None:
+        # The storage, so that its place in memory is not given to another; and the graph is told
+        # of nothing to keep, since one that held its own outputs would never be freed.
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        kept[storage.data_ptr()] = storage
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
         forward()
-    return sum(kept.values())
+    return sum(storage.nbytes() for storage in kept.values())
 
 
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:

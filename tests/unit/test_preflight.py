@@ -1,6 +1,9 @@
 """What a run will take, by hand; and what cannot fit is refused before it is built."""
 
+import gc
 import time
+import weakref
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -53,6 +56,17 @@ def test_activations_are_counted_once_per_storage() -> None:
     x = torch.ones(10, requires_grad=True)
     assert activation_bytes(lambda: x.exp()) == 40  # exp keeps its result
     assert activation_bytes(lambda: x * x) == 40  # both factors are the same tensor
+    steps = 4  # each result has a place of its own while the graph would keep it
+    assert activation_bytes(lambda: reduce(lambda y, _: y.exp(), range(steps), x)) == 40 * steps
+
+
+def test_activations_measured_are_let_go() -> None:
+    x = torch.ones(10, requires_grad=True)
+    gone = weakref.ref(x)
+    activation_bytes(lambda: x.exp())
+    del x
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize(("slots", "kind"), [(1, "sgd"), (2, "adam")])
