@@ -24,7 +24,7 @@ from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
 from simsplit.plugins import PARTS, Given, Plugins, gathered
 from simsplit.poisons.malicious import MaliciousConfig
 from simsplit.report.tables import Table
-from simsplit.scenario import scenario_class
+from simsplit.scenario import has_sweep, scenario_class
 from simsplit.scenario.shipped import names, told
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.config import SCHEDULES
@@ -122,9 +122,18 @@ def _tasks() -> Table:
 
 
 def _scenarios() -> Table:
-    """Those that ship, with what their comments say."""
-    rows = [(each.name, each.shows, each.takes or "not measured") for each in told()]
-    return Table("scenarios: simsplit run NAME", ("name", "what it shows", "takes"), rows, "lll")
+    """Those that ship, with what their comments say, and the command that takes them."""
+    rows = [
+        (each.name, command_of(each.name), each.shows, each.takes or "not measured")
+        for each in told()
+    ]
+    columns = ("name", "by", "what it shows", "takes")
+    return Table("scenarios: simsplit run NAME, or sweep", columns, rows, "llll")
+
+
+def command_of(name: str) -> str:
+    """The command for a shipped scenario: `run`, or `sweep` for one of several cells."""
+    return "sweep" if has_sweep(name) else "run"
 
 
 def _fields(task: AnyTask) -> dict[str, Any]:

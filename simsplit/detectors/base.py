@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from simsplit.config import Config
@@ -79,6 +79,12 @@ class DetectorConfig(Config, ABC):
     updates count a tenth. rollback: the round is undone, and they are left out."""
     side: ClassVar[Side] = "both"
     by_turns: ClassVar[bool] = False
+
+    @field_validator("threshold", mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return {"kind": value} if isinstance(value, str) else value
+
     """Whether it judges the trunk after each client's turn."""
 
     @property

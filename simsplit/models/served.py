@@ -4,8 +4,8 @@ The server keeps nothing of a client's: adapters arrive with every call, a row o
 set, and stand in for those that the package peft has put into the layers. So a call computes what
 peft computes. Dropout is off, for a call with the same arguments has to give the same answer.
 
-What crosses are the states that a class is read off: at the first token of BERT, RoBERTa and
-DeBERTa, at the last real one of all others. (Of T5 the published code runs the decoder too, whose
+What crosses are the states that a class is read off: at the first real token of BERT, RoBERTa and
+DeBERTa, at the last one of all others. (Of T5 the published code runs the decoder too, whose
 last state it takes; here the encoder's state at the token that ends the text.)
 
 Shapes: n sets of adapters, P numbers in a set, B texts, L tokens, D values per state.
@@ -103,11 +103,9 @@ class Served(nn.Module):
 
     def pooled(self, states_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """The states that a class is read off."""
-        if self.pooling == "first":
-            return states_BLD[:, 0]
         places = torch.arange(mask_BL.shape[1], device=mask_BL.device)
-        last_B = (mask_BL * places).argmax(1)
-        return states_BLD[torch.arange(len(states_BLD), device=last_B.device), last_B]
+        read_B = mask_BL.argmax(1) if self.pooling == "first" else (mask_BL * places).argmax(1)
+        return states_BLD[torch.arange(len(states_BLD), device=read_B.device), read_B]
 
     def _states(
         self, given: Mapping[str, Tensor], adapters: Mapping[str, Tensor] | None = None

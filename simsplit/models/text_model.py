@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError
@@ -29,6 +29,13 @@ class Lora(Config):
     """Dropout before each adapter."""
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
     """Names of the layers with adapters, such as q_proj and v_proj."""
+
+    @field_validator("targets")
+    @classmethod
+    def _some(cls, targets: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        if not targets:
+            raise ValueError("names no layer; give some, or all-linear")
+        return targets
 
 
 class TextModel(SplitConfig):

@@ -105,10 +105,11 @@ def _bytes(run: Run) -> Table:
     rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
     if "bytes_plain" in run.rounds and (plain := int(run.rounds["bytes_plain"].sum())):
         beside = training["leg"].isin(("handover", "broadcast"))
-        times = int(training.loc[~beside, "bytes"].sum()) / plain
-        against = f"{times:.2f} times less" if times >= 1 else f"{1 / times:.2f} times more"
-        label = "(a plain cut, without handover and broadcast)"
-        rows.append((label, "", f"{plain:,}", size(plain), against))
+        crossed = int(training.loc[~beside, "bytes"].sum())
+        if beside.any():
+            rows.append(("(across the cut)", "", f"{crossed:,}", size(crossed), ""))
+        against = f"{plain / crossed:.2f} times as much" if crossed else ""
+        rows.append(("(a plain cut sends across)", "", f"{plain:,}", size(plain), against))
     return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 

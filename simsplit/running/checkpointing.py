@@ -46,9 +46,9 @@ class Checkpoints(Observer):
             if changes := differences(before, scenario):
                 raise RunError(
                     f"{path} was run with another scenario: {'; '.join(changes)}. Only its length "
-                    "may change (where its learning rate does not depend on it), and stop, "
-                    "checkpoint, threads, device, engine, observers and output. Leave the fields "
-                    "as they were, or give another --out"
+                    "may change (unless the learning rate depends on it, as under lr_schedule: "
+                    "cosine), and stop, checkpoint, threads, device, engine, observers and output. "
+                    "Leave the fields as they were, or give another --out"
                 )
 
     def take_up(self) -> list[str] | None:

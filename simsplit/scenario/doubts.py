@@ -53,9 +53,9 @@ def _servers(scenario: Scenario) -> str:
         return ""
     if servers < messages:
         why = (
-            "A server that gets several can search their span for the gradient; attacks on labels "
-            "here read one message, so they understate that leak (but optimizer_inversion, over an "
-            "API, which sums up all)"
+            "A server that gets several can search their span for the gradient. Attacks on labels "
+            "read one message at a time, and understate that leak; over an API "
+            "optimizer_inversion does not, which has the sum of all"
         )
     elif _drowned(scenario):
         return ""
@@ -64,9 +64,12 @@ def _servers(scenario: Scenario) -> str:
             "A server that is asked two steps in a row finds the gradient by the adapters in "
             "between (the attack optimizer_inversion), since mixed noise lies along it"
         )
+    cure = f"Use servers: {2 * messages}"
+    if scenario.topology != "api":
+        cure = "Only a fine-tuning API can ask several servers (topology: api, for texts)"
     return (
-        f"scenario.servers: got {servers}, and gradients cross in {messages} messages. {why}. Use "
-        f"topology: api with servers: {2 * messages}"
+        f"scenario.servers: got {servers}, and gradients cross in {messages} messages. {why}. "
+        f"{cure}"
     )
 
 

@@ -5,6 +5,7 @@ import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -38,13 +39,24 @@ _TYPES = {
 }
 _DEEPEST, _MOST = 3, 2
 """Levels of a scenario that are searched for a misplaced name, and places that are named."""
+_SURE = 0.85
+"""How like a field's name a word must be to be named before its like elsewhere: `head`, `heads`."""
 
 
 def explain(
     error: ValidationError, model: type[BaseModel], values: Mapping[str, Any]
 ) -> ScenarioError:
     """All of a validation's problems as one ScenarioError, a line each."""
-    return ScenarioError.of_many([_explain(one, model, values) for one in error.errors()])
+    found = error.errors()
+    wrong = [one["loc"] for one in found]
+    # an entry that is wrong is not counted by pydantic, which then finds the list too short
+    said = [one for one in found if one["type"] != "too_short" or not _within(one["loc"], wrong)]
+    return ScenarioError.of_many([_explain(one, model, values) for one in said])
+
+
+def _within(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ...]]) -> bool:
+    """Whether one of the others is further down the same path."""
+    return any(len(other) > len(loc) and other[: len(loc)] == loc for other in others)
 
 
 def left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
@@ -134,7 +146,10 @@ def unknown_field(
     """What is wrong with a field that its config does not have; the model may have it elsewhere."""
     known = list(owner.model_fields) if owner else []
     place = _place_of(name, model) if model is not None else ""
-    hint = f", did you mean {place}?" if place else near(name, known)
+    hint = near(name, known)
+    if place:
+        beside = [f"'{each}'" for each in get_close_matches(name, known, 1, _SURE)]
+        hint = f", did you mean {' or '.join([*beside, place])}?"
     return f"unknown field{hint or ','} allowed: {', '.join(known)}"
 
 
@@ -163,7 +178,10 @@ def _reason(kind: str, ctx: Mapping[str, Any], got: object, message: str) -> str
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     if kind in ("too_long", "too_short"):
-        return f"must have {ctx.get('max_length', ctx.get('min_length'))} entries, got {shown(got)}"
+        limit = ctx["max_length" if kind == "too_long" else "min_length"]
+        entries = "entry" if limit == 1 else "entries"
+        bound = "most" if kind == "too_long" else "least"
+        return f"must have at {bound} {limit} {entries}, got {shown(got)}"
     if (wanted := _TYPES.get(kind.split("_")[0])) is not None:
         return f"must be {wanted}, got {shown(got)}"
     return f"{message[0].lower()}{message[1:]}, got {shown(got)}"
@@ -195,6 +213,8 @@ def _locate(
         if _kinds(below):
             annotation = _tagged(below, str(part))
             continue
+        if isinstance(part, str) and len(below) > 1 and not any(map(_is_config, below)):
+            continue  # which of a union's members has been tried
         path.append(part)
         config = next((m for m in below if _is_config(m)), None)
         owner = config if isinstance(part, str) else owner

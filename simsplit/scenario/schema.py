@@ -1,9 +1,10 @@
 """JSON Schema of scenario files, for editors: the model's own, and what only a file may have."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from simsplit.data.tasks import LAYOUTS
+from simsplit.detectors import DETECTORS
 from simsplit.plugins import Given
 from simsplit.scenario.cells import SCHEMA
 from simsplit.scenario.kinds import kinds_left_out
@@ -37,6 +38,11 @@ _WORDS = {
     "SplitFedV1": ("strategy",),
     "SplitFedV2": ("strategy",),
     "Fused": ("strategy",),
+    **{
+        each.__name__: ("threshold",)
+        for each in DETECTORS.values()
+        if get_args(each.model_fields["threshold"].annotation)
+    },
 }
 """Fields, by the part that has them, in which a bare kind stands for a part without options."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUFFIX = ".yaml"
-_TAKES = re.compile(r"^takes (.*?)\.?$", re.IGNORECASE)
+_TAKES = re.compile(r"(?:^|\. )Takes (.*?)\.?$")
 
 
 class Shipped(NamedTuple):
@@ -58,7 +58,7 @@ def told_of(name: str, text: str) -> Shipped:
         if not line.startswith("#"):
             break
         lines.append(line.removeprefix("#"))
-    takes = [found[1] for line in lines if (found := _TAKES.match(line.strip()))]
+    takes = [found[1] for line in lines if (found := _TAKES.search(line.strip()))]
     prose = " ".join(line.strip() for line in lines if not line.startswith("   "))
     first = re.split(r"(?<=[.?!])\s+(?=[A-Z])", prose, maxsplit=1)[0]
     return Shipped(name, first, takes[0] if takes else "")

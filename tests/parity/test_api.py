@@ -223,6 +223,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
     [
         ({"model": {"lora": None}}, "model.lora: got null, which is full fine-tuning; over an API"),
         ({"model": {"lora": {"dropout": 0.1}}}, "model.lora.dropout: got 0.1; an API answers"),
+        ({"model": {"lora": {"targets": []}}}, "model.lora.targets: names no layer; give"),
         ({"model": {"learns": ["head"]}}, "model.learns: a head that never learns"),
         ({"model": {"learns": ["tail"], "adapters": 2}}, "model.adapters: got 2, and learns"),
         ({"model": {"adapters": 0}}, "model.adapters: must be at least 1"),

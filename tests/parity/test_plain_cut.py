@@ -146,9 +146,10 @@ def test_show_says_how_much_less_the_legs_of_the_cut_are(tmp_path: Path) -> None
     finished(given, tmp_path / "run")
     made = Run.load(tmp_path / "run")
     _, legs, *_ = show(made)
-    label, _, nbytes, _, against = legs.rows[-1]
-    assert label == "(a plain cut, without handover and broadcast)"
-    values = 2 * (20 * 12 * 12 + 512)
+    (crossed, _, sent, _, _), (label, _, nbytes, _, against) = legs.rows[-2:]
+    assert (crossed, label) == ("(across the cut)", "(a plain cut sends across)")
+    values, fewer = 2 * (20 * 12 * 12 + 512), 2 * (5 * 12 * 12 + 512)
     samples = int(made.rounds["samples"].sum())
     assert nbytes == f"{samples * 4 * values:,}"
-    assert against == f"{values / (2 * (5 * 12 * 12 + 512)):.2f} times more"
+    assert sent == f"{samples * 4 * fewer:,}"
+    assert against == f"{values / fewer:.2f} times as much"

@@ -63,7 +63,8 @@ def test_too_few_servers_for_a_gradients_messages_are_told(tmp_path):
 
     (said,) = told(1)
     assert said.startswith("scenario.servers: got 1, and gradients cross in 3 messages. A server ")
-    assert said.endswith("Use topology: api with servers: 6")
+    assert said.endswith(". Use servers: 6")
+    assert "span for the gradient" in said
     (said,) = told(3)
     assert "asked two steps in a row" in said
     assert told(3, noise="gaussian") == told(6) == []

@@ -41,6 +41,8 @@ def refused(values, plugins=()):
         ),
         ({1: 2}, "1: unknown field, allowed: name,"),
         ({"train": {"batchsize": 3}}, "train.batchsize: unknown field, did you mean 'batch_size'?"),
+        ({"target": {}}, "target: unknown field, did you mean 'targets' or data.source.target"),
+        ({"clients": {"head": "x"}}, "clients.head: unknown field, did you mean 'heads' or model."),
         (
             {"method": [{"kind": "raw"}, {"kind": "lightsplit", "rato": 8}]},
             "method.1.rato: unknown field, did you mean 'ratio'? allowed: legs, kind, ratio, k,",
@@ -57,6 +59,14 @@ def refused(values, plugins=()):
 )
 def test_fields(values, said):
     assert refused(values).startswith(f"scenario.{said}")
+
+
+def test_a_list_with_a_wrong_entry_is_not_called_too_short():
+    wrong = {"attacks": [{"kind": "spectral", "views": ["h"]}]}
+    assert refused(wrong).startswith("scenario.attacks.0.views.0: unknown 'h'")
+    assert "must have" not in refused(wrong)
+    empty = {"attacks": [{"kind": "spectral", "views": []}]}
+    assert "attacks.0.views: must have at least 1 entry, got []" in refused(empty)
 
 
 WORDS = {
@@ -199,7 +209,7 @@ def test_kinds(values, said):
         ({"output": {"root": 3}}, "output.root: must be a path, got 3"),
         (
             {"train": {"client": {"kind": "adam", "betas": [0.9, 0.99, 1]}}},
-            "train.client.betas: must have 2 entries, got [0.9, 0.99, 1]",
+            "train.client.betas: must have at most 2 entries, got [0.9, 0.99, 1]",
         ),
         ({"train": {"client": {"kind": "adam", "betas": [0.9]}}}, "train.client.betas.1: missing"),
         ({"seed": "x" * 100}, "seed: must be a whole number, got 'xxxxx"),
