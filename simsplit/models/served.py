@@ -13,7 +13,7 @@ Shapes: n sets of adapters, P numbers in a set, B texts, L tokens, D values per 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +84,11 @@ class Served(nn.Module):
             _made_room(body, layout, scale)
         self.requires_grad_(False)
         self.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """As in evaluation, always: the same call has the same answer."""
+        del mode
+        return super().train(False)
 
     @property
     def numbers(self) -> int:

@@ -259,3 +259,35 @@ def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
     features = seen[seen["view"] == "features"]
     plain = roc_auc_score(features["label"] == features["label"].max(), features["x"])
     assert row["leak"] == pytest.approx(max(plain, 1 - plain), abs=1e-9)
+
+
+def told_of_gradients(path, *methods):
+    """What gradients of states and of adapters tell, beside what chance comes to at most."""
+    given = api_scenario(
+        path,
+        "bert",
+        clients={"count": 1},
+        servers=4,
+        method=list(methods),
+        schedule={"rounds": 1},
+        targets={"count": 48},
+        attacks=[
+            {"kind": kind, "views": ["gradient", "adapter_gradient"]}
+            for kind in ("spectral", "norm", "kmeans", "probe")
+        ],
+    )
+    table = Run.load(finished(given, path / "run").path).labels.query("figure != 'purity'")
+    chance = table[table["attack"] == "chance"].set_index(["figure", "known"])["high"]
+    told = table[table["view"].notna()]
+    assert set(told["attack"]) == {"spectral", "norm", "kmeans", "probe"}
+    by_chance = [chance.loc[figure, known] for figure, known in told[["figure", "known"]].values]
+    return told["leak"].to_numpy(), by_chance
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "mixed"])
+def test_gradients_tell_labels_and_one_servers_messages_are_at_chance(tmp_path, noise):
+    plain, _ = told_of_gradients(tmp_path / "plain")
+    assert (plain > 0.9).all()
+    method = {"kind": "private_backprop", "noise": noise}
+    hidden, by_chance = told_of_gradients(tmp_path / "hidden", method)
+    assert (hidden <= by_chance).all()
