@@ -10,12 +10,15 @@ import torch
 from simsplit.assembly import Assembler
 from simsplit.attacking import Attacking
 from simsplit.attacks import Attack
+from simsplit.attacks.kmeans import clusters
+from simsplit.attacks.spectral import components
 from simsplit.bench.overhead import random_data
 from simsplit.machine import device_of
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import Begin
 from simsplit.report.tables import Table
 from simsplit.scenario import parse
+from simsplit.seeds import rng_for
 
 Iterate = Callable[[], None]
 
@@ -76,6 +79,26 @@ def attacking(
         rows.append((case.name, str(case.batch), f"{1 / seconds:.3g}", case.what))
     title = f"attacks on {device}, {torch.get_num_threads()} threads"
     yield Table(title, ("attack", "batch", "a second", "of"), rows, "lrrl"), dict(figures)
+    say("attacks: on labels ...")
+    yield _on_labels(1 if quick else 4)
+
+
+def _on_labels(budget_s: float) -> tuple[Table, dict[str, object]]:
+    """How long attacks on labels take on a thousand states of 768 values."""
+    states_ND = torch.randn(1000, 768, generator=rng_for(0, "bench", "states"))
+    states_ND[::2, 0] += 3
+
+    def spectral() -> None:
+        components(states_ND, 1)
+
+    def kmeans() -> None:
+        clusters(states_ND, 2, starts=10, seed=0)
+
+    attacks = {"spectral": spectral, "kmeans": kmeans}
+    took = {name: _seconds(iterate, budget_s) for name, iterate in attacks.items()}
+    rows = [(name, f"{seconds:.3f}", "1") for name, seconds in took.items()]
+    title = "attacks on labels, 1,000 targets, 768 values each"
+    return Table(title, ("attack", "s", "target"), rows, "lrr"), dict(took)
 
 
 def _seconds(iterate: Iterate, budget_s: float) -> float:

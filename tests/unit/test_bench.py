@@ -105,7 +105,9 @@ def test_the_overhead_bench_yields_its_three_tables_in_one_document(simsplit, mo
 @pytest.mark.slow
 def test_the_attacks_bench_times_one_that_follows_and_one_that_works() -> None:
     cases = [case for case in CASES if case.name in ("whitebox", "unsplit, batched")]
-    ((table, figures),) = attacking("cpu", True, lambda said: None, [*cases, FOLLOWING])
+    attacks, (of_labels, took) = attacking("cpu", True, lambda said: None, [*cases, FOLLOWING])
+    table, figures = attacks
+    assert [row[0] for row in of_labels.rows] == list(took) == ["spectral", "kmeans"]
     assert [row[0] for row in table.rows] == ["whitebox", "unsplit, batched", "pcat"]
     assert all(figure["per_s"] > 0 for figure in figures.values())
 
@@ -136,6 +138,6 @@ def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.Monke
     monkeypatch.setattr(writes, "BATCH", 2)
     whole, mixed, served, written = module.language("cpu", quick=True, say=lambda line: None)
     assert [figures["ratio"] > 0 for figures in written[1].values()] == [True, True]
-    assert {"api over peft", "P3EFT over its passes"} == set(served[1])
+    assert {"api over peft", *(name for name, *_ in own.DEFENDED)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2

@@ -118,3 +118,29 @@ def test_a_wheel_carries_them(tmp_path: Path) -> None:
     code, _, err = run("quickstart", "--set", "schedule.rounds=1", "--out", "first", "-q")
     assert code == 0, err
     assert (tmp_path / "first" / "summary.json").is_file()
+
+
+P3EFT = {  # its Tables 5 and 6: powers of the root of ten, for P3EFT and for distance correlation
+    "deberta-sst2": (1, 0),
+    "deberta-qnli": (1, -1),
+    "deberta-mnli": (1, None),
+    "t5-sst2": (-1, 2),
+    "t5-qnli": (1, -1),
+    "t5-mnli": (1, 0),
+    "llama-sst2": (0, -1),
+    "llama-qnli": (0, -1),
+}
+
+
+@pytest.mark.parametrize(("name", "powers"), P3EFT.items())
+def test_p3efts_strengths_are_the_papers(name: str, powers: tuple[int, int | None]) -> None:
+    cells = load_sweep(f"papers/p3eft/{name}", {"sweep.grid": "{seed: [0]}"}).cells
+    alphas = {cell.name.partition(",")[2]: cell.scenario.method for cell in cells}
+    alphas = {row: method[0].alpha for row, method in alphas.items() if method}
+    p3eft, correlation = powers
+    assert alphas["p3eft"] == alphas["regulariser-alone"] == pytest.approx(10 ** (p3eft / 2), 1e-3)
+    assert alphas["mixing-alone"] == 0
+    if correlation is None:
+        assert "dc" not in alphas
+    else:
+        assert alphas["dc"] == pytest.approx(10 ** (correlation / 2), 1e-3)
