@@ -1,21 +1,29 @@
-"""Files of the top level that are pages of the site too."""
+"""Files of the top level, and sections of the README, that are pages of the site too."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_RUNS = "## The run directory\n"
+SECTIONS = {
+    "howto/detectors.md": "Malicious clients and detectors",
+    "howto/labels.md": "Labels' privacy",
+    "howto/noise.md": "What noise guarantees",
+    "howto/deploy.md": "On real machines",
+    "reference/run-directory.md": "The run directory",
+}
+"""Pages that are a section of the README, by their paths."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Results, changes, and the README's section on run directories."""
+    """Results, changes, and sections of the README."""
     yield "results.md", _read("RESULTS.md")
     yield "changes.md", _read("CHANGELOG.md")
-    section = _read("README.md").split(_RUNS)[1].split("\n## ")[0]
-    yield "reference/run-directory.md", f"# The run directory\n{section}"
+    for path, title in SECTIONS.items():
+        section = _read("README.md", "../").split(f"## {title}\n")[1].split("\n## ")[0]
+        yield path, f"# {title}\n{section}"
 
 
-def _read(name: str) -> str:
-    """A file, its links as they are from within the site."""
+def _read(name: str, up: str = "") -> str:
+    """A file, its links as they are from within the site, or from a folder there."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    return text.replace("](docs/", "](").replace("](RESULTS.md", "](results.md")
+    return text.replace("](docs/", f"]({up}").replace("](RESULTS.md", f"]({up}results.md")
