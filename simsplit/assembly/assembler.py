@@ -306,7 +306,7 @@ class Assembler:
         if not scenario.attacks or scenario.targets.client not in numbers:
             return {}
         size = scenario.train.batch_size
-        samples, rows = scenario.targets.chosen(data)
+        samples, rows = scenario.aims.chosen(data)
         at_once = scenario.targets.at_once(size)
         exams = {TARGETS: Exam(self.batcher(samples, augment=False), rows, at_once)}
         if data.auxiliary is not None:

@@ -23,7 +23,7 @@ class ImageJudge(Judge):
     """Scores images by MSE, PSNR, SSIM and LPIPS."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
-        self.targets, self.data = scenario.targets, data
+        self.targets, self.data = scenario.aims, data
         weights = self.targets.lpips
         self._lpips = None if weights is None else lpips_from(weights, "targets.lpips")
 

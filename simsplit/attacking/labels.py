@@ -53,7 +53,7 @@ class LabelJudge:
     ) -> None:
         """`labels_of` gives the classes of samples that were trained on."""
         self.seed, self._labels_of = scenario.seed, labels_of
-        given = scenario.targets.labels(data)
+        given = scenario.aims.labels(data)
         classes, places = np.unique(given.numpy(), return_inverse=True)
         if len(classes) < 2:
             raise ScenarioError(

@@ -21,7 +21,7 @@ class RowJudge(Judge):
     """Scores rows by their mean squared error; standardised columns have a variance of one."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
-        self.targets, self.data = scenario.targets, data
+        self.targets, self.data = scenario.aims, data
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:

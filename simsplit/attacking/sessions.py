@@ -81,7 +81,7 @@ class _Recorder:
 
 def spoken(scenario: Scenario, parts: Assembly, data: Prepared, number: int) -> Spoken:
     """Have the targets' client write after their prompts."""
-    generator, targets = parts.evaluator.generator, scenario.targets
+    generator, targets = parts.evaluator.generator, scenario.aims
     assert generator is not None, "refused without when the scenario is read"
     writer, reader = generator.writer, generator.reader
     samples, rows = targets.chosen(data)

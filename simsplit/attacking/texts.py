@@ -43,7 +43,7 @@ class TextJudge(Judge):
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         assert data.vocabulary is not None, "of texts"
-        self.targets, self.data, self.seed = scenario.targets, data, scenario.seed
+        self.targets, self.data, self.seed = scenario.aims, data, scenario.seed
         self.size = scenario.targets.at_once(scenario.train.batch_size)
         self.vocabulary = data.vocabulary
         self.reader = scenario.text_reader()

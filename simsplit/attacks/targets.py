@@ -11,6 +11,7 @@ from torch import Tensor
 from simsplit.config import Config
 from simsplit.data import Prepared
 from simsplit.data.samples import Samples
+from simsplit.seeds import numpy_rng_for
 
 
 class TargetsConfig(Config):
@@ -22,6 +23,10 @@ class TargetsConfig(Config):
     """How many samples at most, the first ones."""
     per_class: int | None = Field(default=None, ge=1)
     """Take the first samples of each class, this many, rather than the first of all."""
+    order: Literal["data", "mixed"] | None = None
+    """data: batches are of targets as they lie in the data. mixed: of targets in a drawn order, as
+    training batches are; where data are sorted by class, what a method draws once per batch would
+    tell classes. null: mixed where labels are attacked, else data."""
     client: int = Field(default=0, ge=0)
     """The client whose head encodes them."""
     batch_size: int | None = Field(default=None, ge=1)
@@ -56,9 +61,13 @@ class TargetsConfig(Config):
     def chosen(self, data: Prepared) -> tuple[Samples, Tensor]:
         """The split's samples, and the rows of it that are targets."""
         if self.split == "test":
-            return data.test, torch.as_tensor(self.rows(data.test.groups))
-        part = data.parts[self.client]
-        return data.train, torch.as_tensor(part[self.rows(data.train.groups[part])])
+            samples, rows = data.test, self.rows(data.test.groups)
+        else:
+            part = data.parts[self.client]
+            samples, rows = data.train, part[self.rows(data.train.groups[part])]
+        if self.order == "mixed":
+            rows = numpy_rng_for(0, "order of targets").permutation(rows)
+        return samples, torch.as_tensor(rows)
 
     def labels(self, data: Prepared) -> Tensor:
         """The targets' classes; of texts what their clients learn, not the topic that they are

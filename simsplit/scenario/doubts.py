@@ -142,7 +142,7 @@ def _attacks(scenario: Scenario, data: Prepared) -> str:
         for config in scenario.attacks
         if isinstance(config, LabelAttackConfig) and config.two_classes
     ]
-    if not pairs or (count := len(scenario.targets.labels(data).unique())) == 2:
+    if not pairs or (count := len(scenario.aims.labels(data).unique())) == 2:
         return ""
     return (
         f"attacks: {listed(pairs)} can tell two classes apart and no more; the targets have "

@@ -22,6 +22,7 @@ from pydantic import (
 from torch import nn
 
 from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
+from simsplit.attacks.labels import LabelAttackConfig
 from simsplit.config import Config
 from simsplit.data import DataConfig, DataInfo, Prepared, prepare
 from simsplit.data.blaming import blamed
@@ -396,6 +397,14 @@ class Scenario(Config):
         aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
         own = self.clients.heads == "per_client"
         return [*names, *success_columns(aimed=aimed, own=own)]
+
+    @property
+    def aims(self) -> TargetsConfig:
+        """The targets, in the order in which the attacks want them."""
+        if self.targets.order is not None:
+            return self.targets
+        mixed = any(isinstance(attack, LabelAttackConfig) for attack in self.attacks)
+        return self.targets.model_copy(update={"order": "mixed" if mixed else "data"})
 
     @property
     def malicious(self) -> list[int]:

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import finished, scenario
@@ -291,3 +292,18 @@ def test_gradients_tell_labels_and_one_servers_messages_are_at_chance(tmp_path, 
     method = {"kind": "private_backprop", "noise": noise}
     hidden, by_chance = told_of_gradients(tmp_path / "hidden", method)
     assert (hidden <= by_chance).all()
+
+
+def test_of_data_sorted_by_class_batches_of_targets_are_mixed_as_in_training(tmp_path):
+    """Else what a method draws once per batch would tell the class of a batch of one class."""
+    made = {}
+    for order in ("data", None):
+        targets = {"count": 48, "order": order}
+        given = api_scenario(tmp_path / str(order), targets=targets, attacks=[{"kind": "norm"}])
+        file = tmp_path / str(order) / "reviews" / "train.parquet"
+        pq.write_table(pq.read_table(file).sort_by("label"), file)
+        made[order] = given.aims.labels(given.prepared())
+    assert (made["data"].diff() >= 0).all()
+    assert torch.equal(made[None].sort().values, made["data"])
+    assert all(len(batch.unique()) == 2 for batch in made[None].split(8))
+    assert text_scenario(tmp_path, attacks=["sip"], data={"auxiliary": 0.2}).aims.order == "data"
