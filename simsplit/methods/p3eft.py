@@ -8,7 +8,7 @@ gradients can cross in m messages of noise that only the client can combine (`pr
 
 The published code trains W with everything else, unless told not to; the paper draws it once, and
 so does `weights: drawn`. Where features have no axis of adapters (topology: u_shaped), there is one
-set, and nothing to mix.
+set, and nothing to mix; the regulariser then reads all positions at once, padding included.
 """
 
 import warnings
