@@ -1,6 +1,7 @@
 """What a run will take, measured on its own modules before it starts: arithmetic and memory."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from simsplit.preflight import (
     learned_bytes,
     trained_bytes,
 )
+from simsplit.scenario.needs import messages_of
 from simsplit.schedules.aggregation import SplitFedV1
 
 FEW = 2
@@ -45,7 +47,9 @@ def flops_of(owners: Ownership) -> Flops:
         )
         tail, _ = count_flops(lambda: model.tail(client.lift(u, step) if at_client else u))
         stand_in, _ = count_flops(lambda: client.stand_in(z, step))
-    return Flops(head / FEW, trunk / FEW, tail / FEW, stand_in / FEW)
+    # several servers answer at the same time
+    replies = math.ceil(messages_of(owners.scenario.method) / owners.scenario.servers)
+    return Flops(head / FEW, trunk / FEW, tail / FEW, stand_in / FEW, replies)
 
 
 def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:

@@ -31,6 +31,8 @@ class Flops:
     tail: float
     stand_in: float = 0.0
     """What a method has in the trunk's place, where nothing crosses."""
+    replies: int = 1
+    """Backward passes of a server for one batch: of the messages that its gradient crosses in."""
 
     def of(self, work: PassesBySegment) -> float:
         """One sample's share of some computing."""
@@ -82,7 +84,8 @@ def step_stages(
         if turn.by_client:
             stages.append(Stage("client", operations / rates.flops_per_s))
         else:
-            stages.append(Stage("server", operations / (server.gflops * 1e9)))
+            passes = flops.replies if Leg.FEATURES_GRAD in turn.takes else 1
+            stages.append(Stage("server", passes * operations / (server.gflops * 1e9)))
         sent = any(work.packets.get(leg) for leg in turn.sends)
         if not turn.sends or (protocol.gradients.issuperset(turn.sends) and not sent):
             break  # who gets no gradient has no backward pass

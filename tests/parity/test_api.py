@@ -261,3 +261,10 @@ def test_layers_that_do_not_exist_have_no_adapters(tmp_path):
     given = api_scenario(tmp_path, model={"lora": {"targets": ["querry"]}})
     with pytest.raises(ScenarioError, match=r"^scenario.model.lora.targets: unknown 'querry'"):
         finished(given, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("messages", "servers", "replies"), [(1, 1, 1), (3, 1, 3), (3, 2, 2)])
+def test_simulated_time_knows_of_each_servers_backward_passes(messages, servers, replies, tmp_path):
+    method = [{"kind": "private_backprop", "messages": messages}]
+    given = api_scenario(tmp_path, servers=servers, method=method, schedule={"rounds": 0})
+    assert finished(given, tmp_path / "run").live.flops.replies == replies

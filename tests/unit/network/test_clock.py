@@ -1,5 +1,6 @@
 """Durations here are whole seconds: every rate is 1, so FLOPs, bytes and seconds are the same."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -70,6 +71,14 @@ def test_where_nothing_crosses_the_client_computes_all_and_the_server_nothing():
     (alone,) = step_stages(PROTOCOLS["u_shaped"], work(2, {}), RATES, SERVER, flops)
     assert (alone.where, alone.seconds) == ("client", pytest.approx(9 + 12))
     assert timed("sequential", [work(2, {})], flops=flops).server_busy == 0
+
+
+def test_a_gradient_in_several_messages_takes_a_backward_pass_each():
+    flops = replace(FLOPS, replies=3)
+    stages = step_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, flops)
+    made = [stage.seconds for stage in stages]
+    assert made[6] == pytest.approx(3 * U_STEP[6])
+    assert [*made[:6], *made[7:]] == pytest.approx([*U_STEP[:6], *U_STEP[7:]])
 
 
 def test_a_step_takes_the_rounds_means():
