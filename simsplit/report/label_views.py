@@ -2,7 +2,7 @@
 
 A panel has the two leading principal components of what was seen of each target. Their signs are
 arbitrary, and are turned to those of the judgement before. Where all targets lie on one line, the
-second is rounding errors, and each label has a lane in its place. Of several adapters the one is
+second is next to nothing, and each label has a lane in its place. Of several adapters the one is
 shown that told most.
 """
 
@@ -27,8 +27,8 @@ VIEWS = {
 """What is seen, in words, and in the order of P3EFT's figures."""
 _ROUNDS = 5
 """At most so many columns of panels."""
-_LINE = 1e-3
-"""What is flatter than this is one line, and the second component rounding errors."""
+_LINE = 5e-3
+"""What is flatter than this, by standard deviations, is one line to the eye."""
 _FLATTEST = 0.35
 """The least height of what is drawn, over its width."""
 _ROOM, _ABOVE = 0.08, 0.14
@@ -167,9 +167,9 @@ def _ends(points: "pd.DataFrame") -> tuple[float, float, float, float]:
 
 def _apart(points: "pd.DataFrame") -> "pd.DataFrame":
     """Where all lie on one line, each label in a lane of its own: else they hide one another."""
-    x0, x1, y0, y1 = _ends(points)
-    if y1 - y0 > _LINE * (x1 - x0):
+    if points["y"].std(ddof=0) > _LINE * points["x"].std(ddof=0):
         return points
+    x0, x1, _, _ = _ends(points)
     lane = points["label"].rank(method="dense")
     within = (points["target"] * _GOLDEN) % 1  # spread evenly, and the same in each picture
     height = (x1 - x0 or 1.0) / (2 * lane.max())

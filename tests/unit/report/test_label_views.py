@@ -1,8 +1,10 @@
 """What pictures of labels show: which adapter, which way round, and what lies on one line."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from simsplit.report.label_views import chance_of, classes_of, leaks_by_view, strips_of
+from simsplit.report.label_views import _apart, chance_of, classes_of, leaks_by_view, strips_of
 
 
 def test_a_strip_a_view_gradients_first_with_the_adapter_that_told_most(with_labels):
@@ -47,3 +49,14 @@ def test_classes_chance_and_leaks_are_those_of_the_tables(with_labels, finished_
     assert strips_of(finished_run) == []
     assert leaks_by_view(finished_run) == {}
     assert chance_of(finished_run) is None
+
+
+def test_a_line_with_a_few_targets_off_it_is_still_one():
+    """Two places, of 100 targets of both labels each, which would hide one another."""
+    places = np.repeat([-1.0, 1.0], 100)
+    off = np.where(np.arange(200) < 2, 0.02, 0.0)
+    given = pd.DataFrame({"x": places, "y": off, "label": [0, 1] * 100, "target": range(200)})
+    zero, one = (_apart(given).query("label == @label")["y"] for label in (0, 1))
+    assert zero.max() < one.min()
+    plane = given.assign(y=np.arange(200.0))
+    assert _apart(plane).equals(plane)
