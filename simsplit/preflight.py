@@ -71,8 +71,8 @@ def activation_bytes(forward: Callable[[], Tensor]) -> int:
     kept: dict[int, UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> None:
-        # The storage, so that its place in memory is not given to another; and the graph is told
-        # of nothing to keep, since one that held its own outputs would never be freed.
+        # Storages are kept here, so that no address is used twice. The graph gets nothing to keep:
+        # a hook that returned the tensor would make a cycle of graph and output, never freed.
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage
 

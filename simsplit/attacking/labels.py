@@ -59,8 +59,8 @@ class LabelJudge:
             raise ScenarioError(
                 "targets.count",
                 f"{counted(len(given), 'target')} of one class alone have no labels to tell apart; "
-                "attacks on labels need targets of two classes: data that have two, and then a "
-                "larger targets.count, targets.per_class, another targets.split or targets.client",
+                "attacks on labels need targets of two classes. Use data that have two, then raise "
+                "targets.count, or set targets.per_class, targets.split or targets.client",
             )
         self.given = given
         """As the data number them."""

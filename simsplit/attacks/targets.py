@@ -24,9 +24,9 @@ class TargetsConfig(Config):
     per_class: int | None = Field(default=None, ge=1)
     """Take the first samples of each class, this many, rather than the first of all."""
     order: Literal["data", "mixed"] | None = None
-    """data: batches are of targets as they lie in the data. mixed: of targets in a drawn order, as
-    training batches are; where data are sorted by class, what a method draws once per batch would
-    tell classes. null: mixed where labels are attacked, else data."""
+    """data: targets are encoded in the order of the data. mixed: in a drawn order, so that batches
+    mix classes as in training; of data sorted by class, what a method draws once per batch would
+    tell the class. null: mixed with attacks on labels, else data."""
     client: int = Field(default=0, ge=0)
     """The client whose head encodes them."""
     batch_size: int | None = Field(default=None, ge=1)

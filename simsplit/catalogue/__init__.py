@@ -124,16 +124,16 @@ def _tasks() -> Table:
 def _scenarios() -> Table:
     """Those that ship, with what their comments say, and the command that takes them."""
     rows = [
-        (each.name, command_of(each.name), each.shows, each.takes or "not measured")
+        (
+            each.name,
+            "sweep" if has_sweep(each.name) else "run",
+            each.shows,
+            each.takes or "not measured",
+        )
         for each in told()
     ]
     columns = ("name", "by", "what it shows", "takes")
     return Table("scenarios: simsplit run NAME, or sweep", columns, rows, "llll")
-
-
-def command_of(name: str) -> str:
-    """The command for a shipped scenario: `run`, or `sweep` for one of several cells."""
-    return "sweep" if has_sweep(name) else "run"
 
 
 def _fields(task: AnyTask) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def _servers(scenario: Scenario) -> str:
     if servers < messages:
         why = (
             "A server that gets several can search their span for the gradient. Attacks on labels "
-            "read one message at a time, and understate that leak; over an API "
-            "optimizer_inversion does not, which has the sum of all"
+            "read one message at a time, so their figures are too low for such a server; over an "
+            "API optimizer_inversion works on the sum of all messages"
         )
     elif _drowned(scenario):
         return ""
