@@ -46,6 +46,9 @@ class DataConfig(Config):
 
     source: Source = DigitsSource()
     """Where samples come from; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
+    classes: tuple[str, ...] | None = Field(default=None, min_length=2)
+    """Of images and tables: the classes to use, by name, such as `[cat, dog]`, numbered from 0 on
+    in this order; null: all."""
     train_samples: int | None = Field(default=None, ge=1)
     """How many training samples to use at most, stratified by class."""
     test_samples: int | None = Field(default=None, ge=1)
@@ -80,6 +83,22 @@ class DataConfig(Config):
     def _from_word(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
 
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _from_numbers(cls, value: object) -> object:
+        return [str(each) for each in value] if isinstance(value, list) else value
+
+    @field_validator("classes")
+    @classmethod
+    def _classes_of_its_own(
+        cls, value: tuple[str, ...] | None, others: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        if value is not None and len(set(value)) < len(value):
+            raise ValueError(f"got {', '.join(value)}; name each class once")
+        if value is not None and isinstance(others.data.get("source"), TextTable):
+            raise ValueError("picks classes of images or tables, not of texts; leave it out")
+        return value
+
     @field_validator("augment")
     @classmethod
     def _one_of_each(cls, value: tuple[Augmentation, ...]) -> tuple[Augmentation, ...]:
@@ -98,6 +117,13 @@ class DataConfig(Config):
                 f"leaves, got {value:g}"
             )
         return value
+
+    def describe(self) -> DataInfo | None:
+        """What a model needs to know before the data are read; None where that cannot be known."""
+        info = self.source.describe()
+        if info is None or self.classes is None:
+            return info
+        return replace(info, classes=len(self.classes))
 
 
 @dataclass(frozen=True)
@@ -199,9 +225,11 @@ def prepare(
     Each choice has its own stream of draws, so that more auxiliary data leaves the validation part
     what it was.
     """
-    limit = Limit(config.train_samples, config.test_samples, seed)
+    limit = Limit(config.train_samples, config.test_samples, seed, config.classes)
     with blamed("source"):
         data = _loaded(config.source, limit, reader)
+    if config.classes is not None:
+        data, limit = data.of(config.classes), replace(limit, classes=None)
     train = _limited(data.train, limit, "train")
     kept, validation = _without(train, config.validation, len(train), seed, "validation")
     kept, auxiliary = _without(kept, config.auxiliary, len(train), seed, "auxiliary")
@@ -333,7 +361,7 @@ def _choices(source: Source, reader: Reader) -> Choices | None:
 
 
 def _limited(samples: Samples, limit: Limit, split: str) -> Samples:
-    rows = limit.rows(samples.groups, split)
+    rows = limit.rows(samples.groups, split, ())
     return samples if rows is None else samples.take(rows)
 
 

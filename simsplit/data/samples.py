@@ -6,13 +6,14 @@ a table, arrays of floats) are taken as they are. Texts are tokens, padded to th
 label at a position is the token (or class) to predict there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from simsplit.data.splits import numbers_of
 from simsplit.errors import DataError
 
 IGNORED = -100
@@ -152,6 +153,17 @@ class DataSet:
         """Shape and number of classes."""
         texts = self.train.texts is not None
         return DataInfo(tuple(self.train.inputs.shape[1:]), len(self.class_names), texts=texts)
+
+    def of(self, classes: tuple[str, ...]) -> "DataSet":
+        """The samples of these classes alone, which are numbered anew in this order."""
+        numbers = torch.tensor(numbers_of(classes, self.class_names))
+        train, test = (_numbered_anew(each, numbers) for each in (self.train, self.test))
+        return replace(self, train=train, test=test, class_names=classes)
+
+
+def _numbered_anew(samples: Samples, numbers: Tensor) -> Samples:
+    rows, labels = (samples.labels[:, None] == numbers).nonzero(as_tuple=True)
+    return replace(samples.take(rows), labels=labels)
 
 
 def samples_of(images: np.ndarray, labels: np.ndarray) -> Samples:

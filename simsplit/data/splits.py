@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simsplit.errors import ScenarioError, near
 from simsplit.seeds import numpy_rng_for
 
 
@@ -28,18 +29,34 @@ def stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.n
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so many rows of a split, chosen by seed; None: all of them."""
+    """At most so many rows of a split, chosen by seed, and of some classes; None: all of them."""
 
     train: int | None
     test: int | None
     seed: int
+    classes: tuple[str, ...] | None = None
 
-    def rows(self, labels: np.ndarray, split: str) -> np.ndarray | None:
+    def rows(self, labels: np.ndarray, split: str, names: tuple[str, ...]) -> np.ndarray | None:
         """The rows to keep, or None where all may stay."""
         most = self.train if split == "train" else self.test
+        left = None
+        if self.classes is not None:
+            left = np.flatnonzero(np.isin(labels, numbers_of(self.classes, names)))
+            labels = labels[left]
         if most is None or most >= len(labels):
-            return None
-        return stratified(labels, most, numpy_rng_for(self.seed, "data", split))
+            return left
+        kept = stratified(labels, most, numpy_rng_for(self.seed, "data", split))
+        return kept if left is None else left[kept]
+
+
+def numbers_of(classes: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    """The numbers that data have for some of their classes."""
+    for name in classes:
+        if name not in names:
+            raise ScenarioError(
+                "data.classes", f"no class '{name}'{near(name, names)} allowed: {', '.join(names)}"
+            )
+    return [names.index(name) for name in classes]
 
 
 def held_out(

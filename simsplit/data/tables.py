@@ -145,7 +145,7 @@ def _limited(
 ) -> "pa.Table":
     """Only the rows that will be used: decoding images is most of what loading costs."""
     labels = _labels(table, columns, split, names)
-    rows = None if limit is None else limit.rows(labels, split)
+    rows = None if limit is None else limit.rows(labels, split, names)
     return table if rows is None else table.take(rows)
 
 

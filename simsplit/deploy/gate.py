@@ -252,7 +252,7 @@ class Gate:
 
 def most_bytes(scenario: Scenario) -> int:
     """Of any frame of a run."""
-    info = scenario.data.source.describe()
+    info = scenario.data.describe()
     if info is None:
         return MOST_UNKNOWN
     return Expected(Ownership(scenario, info, torch.device("cpu"))).most_bytes

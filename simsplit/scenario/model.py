@@ -229,7 +229,7 @@ class Scenario(Config):
         for side in ("client", "server"):
             self._refuse_as_torch_does(side)
         with blamed("source"):
-            info = self.data.source.describe()
+            info = self.data.describe()
         if info is not None and (self.model.at_hand or self._misfits(info)):
             self.shapes(info)
         return self

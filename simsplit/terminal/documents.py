@@ -67,7 +67,7 @@ def of_tables(tables: Sequence[Table]) -> list[Document]:
 
 def of_scenario(scenario: Scenario) -> Document:
     """What a valid scenario would send, as far as that is known before anything is loaded."""
-    info = scenario.data.source.describe()
+    info = scenario.data.describe()
     if info is None or not scenario.model.at_hand:
         return {"valid": True, "shapes": None}
     (cut, features), (smashed, sent) = scenario.shapes(info)

@@ -9,7 +9,7 @@ from simsplit.scenario import Scenario
 def told(scenario: Scenario) -> str:
     """That it is valid, and what it would send."""
     lines = ["a valid scenario"]
-    info = scenario.data.source.describe()
+    info = scenario.data.describe()
     if info is None:
         lines.append("its data are not known before they are loaded, so shapes were not checked")
         return "\n".join(lines)

@@ -1,4 +1,8 @@
+import io
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -7,6 +11,7 @@ from pydantic import ValidationError
 from simsplit import data
 from simsplit.data import DataConfig, channel_statistics, prepare
 from simsplit.data.partitions import Dirichlet, Iid
+from simsplit.data.samples import DataInfo
 from simsplit.data.sources import DigitsSource, TorchvisionSource
 from simsplit.errors import ScenarioError
 
@@ -27,6 +32,12 @@ def numbered(tmp_path):
 
 def shades(samples):
     return set(samples.inputs[:, 0, 0, 0].tolist()) if samples is not None else set()
+
+
+def png(shade):
+    file = io.BytesIO()
+    Image.new("L", (2, 2), shade).save(file, "PNG")
+    return file.getvalue()
 
 
 def prepared(source, clients=4, seed=0, **fields):
@@ -73,6 +84,38 @@ def test_even_clients_have_all_classes_alike_and_the_others_divide_the_rest(numb
     assert max(min(counts[client]) / sum(counts[client]) for client in (0, 2, 4)) < 0.5
     more = prepared(numbered, clients=5, partition=skewed, even={"clients": [1], "samples": 24})
     assert np.array_equal(more.parts[1], got.parts[1]), "another even client moves nobody's samples"
+
+
+def test_classes_picks_some_and_numbers_them_in_its_order():
+    two = prepared("digits", classes=[8, 3], train_samples=100)
+    whole = DigitsSource().load()
+    assert (two.class_names, two.info.classes) == (("8", "3"), 2)
+    assert np.bincount(two.train.labels) == pytest.approx([49, 51], abs=2)  # before it is limited
+    for split in ("train", "test"):
+        all_of, some = getattr(whole, split), getattr(two, split)
+        named = {
+            (bytes(i.numpy()), int(n)) for i, n in zip(all_of.inputs, all_of.labels, strict=True)
+        }
+        got = {
+            (bytes(i.numpy()), (8, 3)[n])
+            for i, n in zip(some.inputs, some.labels.tolist(), strict=True)
+        }
+        assert got <= named
+    assert len(two.test) == int(np.isin(whole.test.labels, (3, 8)).sum())
+    config = DataConfig.model_validate({"source": "digits", "classes": [8, 3]})
+    assert config.describe() == DataInfo((1, 28, 28), 2)
+
+
+def test_of_a_table_only_the_classes_picked_are_decoded(tmp_path):
+    for split in ("train", "test"):
+        images = [png(2), b"no image", png(0), png(2), png(0)]
+        rows = {"image": images, "label": [2, 1, 0, 2, 0]}
+        pq.write_table(pa.table(rows), tmp_path / f"{split}.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path)}
+    got = prepared(source, 1, classes=["2", "0"])
+    assert got.test.labels.tolist() == [0, 1, 0, 1]
+    assert got.test.inputs[:, 0, 0, 0].tolist() == [2, 0, 2, 0]
+    assert len(prepared(source, 1, classes=["0", "2"], train_samples=3).train) == 3
 
 
 def test_limits_are_stratified_and_come_before_holding_out(numbered):
@@ -130,6 +173,7 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
         ({"even": {"clients": [0, 1]}}, 2, "data.even.clients", "names every client"),
         ({"even": {"samples": 198}}, 4, "data.even.samples", "takes 198 of 200"),
         ({"even": {}, "partition": "natural"}, 4, "data.partition", "natural needs"),
+        ({"classes": ["a", "c"]}, 4, "data.classes", "no class 'c'.*allowed: a, b"),
         ({"validation": 0.9}, 21, "clients.count", "must be 1 to the 20 training"),
     ],
 )
@@ -148,6 +192,9 @@ def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, s
         ({"augment": ["rotate"]}, ("augment", 0), "'crop', 'shift', 'flip' or 'alternate'"),
         ({"augment": ["crop", "shift"]}, ("augment",), "crop and shift exclude each other"),
         ({"augment": ["alternate", "flip"]}, ("augment",), "flip and alternate exclude each"),
+        ({"classes": ["a"]}, ("classes",), "at least 2"),
+        ({"classes": ["a", "a"]}, ("classes",), "name each class once"),
+        ({"source": "python_docs", "classes": ["a", "b"]}, ("classes",), "not of texts"),
         ({"partition": {"kind": "dirichlet", "alpha": 0}}, None, "greater than 0"),
     ],
 )
