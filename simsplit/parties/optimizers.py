@@ -6,19 +6,84 @@ they concern graphs that span a step, which a cut does not have.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Discriminator, Field
-from torch import nn
+from torch import Tensor, nn
 
 from simsplit.config import Config
+
+SLOW = "slow"
+"""What an optimizer's state calls the slow copy of a weight."""
+
+
+class LookaheadConfig(Config):
+    """Slow copies of the weights, to which they come back every few steps (Zhang et al., 2019).
+
+    Slow weights keep a share of themselves and take the rest from the weights, which then start
+    again from there. Buffers (running statistics) are left as they are.
+    """
+
+    every: int = Field(default=5, ge=1)
+    """Steps from one time to the next."""
+    keep: float = Field(default=0.5, gt=0, lt=1)
+    """The share that slow weights keep of themselves."""
+    rise: int | None = Field(default=None, ge=1)
+    """Steps over which `keep` rises from 0, by the cube of the steps taken (airbench94: all steps);
+    null: it is what it is from the first step on."""
+
+    def share(self, steps: int) -> float:
+        """What slow weights keep of themselves after so many steps."""
+        return self.keep * (min(1.0, steps / self.rise) ** 3 if self.rise else 1.0)
+
+
+class Lookahead:
+    """Has an optimizer do so; slow weights are part of its state, beside its moments."""
+
+    def __init__(self, config: LookaheadConfig, optimizer: torch.optim.Optimizer) -> None:
+        self.config = config
+        self._starts: dict[Tensor, Tensor] = {}
+        """Of weights in their first step: Adam sets up its state only where there is none."""
+        optimizer.register_step_pre_hook(self._begin)
+        optimizer.register_step_post_hook(self._end)
+
+    def _begin(self, optimizer: torch.optim.Optimizer, _args: object, _options: object) -> None:
+        for weight in _stepped(optimizer):
+            if SLOW not in optimizer.state[weight]:
+                self._starts[weight] = weight.detach().clone()
+
+    def _end(self, optimizer: torch.optim.Optimizer, _args: object, _options: object) -> None:
+        weights = _stepped(optimizer)
+        states = [optimizer.state[weight] for weight in weights]
+        for weight, start in self._starts.items():
+            optimizer.state[weight][SLOW] = start
+        self._starts.clear()
+        if isinstance(optimizer, torch.optim.SGD):  # which does not count its steps, as others do
+            for state in states:
+                state.setdefault("step", torch.zeros(())).add_(1)
+        taken = int(states[0]["step"]) if states else 0
+        if not taken or taken % self.config.every:
+            return
+        slow = [state[SLOW] for state in states]
+        with torch.no_grad():
+            torch._foreach_lerp_(slow, weights, 1 - self.config.share(taken))
+            torch._foreach_copy_(weights, slow)
+
+
+def _stepped(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The weights that a step changes."""
+    groups = optimizer.param_groups
+    return [p for group in groups for p in group["params"] if p.grad is not None]
 
 
 class OptimizerConfig(Config, ABC):
     """Options that all optimizers have."""
 
+    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]]
+    lookahead: LookaheadConfig | None = None
+    """Slow copies of the weights, to which they come back every few steps; null: none."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """L2 penalty (decoupled in adamw)."""
     maximize: bool = False
@@ -28,19 +93,28 @@ class OptimizerConfig(Config, ABC):
     fused: bool | None = None
     """torch's choice of a fused kernel; null leaves it to torch."""
 
-    @abstractmethod
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """torch's optimizer over `parameters`."""
+        made = self.of_torch(parameters, **self.model_dump(exclude={"kind", "lookahead"}))
+        if self.lookahead is not None:
+            Lookahead(self.lookahead, made)
+        return made
+
+    @property
+    def slots(self) -> int:
+        """Tensors of a parameter's size that the optimizer keeps for it."""
+        return self.moments + (self.lookahead is not None)
 
     @property
     @abstractmethod
-    def slots(self) -> int:
-        """Tensors of a parameter's size that the optimizer keeps for it."""
+    def moments(self) -> int:
+        """Those of them that torch's optimizer keeps."""
 
 
 class SgdConfig(OptimizerConfig):
     """SGD, with momentum, weight decay and Nesterov's variant as options."""
 
+    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.SGD
     kind: Literal["sgd"] = "sgd"
     lr: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     """Learning rate."""
@@ -51,11 +125,8 @@ class SgdConfig(OptimizerConfig):
     nesterov: bool = False
     """Nesterov's momentum; needs momentum and no dampening."""
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, **self.model_dump(exclude={"kind"}))
-
     @property
-    def slots(self) -> int:
+    def moments(self) -> int:
         """One tensor per weight with momentum, else none."""
         return int(self.momentum > 0)
 
@@ -73,7 +144,7 @@ class MomentsConfig(OptimizerConfig):
     """Keep the largest second moment."""
 
     @property
-    def slots(self) -> int:
+    def moments(self) -> int:
         """Two moments, and amsgrad's maximum."""
         return 2 + int(self.amsgrad)
 
@@ -81,21 +152,17 @@ class MomentsConfig(OptimizerConfig):
 class AdamConfig(MomentsConfig):
     """Adam; its weight decay is an L2 term on the gradient."""
 
+    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.Adam
     kind: Literal["adam"] = "adam"
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, **self.model_dump(exclude={"kind"}))
 
 
 class AdamWConfig(MomentsConfig):
     """Adam with decoupled weight decay."""
 
+    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.AdamW
     kind: Literal["adamw"] = "adamw"
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """Decoupled weight decay."""
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, **self.model_dump(exclude={"kind"}))
 
 
 Optimizer = Annotated[SgdConfig | AdamConfig | AdamWConfig, Discriminator("kind")]

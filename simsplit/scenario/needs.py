@@ -75,8 +75,8 @@ _LACKS: dict[Given, _Lack] = {
         "topology: api with model.adapters: {least}",
     ),
     Given.OWN_ADAPTERS: _Lack(
-        "follows adapters that one client alone trains, and here there are none",
-        "clients.heads: per_client and a model.learns with head",
+        "follows adapters that one client's steps alone change, and here there are none",
+        "clients.heads: per_client, a model.learns with head and train.client.lookahead: null",
     ),
     Given.IN_A_ROW: _Lack(
         "needs a server that is asked two steps in a row, and of servers: {servers} none is, with "
@@ -204,6 +204,7 @@ def _own_adapters(scenario: "Scenario") -> bool:
     """Whether a client has adapters, and nothing but its own steps changes them."""
     alone = scenario.clients.count == 1 and scenario.aggregation.kind == "none"
     own = scenario.clients.heads == "per_client" or alone
+    own = own and scenario.train.client.lookahead is None
     return own and "head" in getattr(scenario.model, "learns", ())
 
 

@@ -479,6 +479,12 @@ AXES = {
             "client": {"kind": "adamw", "lr": 0.002},
         },
     ),
+    "lookahead": images(
+        train={
+            "client": {"kind": "sgd", "momentum": 0.9, "lookahead": {"every": 2, "rise": 5}},
+            "server": {"kind": "adamw", "lookahead": {"every": 3, "keep": 0.8}},
+        },
+    ),
     "stopped-early": images(
         data={"validation": 0.2},
         schedule={"rounds": 6},

@@ -22,6 +22,13 @@ CASES: dict[str, dict[str, Any]] = {
     "shared head, momentum": {},
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
     "own moments": {"clients": {"handover": "weights"}, "train": {"client": ADAM}},
+    "own moments, lookahead": {
+        "clients": {"handover": "weights"},
+        "train": {
+            "client": {"kind": "sgd", "momentum": 0.9, "lookahead": {"every": 2, "rise": 9}},
+            "server": ADAM | {"lookahead": {"every": 3}},
+        },
+    },
     "own heads": {"clients": {"heads": "per_client"}, "train": {"client": ADAM}},
     "own heads, one tail": {"clients": {"heads": "per_client", "tail": "shared"}},
     "vanilla": {"topology": "vanilla"},

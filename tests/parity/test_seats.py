@@ -18,6 +18,7 @@ OWN: dict[str, Any] = {"count": 5, "heads": "per_client"}
 ADAM = {"kind": "adam", "lr": 2e-3}
 CASES: dict[str, dict[str, Any]] = {
     "momentum": {},
+    "lookahead": {"train": {"client": {"kind": "sgd", "lookahead": {"every": 2}}}},
     "adam, starts of their own, epochs that do not end with a round": {
         "clients": {"start": "own"},
         "train": {"client": ADAM, "lr_schedule": {"kind": "cosine"}},

@@ -12,11 +12,13 @@ from simsplit.parties.optimizers import (
     AdamConfig,
     CosineLr,
     LinearLr,
+    LookaheadConfig,
     LrScheduleConfig,
     OptimizerConfig,
     SgdConfig,
     StepLr,
 )
+from simsplit.seeds import rng_for
 
 TORCH = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 COMMON = {"lr": 0.3, "weight_decay": 0.2, "maximize": True, "foreach": True, "fused": True}
@@ -35,7 +37,7 @@ def parameter() -> nn.Parameter:
 
 def test_no_option_is_left_out_here() -> None:
     for kind, config in OPTIMIZERS.items():
-        assert set(config.model_fields) == {"kind", *OPTIONS[kind]}
+        assert set(config.model_fields) == {"kind", "lookahead", *OPTIONS[kind]}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,8 @@ def test_an_option_reaches_torch_alone(kind: str, option: str) -> None:
         (AdamConfig(amsgrad=True), 3),
         (OPTIMIZERS["adamw"](), 2),
         (OPTIMIZERS["adamw"](amsgrad=True), 3),
+        (SgdConfig(lookahead={"every": 2}), 1),
+        (AdamConfig(lookahead={"every": 2}), 3),
     ],
 )
 def test_slots_are_what_the_optimizer_really_keeps(config: OptimizerConfig, slots: int) -> None:
@@ -71,6 +75,33 @@ def test_slots_are_what_the_optimizer_really_keeps(config: OptimizerConfig, slot
     optimizer.step()
     kept = [v for v in optimizer.state[one].values() if isinstance(v, torch.Tensor)]
     assert sum(tensor.shape == one.shape for tensor in kept) == slots == config.slots
+
+
+RATES: list[OptimizerConfig] = [
+    SgdConfig(lr=0.1, momentum=0.9),
+    SgdConfig(lr=0.1),
+    AdamConfig(lr=0.1),
+]
+
+
+@pytest.mark.parametrize("config", RATES)
+@pytest.mark.parametrize("rise", [None, 6])
+def test_lookahead_is_the_published_loop(config: OptimizerConfig, rise: int | None) -> None:
+    """airbench94's: `ema.lerp_(net, 1 - decay); net.copy_(ema)` every so many steps."""
+    slopes = torch.randn(8, 4, generator=rng_for(0, "test"))
+    plain, ours = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+    theirs, slow = config.build([plain]), plain.detach().clone()
+    looked = config.model_copy(update={"lookahead": LookaheadConfig(every=3, keep=0.6, rise=rise)})
+    optimizer = looked.build([ours])
+    for step, slope in enumerate(slopes, 1):
+        plain.grad, ours.grad = slope.clone(), slope.clone()
+        theirs.step()
+        if step % 3 == 0:
+            decay = 0.6 * (min(step / rise, 1) ** 3 if rise else 1)
+            slow.lerp_(plain.detach(), 1 - decay)
+            plain.data.copy_(slow)
+        optimizer.step()
+        assert torch.equal(ours, plain), step
 
 
 FACTORS: list[tuple[LrScheduleConfig, int, list[float]]] = [
