@@ -19,6 +19,8 @@ class Given(StrEnum):
     """What crosses on a leg has one row for each sample, and no row of several."""
     READABLE = "readable"
     """A packet of a leg can be read without what crossed before it."""
+    FLOATS = "floats"
+    """What crosses on a leg is values, not codes that stand for them."""
     CLASSES = "classes"
     """The server can tell single samples' classes: it is sent labels, or gradients give them away.
     """

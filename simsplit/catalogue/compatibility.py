@@ -26,6 +26,7 @@ _WORDS: dict[Given, str] = {
     Given.NUMBERS: "",
     Given.SAMPLES: "{leg} of single samples",
     Given.READABLE: "{leg} that can be read alone",
+    Given.FLOATS: "{leg} as floats",
     Given.CLASSES: "gradients of single samples, or labels",
     Given.CLASSIFIES: "one label a sample",
     Given.TWO_CLASSES: "two classes",

@@ -336,6 +336,11 @@ class MethodConfig(Config, ABC):
         return (Leg.SMASHED,)
 
     @property
+    def coded(self) -> frozenset[Leg]:
+        """The forward legs on which packets carry codes that stand for values."""
+        return frozenset()
+
+    @property
     def unreadable(self) -> frozenset[Leg]:
         """The legs whose packets can only be read by who remembers the packet before."""
         return frozenset()

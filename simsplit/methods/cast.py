@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
+from simsplit.packets import Leg
 
 _FLOAT = torch.finfo(torch.float32)
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -29,6 +30,11 @@ class CastConfig(CodecConfig):
     reencodes: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
     """Format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
+
+    @property
+    def coded(self) -> frozenset[Leg]:
+        """Wherever it acts, as int8."""
+        return frozenset(self.acts_on if self.to == "int8" else ())
 
     def build(self, site: Site) -> Method:
         return Int8() if self.to == "int8" else Cast(_DTYPES[self.to])

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 from simsplit.methods.bits import pack_bits, unpack_bits
+from simsplit.packets import Leg
 
 
 class QuantiseConfig(CodecConfig):
@@ -31,6 +32,11 @@ class QuantiseConfig(CodecConfig):
     """Bits per value."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"
     """stochastic: exact in expectation. nearest: at most half a level off."""
+
+    @property
+    def coded(self) -> frozenset[Leg]:
+        """Wherever it acts."""
+        return frozenset(self.acts_on)
 
     def build(self, site: Site) -> Method:
         return Quantise(self)

@@ -45,7 +45,8 @@ class BackdoorConfig(BatchPoisonConfig):
         if self.clip is None:
             return super().needs
         sent = needs_leg(Leg.SMASHED, "clip")
-        return (*super().needs, sent, Need(Given.SAMPLES, "clip", Leg.SMASHED))
+        rows = (Need(what, "clip", Leg.SMASHED) for what in (Given.SAMPLES, Given.FLOATS))
+        return (*super().needs, sent, *rows)
 
 
 class PatchConfig(BackdoorConfig):

@@ -55,6 +55,9 @@ _LACKS: dict[Given, _Lack] = {
     Given.CROSSES: _Lack("needs {leg}, which do not cross {a_topology} cut", "topology: {crossed}"),
     Given.SAMPLES: _Lack("needs {leg} of single samples, and {culprit} sends none"),
     Given.READABLE: _Lack("needs {leg} in their places, which {culprit} does not send"),
+    Given.FLOATS: _Lack(
+        "needs {leg} as floats, and {culprit} sends codes", "another method than {culprit} on them"
+    ),
     Given.CLASSES: _Lack(
         "needs gradients of single samples, and {culprit} sends none in their places"
     ),
@@ -162,7 +165,7 @@ def setting_of(scenario: "Scenario") -> Setting:
     of_legs: dict[tuple[Given, Leg | None], int] = {
         (what, leg): int(not _culprits(methods, what, leg))
         for leg in legs
-        for what in (Given.CROSSES, Given.SAMPLES, Given.READABLE)
+        for what in (Given.CROSSES, Given.SAMPLES, Given.READABLE, Given.FLOATS)
     }
     plain = {
         Given.CLASSES: Leg.LABELS in legs or not _culprits(methods, Given.CLASSES),
@@ -230,6 +233,7 @@ def _culprits(
         if (what is Given.CROSSES and leg in each.stops)
         or (what is Given.SAMPLES and leg in each.superposes)
         or (what is Given.READABLE and leg in each.unreadable)
+        or (what is Given.FLOATS and leg in each.coded)
         or (what is Given.CLASSES and grad in each.superposes | each.unreadable)
     ]
 

@@ -334,6 +334,14 @@ def test_several_problems_are_a_line_each():
             "sends none; allowed: features, features_grad",
         ),
         (
+            {
+                "method": [{"kind": "quantise"}],
+                "clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets", "clip": 1}]}},
+            },
+            "clients.malicious.poison.0.clip: got 1.0; it needs smashed data as floats, and "
+            "quantise sends codes; use another method than quantise on them",
+        ),
+        (
             {"evaluate": {"on": ["validation"]}},
             'evaluate.on: got ["validation"]; validation needs data.',
         ),
