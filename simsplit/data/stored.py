@@ -59,6 +59,18 @@ def parquet_table(files: list[Path], columns: list[str] | None = None) -> "pa.Ta
     return pa.concat_tables(tables)
 
 
+def parquet_columns(file: Path) -> list[str]:
+    """The names of a file's columns, without reading its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names: list[str] = pq.read_schema(file).names
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(file, error) from error
+    return names
+
+
 def unreadable(file: Path, error: Exception) -> DataError:
     """What to do about a file that is none."""
     return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")

@@ -21,7 +21,7 @@ from simsplit.data.batches import Batch
 from simsplit.data.readable import refuse_other_than_texts
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
 from simsplit.data.splits import Limit, held_out
-from simsplit.data.stored import hub_table, parquet_files, parquet_table
+from simsplit.data.stored import hub_table, parquet_columns, parquet_files, parquet_table
 from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Record, Task, task_of
 from simsplit.errors import DataError, ScenarioError, near
 from simsplit.models.tokens import Reader
@@ -89,14 +89,7 @@ class TextTable(Config):
         table, where = self.table(split)
         task = self._learned()
         client = self.client if split == "train" and not public else None
-        wanted = sorted(task.columns | set(filter(None, (self.topic, client))))
-        for name in wanted:
-            if name not in table.column_names:
-                allowed = ", ".join(table.column_names)
-                raise DataError(
-                    f"data.source.task: {where} has no column '{name}'"
-                    f"{near(name, table.column_names) or ','} it has: {allowed}"
-                )
+        wanted = self._wanted(client, table.column_names, where)
         refuse_other_than_texts(table, task, where)
         records = task.readable(table.select(wanted).slice(0, self.rows).to_pylist())
         pieces = task.pieces(records, where)
@@ -112,6 +105,17 @@ class TextTable(Config):
             owners = None if owners is None else owners[rows]
         samples = encoded(pieces, groups, self, reader, public=public)
         return replace(samples, owners=owners)
+
+    def _wanted(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
+        """The columns to read; DataError where one is not there."""
+        wanted = sorted(self._learned().columns | set(filter(None, (self.topic, client))))
+        for name in wanted:
+            if name not in columns:
+                raise DataError(
+                    f"data.source.task: {where} has no column '{name}'"
+                    f"{near(name, columns) or ','} it has: {', '.join(columns)}"
+                )
+        return wanted
 
     def _learned(self) -> AnyTask:
         """The task in all its parts."""
@@ -174,6 +178,13 @@ class TextParquet(TextTable):
     path: Path
     """Folder with train.parquet and test.parquet or validation.parquet, or shards
     (train-*.parquet)."""
+
+    def describe(self) -> DataInfo | None:
+        """As of all texts; where the files are there already, their columns must be, too."""
+        if self.path.is_dir():
+            first, *_ = parquet_files(self.path, ("train",))
+            self._wanted(self.client, parquet_columns(first), f"{self.path} (train)")
+        return super().describe()
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Read from its files."""

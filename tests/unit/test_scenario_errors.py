@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args, get_origin
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pace import together
 from pydantic import BaseModel
 
 from simsplit.attacks import ATTACKS, AttackConfig
-from simsplit.errors import ScenarioError
+from simsplit.errors import DataError, ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import TEXTS as TEXTS_ALONE
 from simsplit.methods.base import MethodConfig
@@ -603,3 +605,13 @@ def test_texts_that_fill_the_positions_are_fine():
     assert parse(lengthy(50, 14)).method[0].tokens == 14
     beside = lengthy(44, 20, public=other(64), support=other(44))  # of public ones none are secret
     assert parse(beside).data.public.length == 64
+
+
+def test_a_column_that_is_not_there_is_told_before_anything_is_loaded(tmp_path):
+    pq.write_table(pa.table({"sentence": ["a b"], "label": [0]}), tmp_path / "train.parquet")
+    task = {"kind": "classification", "prompt": "{sentense}", "names": ["no", "yes"]}
+    source = {"kind": "text_parquet", "path": str(tmp_path), "task": task}
+    with pytest.raises(DataError, match=r"no column 'sentense', did you mean 'sentence'"):
+        parse({"model": WRITES, "data": {"source": source}})
+    task["prompt"] = "{sentence}"
+    parse({"model": WRITES, "data": {"source": source}})
