@@ -85,6 +85,10 @@ class Packet:
         """The same packet with other contents."""
         return replace(self, tensors=tensors)
 
+    def renamed(self, names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> "Packet":
+        """The same packet with contents of other names."""
+        return replace(self, names=names, tensors=tensors)
+
     def answered(self, leg: Leg, tensors: tuple[Tensor, ...]) -> "Packet":
         """What goes back for it, on another leg."""
         where = (self.session, self.position)

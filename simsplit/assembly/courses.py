@@ -50,6 +50,7 @@ def federation_for(exchange: Exchange, owners: Ownership) -> Federation | None:
         exchange.wire,
         shared=averager(common) if common.weights() else None,
         trunk=averager(exchange.server.learner) if isinstance(config, SplitFedV1) else None,
+        changes=owners.changes(common),
     )
 
 

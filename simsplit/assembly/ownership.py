@@ -21,10 +21,12 @@ from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Owner, Shape
 from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId
+from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
 from simsplit.scenario.needs import refuse_idle, refuse_learning
+from simsplit.schedules.aggregation import AveragingConfig
 from simsplit.seeds import seed_for
 
 
@@ -91,7 +93,16 @@ class Ownership:
             travel,
             self.shapes[1],
             self.scenario.servers,
+            self.changes(common),
         )
+
+    def changes(self, shared: Learner | None) -> Changes | None:
+        """What codes shared weights at one end; None where they cross as they are."""
+        aggregation = self.scenario.aggregation
+        bits = aggregation.bits if isinstance(aggregation, AveragingConfig) else None
+        if bits is None or shared is None or not shared.weights():
+            return None
+        return Changes(bits, self.scenario.seed, shared.weights())
 
     def _common_learner(self, modules: dict[str, nn.Module], *, travel: bool) -> Learner:
         """The learner of what is shared: one and the same for all, where its moments travel."""

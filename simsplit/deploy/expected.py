@@ -11,7 +11,9 @@ from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.methods.base import Step
 from simsplit.methods.stack import Stack, sent_shapes
 from simsplit.packets import Leg, Packet
+from simsplit.parties.changes import CODES
 from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import SLOW
 
 WIDEST = 8
 """Bytes of a value, at most."""
@@ -34,6 +36,7 @@ class Expected:
         self.rows = max(scenario.train.batch_size, evaluated, written)
         self.shared = owners.client_learner(owners.shared_modules())
         self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
+        self.changes = owners.changes(self.shared)
         self.hands_on = scenario.shares and scenario.aggregation.kind == "none"
         """Whether weights go from client to client, and so are sealed."""
         self.exact = not scenario.method and scenario.topology in ("u_shaped", "vanilla")
@@ -55,7 +58,7 @@ class Expected:
                 raise ProtocolError(
                     "weights that should be sealed and are not, or are and should not"
                 )
-            check_weights(packet, self.shared, self.named)
+            self._check_weights(packet)
         elif packet.leg is Leg.LABELS:
             self._check_labels(packet, sent)
         elif packet.leg in FORWARD and self.exact:
@@ -64,6 +67,12 @@ class Expected:
             self._check_unpacked(packet, self.stacks[1 if by_client else 0])
         elif not packet.tensors:
             raise ProtocolError(f"an empty packet on {packet.leg}")
+
+    def _check_weights(self, packet: Packet) -> None:
+        if self.changes is None or CODES not in packet.names:
+            check_weights(packet, self.shared, self.named)
+        elif not self.changes.fits(packet):
+            raise ProtocolError("changes of weights that are not those of the shared segments")
 
     def _check_exactly(self, packet: Packet, sent: Packet | None) -> None:
         if not packet.tensors:
@@ -135,6 +144,6 @@ def _is_moment(name: str, tensor: Tensor, learner: Learner) -> bool:
     first, index, slot = [*name.split(".", 2), "", ""][:3]
     if first != "optimizer" or not index.isdecimal() or int(index) >= len(learner.parameters):
         return False
-    known = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
+    known = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", SLOW)
     parameter = learner.parameters[int(index)]
     return slot in known and tensor.shape == (() if slot == "step" else parameter.shape)

@@ -13,8 +13,28 @@ def width_of(values: int) -> int:
     return max(1, (values - 1).bit_length())
 
 
+def on_levels(x_BD: Tensor, bits: int, noise: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Each row's values on 2**bits even levels over its own range, rounded down after `noise` (of
+    0 to 1) is added; and the rows' minima and steps, B x 2.
+    """
+    low_B1, high_B1 = x_BD.amin(1, keepdim=True), x_BD.amax(1, keepdim=True)
+    top = 2**bits - 1
+    # halves first: a range over all of float's would overflow
+    step_B1 = ((high_B1 / 2 - low_B1 / 2) / top * 2).clamp_min(torch.finfo(torch.float32).tiny)
+    codes_BD = (x_BD - low_B1) / step_B1
+    codes_BD += noise
+    return codes_BD.floor_().clamp_(0, top), torch.cat([low_B1, step_B1], 1)
+
+
+def from_levels(codes_BD: Tensor, range_B2: Tensor) -> Tensor:
+    """The values that codes stand for."""
+    return range_B2[:, :1] + codes_BD * range_B2[:, 1:]
+
+
 def pack_bits(numbers_BN: Tensor, bits: int) -> Tensor:
     """Rows of numbers below 2**bits, packed into bytes; each row is padded with 0 to a byte."""
+    if bits == 8:  # a byte each, as they are
+        return numbers_BN.to(torch.uint8)
     places = torch.arange(bits, device=numbers_BN.device)
     flags_BM = ((numbers_BN.int()[..., None] >> places) & 1).to(torch.uint8).flatten(1)
     flags_BM = pad(flags_BM, (0, -flags_BM.shape[1] % 8))
@@ -25,6 +45,8 @@ def pack_bits(numbers_BN: Tensor, bits: int) -> Tensor:
 
 def unpack_bits(packed: Tensor, bits: int, count: int) -> Tensor:
     """The first `count` numbers of every row, as int64."""
+    if bits == 8:
+        return packed[:, :count].long()
     places = torch.arange(8, device=packed.device, dtype=torch.uint8)
     flags_BM = ((packed[..., None] >> places) & 1).flatten(1)[:, : count * bits]
     weights = 2 ** torch.arange(bits, device=packed.device)

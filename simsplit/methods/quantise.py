@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
-from simsplit.methods.bits import pack_bits, unpack_bits
+from simsplit.methods.bits import from_levels, on_levels, pack_bits, unpack_bits
 from simsplit.packets import Leg
 
 
@@ -54,24 +54,18 @@ class Quantise(Method):
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """The uint8 codes, fp32 minimum and step, and int32 shape."""
         x_BD = x.float().flatten(1)
-        low_B1, high_B1 = x_BD.amin(1, keepdim=True), x_BD.amax(1, keepdim=True)
-        top = 2**self.bits - 1
-        # halves first: a range over all of float's would overflow
-        step_B1 = ((high_B1 / 2 - low_B1 / 2) / top * 2).clamp_min(torch.finfo(torch.float32).tiny)
-        codes_BD = (x_BD - low_B1) / step_B1
+        noise: Tensor | float = 0.5
         if self.stochastic:
             step.memo["quantise"] = step.memo.get("quantise", -1) + 1  # payload and gradient differ
             rng = step.rng("quantise", step.memo["quantise"])
-            codes_BD += torch.rand(x_BD.shape, generator=rng).to(x.device)
-        else:
-            codes_BD += 0.5
-        codes_BD = codes_BD.floor_().clamp_(0, top)
+            noise = torch.rand(x_BD.shape, generator=rng).to(x.device)
+        codes_BD, range_B2 = on_levels(x_BD, self.bits, noise)
         shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
-        return pack_bits(codes_BD, self.bits), torch.cat([low_B1, step_B1], 1), shape
+        return pack_bits(codes_BD, self.bits), range_B2, shape
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Codes times step, plus the minimum."""
         packed, range_B2, told = tensors
         shape = told.tolist()
         codes_BD = unpack_bits(packed, self.bits, math.prod(shape)).float()
-        return (range_B2[:, :1] + codes_BD * range_B2[:, 1:]).view(-1, *shape)
+        return from_levels(codes_BD, range_B2).view(-1, *shape)

@@ -20,6 +20,7 @@ from simsplit.errors import ProtocolError
 from simsplit.methods.base import Step, Stock
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.changes import Changes
 from simsplit.parties.learner import Learner, step_together
 from simsplit.parties.plain import plain_bytes
 from simsplit.parties.precision import Autocast
@@ -49,6 +50,8 @@ class ClientParts:
     """Shape of the trunk's output per sample."""
     servers: int = 1
     """How many servers offer the same, of which each gets as few messages as can be."""
+    changes: Changes | None = None
+    """What codes shared weights; None: they cross as they are."""
 
 
 @dataclass(slots=True)

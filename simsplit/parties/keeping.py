@@ -24,6 +24,8 @@ class Keeping:
         """Everything that the client's next step depends on and no other client has."""
         state = own_state([each.state() for each in self._own()], self.training.taken.items())
         state |= _prefixed("poison", [poison.state() for poison in self.poisons])
+        if self.parts.changes is not None:
+            state |= _prefixed("held", [self.parts.changes.state()])
         if self.parts.moments_travel or self.parts.shared is None:
             return state
         return state | _prefixed("moments", [self.parts.shared.moments()])
@@ -35,6 +37,8 @@ class Keeping:
             learner.load(below(state, f"own.{index}."))
         for index, poison in enumerate(self.poisons):
             poison.load(below(state, f"poison.{index}."))
+        if self.parts.changes is not None:
+            self.parts.changes.hold(below(state, "held.0."))
         if self.parts.shared is not None:
             self.parts.shared.load_moments(below(state, "moments.0."))
         taken = self.training.taken

@@ -24,6 +24,7 @@ class Sharing:
         self.training, self.poisons = training, poisons
         self.stack: Stack = parts.stack
         self.shared, self.moments_travel = parts.shared, parts.moments_travel
+        self.changes = parts.changes
 
     def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
         """Pass on the methods' announcements."""
@@ -36,10 +37,17 @@ class Sharing:
         packet = Packet(self.training.end.number, Leg.HANDOVER, round_number, step, tensors, names)
         for poison in self.poisons:
             packet = poison.on_packet(packet)
-        return packet
+        if self.changes is None or not tensors:
+            return packet
+        return self.changes.coded(packet, "up", packet.client, round_number)
 
     def receive(self, packet: Packet) -> None:
         """Copy what another client's `hand_over` sent into the shared segments."""
+        if self.changes is not None and packet.tensors:
+            weights = self.changes.read(packet)
+            packet = packet.renamed(tuple(weights), tuple(weights.values()))
+            if packet.round:  # in a round; before and after it, to be evaluated with the average
+                self.changes.hold(weights)
         for poison in self.poisons:
             poison.on_receive(packet)
         if self._travelling()[1] is packet.tensors:

@@ -31,6 +31,11 @@ class AveragingConfig(Config, ABC):
     """FedProx's mu: half of it times the squared distance of what is averaged from the average that
     the round began with is added to each client's loss."""
 
+    bits: int | None = Field(default=None, ge=1, le=16)
+    """Bits a value of shared weights on their way down and up: each side sends how its weights
+    differ from those of the last broadcast, rounded at random, row by row over its own range. Who
+    missed that broadcast gets whole weights. null: whole weights always."""
+
     @property
     def needs(self) -> Needs:
         """At least as many updates per round as the strategy needs."""

@@ -31,7 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
     "shared head, momentum, validation": {
         "data": {"validation": 0.1},
-        "train": {"client": {"kind": "sgd", "momentum": 0.9}},
+        "train": {"client": {"kind": "sgd", "momentum": 0.9, "lookahead": {"every": 2}}},
     },
     "own moments": {"clients": {"handover": "weights"}, "train": {"client": ADAM}},
     "vanilla": {"topology": "vanilla"},
@@ -65,6 +65,12 @@ CASES: dict[str, dict[str, Any]] = {
         "clients": {"count": 3},
         "detectors": [{"kind": "safesplit", "threshold": {"kind": "fixed", "above": 1.0}}],
         "schedule": {"kind": "per_client", "rounds": 2},
+    },
+    "changes in few bits, rounds rolled back": {
+        "aggregation": {"kind": "splitfed_v2", "bits": 8},
+        "clients": {"count": 3},
+        "detectors": [{**STRICT, "response": "rollback"}],
+        "schedule": {"rounds": 3},
     },
     "rounds rolled back": {
         "clients": {"count": 3},

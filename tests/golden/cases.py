@@ -389,6 +389,9 @@ AXES = {
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
     ),
+    "v2-in-few-bits": images(
+        aggregation={"kind": "splitfed_v2", "bits": 6}, cohort={"fraction": 0.7}
+    ),
     "v2-median": images(aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedmedian"}}),
     "fused": images(
         schedule=PARALLEL,

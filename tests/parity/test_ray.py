@@ -75,8 +75,8 @@ CASES: dict[str, dict[str, Any]] = {
             {"kind": "private_backprop"},
         ],
     },
-    "splitfed_v2, some drop out": {
-        "aggregation": "splitfed_v2",
+    "splitfed_v2 in few bits, some drop out": {
+        "aggregation": {"kind": "splitfed_v2", "bits": 6},
         "cohort": {"dropout": 0.5, "fraction": 0.8},
     },
     "fused, some late": {

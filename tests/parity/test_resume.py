@@ -69,6 +69,11 @@ CASES: dict[str, dict[str, Any]] = {
         "schedule": PARALLEL,
         "aggregation": {"kind": "splitfed_v2", "strategy": "fedadam"},
     },
+    "splitfed_v2 in few bits, a cohort that changes": {
+        "schedule": PARALLEL | {"rounds": 4},
+        "aggregation": {"kind": "splitfed_v2", "bits": 5},
+        "cohort": {"fraction": 0.6},
+    },
     "fused, in simulated time": {
         "schedule": PARALLEL,
         "aggregation": "fused",

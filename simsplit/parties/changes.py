@@ -1,0 +1,94 @@
+"""Weights handed over as changes in few bits: how they differ from what the other side has of them.
+
+Both ends hold the same weights, those of the last broadcast. Each sends what it has come to since,
+less those, value by value on 2**bits levels over its row's own range, rounded up with the
+probability of the fraction. Since the averaging side takes its next change from what clients have
+read, not from what it meant, its rounding errors do not add up.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from simsplit.methods.bits import from_levels, on_levels, pack_bits, unpack_bits
+from simsplit.packets import Packet
+from simsplit.seeds import Scope, rng_for
+
+CODES, RANGES = "codes", "ranges"
+"""The names of the two tensors that all floating-point weights become."""
+
+
+class Changes:
+    """One end of hand-overs in few bits: codes its own weights, and reads the other's."""
+
+    def __init__(self, bits: int, seed: int, weights: Mapping[str, Tensor]) -> None:
+        """`weights` are those that both ends begin with."""
+        self.bits, self.seed = bits, seed
+        self.held = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        """What the other end has, too."""
+        self._rows = {
+            name: (len(tensor) if tensor.ndim > 1 else 1, tensor.numel())
+            for name, tensor in self.held.items()
+            if tensor.is_floating_point() and tensor.numel()
+        }
+
+    def hold(self, weights: Mapping[str, Tensor]) -> None:
+        """Both ends have these from now on."""
+        for name, tensor in self.held.items():
+            tensor.copy_(weights[name])
+
+    def coded(self, packet: Packet, *scope: Scope) -> Packet:
+        """A packet of whole weights as one of changes."""
+        weights = dict(zip(packet.names, packet.tensors, strict=True))
+        whole = {n: t for n, t in weights.items() if n not in self._rows}
+        rng = rng_for(self.seed, "changes", *scope)
+        codes, ranges = [], []
+        for name, (rows, _) in self._rows.items():
+            change = (weights[name].detach().float() - self.held[name].float()).reshape(rows, -1)
+            noise = torch.rand(change.shape, generator=rng).to(change.device)
+            code, its_range = on_levels(change, self.bits, noise)
+            codes.append(code.flatten())
+            ranges.append(its_range)
+        packed = pack_bits(torch.cat(codes)[None], self.bits)[0]
+        return packet.renamed((CODES, RANGES, *whole), (packed, torch.cat(ranges), *whole.values()))
+
+    def read(self, packet: Packet) -> dict[str, Tensor]:
+        """The weights that a packet stands for, whole or as changes."""
+        brought = dict(zip(packet.names, packet.tensors, strict=True))
+        if CODES not in brought:
+            return brought
+        sizes = [size for _, size in self._rows.values()]
+        codes = unpack_bits(brought[CODES][None], self.bits, sum(sizes))[0].float().split(sizes)
+        ranges = brought[RANGES].split([rows for rows, _ in self._rows.values()])
+        for (name, (rows, _)), code, its_range in zip(
+            self._rows.items(), codes, ranges, strict=True
+        ):
+            held = self.held[name]
+            change = from_levels(code.view(rows, -1), its_range).view(held.shape)
+            brought[name] = (held.float() + change).to(held.dtype)
+        return {name: brought[name] for name in self.held}
+
+    def fits(self, packet: Packet) -> bool:
+        """Whether a packet that names codes has what belongs to these weights."""
+        brought = dict(zip(packet.names, packet.tensors, strict=True))
+        whole = self.held.keys() - self._rows.keys()
+        if brought.keys() != {CODES, RANGES, *whole} or len(brought) != len(packet.names):
+            return False
+        size = sum(size for _, size in self._rows.values())
+        rows = sum(rows for rows, _ in self._rows.values())
+        codes, ranges = brought[CODES], brought[RANGES]
+        alike = all(
+            brought[name].shape == self.held[name].shape
+            and brought[name].dtype == self.held[name].dtype
+            for name in whole
+        )
+        return (
+            alike
+            and (codes.dtype, tuple(codes.shape)) == (torch.uint8, (-(-size * self.bits // 8),))
+            and (ranges.dtype, tuple(ranges.shape)) == (torch.float32, (rows, 2))
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """What both ends have."""
+        return dict(self.held)
