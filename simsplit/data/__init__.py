@@ -8,8 +8,9 @@ from simsplit.data.batches import (
     batch_indices,
     channel_statistics,
 )
-from simsplit.data.config import DataConfig, Prepared, prepare
+from simsplit.data.config import DataConfig
 from simsplit.data.partitions import PARTITIONS, Dealing, Partition
+from simsplit.data.preparing import Prepared, prepare
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.sources import SOURCES, Source
 
