@@ -17,5 +17,8 @@ def _held(run: Run) -> str:
     if not (wire["leg"] == "handover").any():
         return ""
     values = run.scenario
-    averages = (values.get("aggregation") or {}).get("kind", "none") != "none"
+    aggregation = values.get("aggregation") or {}
+    if bits := aggregation.get("bits"):
+        return f"changes of weights in {bits} bits"
+    averages = aggregation.get("kind", "none") != "none"
     return _HELD["weights" if averages else values["clients"].get("handover", "state")]

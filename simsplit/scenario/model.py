@@ -88,7 +88,7 @@ else:
 
 
 _NO_VALIDATION = "validation needs data.validation above 0"
-_SAFE = {"kind", "lr", "momentum", "weight_decay"}
+_SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
 """An optimizer's options that go with all others."""
 
 

@@ -57,6 +57,7 @@ def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run)
         ({}, "weights and the optimizer's moments"),
         ({"clients": {"handover": "weights"}}, "weights"),
         ({"aggregation": {"kind": "splitfed_v2"}}, "weights"),
+        ({"aggregation": {"kind": "splitfed_v2", "bits": 8}}, "changes of weights in 8 bits"),
     ],
 )
 def test_what_was_handed_over_is_said_where_bytes_are(variant, fields, said):
