@@ -11,12 +11,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from simsplit.errors import ProtocolError
 from simsplit.methods.bits import from_levels, on_levels, pack_bits, unpack_bits
 from simsplit.packets import Packet
 from simsplit.seeds import Scope, rng_for
+from simsplit.states import below
 
-CODES, RANGES = "codes", "ranges"
-"""The names of the two tensors that all floating-point weights become."""
+CODES, RANGES, SINCE = "codes", "ranges", "since"
+"""The names of the two tensors that all floating-point weights become, and of the round since which
+they are changes.
+"""
 
 
 class Changes:
@@ -27,14 +31,17 @@ class Changes:
         self.bits, self.seed = bits, seed
         self.held = {name: tensor.detach().clone() for name, tensor in weights.items()}
         """What the other end has, too."""
+        self.since = torch.tensor(0)
+        """The round of the broadcast that it came with."""
         self._rows = {
             name: (len(tensor) if tensor.ndim > 1 else 1, tensor.numel())
             for name, tensor in self.held.items()
             if tensor.is_floating_point() and tensor.numel()
         }
 
-    def hold(self, weights: Mapping[str, Tensor]) -> None:
-        """Both ends have these from now on."""
+    def hold(self, weights: Mapping[str, Tensor], since: int) -> None:
+        """Both ends have these from a round's broadcast on."""
+        self.since = torch.tensor(since)
         for name, tensor in self.held.items():
             tensor.copy_(weights[name])
 
@@ -51,13 +58,21 @@ class Changes:
             codes.append(code.flatten())
             ranges.append(its_range)
         packed = pack_bits(torch.cat(codes)[None], self.bits)[0]
-        return packet.renamed((CODES, RANGES, *whole), (packed, torch.cat(ranges), *whole.values()))
+        return packet.renamed(
+            (CODES, RANGES, SINCE, *whole),
+            (packed, torch.cat(ranges), self.since, *whole.values()),
+        )
 
     def read(self, packet: Packet) -> dict[str, Tensor]:
         """The weights that a packet stands for, whole or as changes."""
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         if CODES not in brought:
             return brought
+        if int(brought[SINCE]) != int(self.since):
+            raise ProtocolError(
+                f"changes of the weights of round {int(brought[SINCE])} for one who has those of "
+                f"round {int(self.since)}"
+            )
         sizes = [size for _, size in self._rows.values()]
         codes = unpack_bits(brought[CODES][None], self.bits, sum(sizes))[0].float().split(sizes)
         ranges = brought[RANGES].split([rows for rows, _ in self._rows.values()])
@@ -73,12 +88,13 @@ class Changes:
         """Whether a packet that names codes has what belongs to these weights."""
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         whole = self.held.keys() - self._rows.keys()
-        if brought.keys() != {CODES, RANGES, *whole} or len(brought) != len(packet.names):
+        if brought.keys() != {CODES, RANGES, SINCE, *whole} or len(brought) != len(packet.names):
             return False
         size = sum(size for _, size in self._rows.values())
         rows = sum(rows for rows, _ in self._rows.values())
         codes, ranges = brought[CODES], brought[RANGES]
-        alike = all(
+        since = brought[SINCE]
+        alike = (since.dtype, since.ndim) == (torch.int64, 0) and all(
             brought[name].shape == self.held[name].shape
             and brought[name].dtype == self.held[name].dtype
             for name in whole
@@ -91,4 +107,11 @@ class Changes:
 
     def state(self) -> dict[str, Tensor]:
         """What both ends have."""
-        return dict(self.held)
+        return {
+            **{f"held.{name}": tensor for name, tensor in self.held.items()},
+            "since": self.since,
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        self.hold(below(state, "held."), int(state["since"]))

@@ -25,7 +25,7 @@ class Keeping:
         state = own_state([each.state() for each in self._own()], self.training.taken.items())
         state |= _prefixed("poison", [poison.state() for poison in self.poisons])
         if self.parts.changes is not None:
-            state |= _prefixed("held", [self.parts.changes.state()])
+            state |= _prefixed("changes", [self.parts.changes.state()])
         if self.parts.moments_travel or self.parts.shared is None:
             return state
         return state | _prefixed("moments", [self.parts.shared.moments()])
@@ -38,7 +38,7 @@ class Keeping:
         for index, poison in enumerate(self.poisons):
             poison.load(below(state, f"poison.{index}."))
         if self.parts.changes is not None:
-            self.parts.changes.hold(below(state, "held.0."))
+            self.parts.changes.load(below(state, "changes.0."))
         if self.parts.shared is not None:
             self.parts.shared.load_moments(below(state, "moments.0."))
         taken = self.training.taken

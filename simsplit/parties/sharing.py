@@ -47,7 +47,7 @@ class Sharing:
             weights = self.changes.read(packet)
             packet = packet.renamed(tuple(weights), tuple(weights.values()))
             if packet.round:  # in a round; before and after it, to be evaluated with the average
-                self.changes.hold(weights)
+                self.changes.hold(weights, packet.round)
         for poison in self.poisons:
             poison.on_receive(packet)
         if self._travelling()[1] is packet.tensors:

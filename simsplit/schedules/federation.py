@@ -79,7 +79,7 @@ class Federation:
             for key, tensor in averager.state().items()
         }
         if self.changes is not None and self._heard is not None:
-            state |= {f"changes/held.{name}": t for name, t in self.changes.state().items()}
+            state |= {f"changes/{name}": t for name, t in self.changes.state().items()}
             state["changes/heard"] = torch.tensor(sorted(self._heard), dtype=torch.int64)
         return state
 
@@ -88,7 +88,7 @@ class Federation:
         for name, averager in self._kept():
             averager.load(below(state, f"{name}/"))
         if self.changes is not None and "changes/heard" in state:
-            self.changes.hold(below(state, "changes/held."))
+            self.changes.load(below(state, "changes/"))
             self._heard = set(state["changes/heard"].tolist())
 
     def _kept(self) -> Iterable[tuple[str, Averager]]:
@@ -101,7 +101,7 @@ class Federation:
             return packets
         coded = self.changes.coded(packets[0], "down", packets[0].round)
         told = self.changes.read(coded)
-        self.changes.hold(told)
+        self.changes.hold(told, packets[0].round)
         heard, self._heard = self._heard, {packet.client for packet in packets}
         whole = packets[0].renamed(tuple(told), tuple(told.values()))
         return [

@@ -52,7 +52,7 @@ def test_a_client_at_each_leg(
 
 
 def test_averages_go_on(deployment: Deployment, tmp_path: Path) -> None:
-    given = scenario(aggregation="splitfed_v1", clients={"count": 2})
+    given = scenario(aggregation={"kind": "splitfed_v1", "bits": 8}, clients={"count": 2})
     deployment.run(given, tmp_path / "run", breaks={0: ("Proceed", "smashed_grad", 5)})
     assert deployment.clients[0].came_to() == "CutOff: "
     assert deployment.ends(2) == ["finished", "finished"]

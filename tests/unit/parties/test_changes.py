@@ -8,6 +8,7 @@ import torch
 from builders import finished, scenario
 from torch import Tensor
 
+from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet
 from simsplit.parties.changes import Changes
 from simsplit.parties.keeping import Keeping
@@ -42,7 +43,7 @@ def test_a_change_is_read_to_within_a_step_of_its_row_s_range(bits: int) -> None
     one, other = Changes(bits, 0, START), Changes(bits, 0, START)
     weights = drifted(0)
     sent = one.coded(packet(weights), "up", 1)
-    assert sent.names == ("codes", "ranges", "counted")
+    assert sent.names == ("codes", "ranges", "since", "counted")
     assert sent.tensors[0].nbytes == -(-(24 + 5 + 1) * bits // 8)
     assert sent.tensors[1].nbytes == 8 * (3 + 1 + 1)
     assert other.fits(sent)
@@ -68,15 +69,25 @@ def test_a_change_is_its_codes_expectation() -> None:
 def test_what_does_not_belong_is_not_taken_for_changes() -> None:
     coder = Changes(4, 0, START)
     good = coder.coded(packet(drifted(0)), "up", 1)
-    codes, ranges, counted = good.tensors
+    codes, ranges, since, counted = good.tensors
     for tensors in (
-        (codes[:-1], ranges, counted),
-        (codes.float(), ranges, counted),
-        (codes, ranges[:-1], counted),
-        (codes, ranges, counted.float()),
+        (codes[:-1], ranges, since, counted),
+        (codes.float(), ranges, since, counted),
+        (codes, ranges[:-1], since, counted),
+        (codes, ranges, since.float(), counted),
+        (codes, ranges, since, counted.float()),
     ):
         assert not coder.fits(good.with_tensors(tensors))
     assert not coder.fits(good.renamed(("codes", "ranges"), (codes, ranges)))
+
+
+def test_changes_since_another_round_are_refused() -> None:
+    one, other = Changes(8, 0, START), Changes(8, 0, START)
+    one.hold(drifted(0), 3)
+    with pytest.raises(ProtocolError, match="of round 3 for one who has those of round 0"):
+        other.read(one.coded(packet(drifted(1)), "up", 1))
+    other.load({name: tensor.clone() for name, tensor in one.state().items()})
+    other.read(one.coded(packet(drifted(1)), "up", 1))
 
 
 def test_clients_hold_what_the_averaging_side_believes_they_do(tmp_path: Path) -> None:
@@ -99,7 +110,7 @@ def sizes(made: Any) -> tuple[int, int]:
     others = sum(tensor.nbytes for tensor in weights if not tensor.is_floating_point())
     rows = sum(len(tensor) if tensor.ndim > 1 else 1 for tensor in learned)
     values = sum(tensor.numel() for tensor in learned)
-    return 4 * values + others, values + 8 * rows + others
+    return 4 * values + others, values + 8 * rows + others + 8
 
 
 def beside(path: Path) -> dict[tuple[int, str], int]:
