@@ -42,8 +42,10 @@ class Changes:
     def hold(self, weights: Mapping[str, Tensor], since: int) -> None:
         """Both ends have these from a round's broadcast on."""
         self.since = torch.tensor(since)
-        for name, tensor in self.held.items():
-            tensor.copy_(weights[name])
+        self.held = {  # new ones, for a state that was kept may still have the old ones
+            name: weights[name].detach().to(old.device, copy=True)
+            for name, old in self.held.items()
+        }
 
     def coded(self, packet: Packet, *scope: Scope) -> Packet:
         """A packet of whole weights as one of changes."""

@@ -78,18 +78,19 @@ class Federation:
             for name, averager in self._kept()
             for key, tensor in averager.state().items()
         }
-        if self.changes is not None and self._heard is not None:
+        if self.changes is not None:
             state |= {f"changes/{name}": t for name, t in self.changes.state().items()}
-            state["changes/heard"] = torch.tensor(sorted(self._heard), dtype=torch.int64)
+        if self._heard is not None:
+            state["heard"] = torch.tensor(sorted(self._heard), dtype=torch.int64)
         return state
 
     def load(self, state: Weights) -> None:
         """Take over what `state` gave."""
         for name, averager in self._kept():
             averager.load(below(state, f"{name}/"))
-        if self.changes is not None and "changes/heard" in state:
+        if self.changes is not None:
             self.changes.load(below(state, "changes/"))
-            self._heard = set(state["changes/heard"].tolist())
+            self._heard = set(state["heard"].tolist()) if "heard" in state else None
 
     def _kept(self) -> Iterable[tuple[str, Averager]]:
         both = (("shared", self.shared), ("trunk", self.trunk))
