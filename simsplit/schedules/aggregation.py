@@ -38,8 +38,9 @@ class AveragingConfig(Config, ABC):
 
     @property
     def needs(self) -> Needs:
-        """At least as many updates per round as the strategy needs."""
-        return (Need(Given.ASKED, "strategy", least=self.strategy.needed),)
+        """At least as many updates per round as the strategy needs; for `bits` what is shared."""
+        asked = Need(Given.ASKED, "strategy", least=self.strategy.needed)
+        return (asked,) if self.bits is None else (asked, Need(Given.SHARED, "bits"))
 
     @field_validator("strategy", mode="before")
     @classmethod

@@ -344,6 +344,15 @@ def test_several_problems_are_a_line_each():
             "quantise sends codes; use another method than quantise on them",
         ),
         (
+            {
+                "clients": {"heads": "per_client"},
+                "schedule": {"kind": "parallel"},
+                "aggregation": {"kind": "splitfed_v1", "bits": 8},
+            },
+            "aggregation.bits: got 8; it needs something that clients share, and they share "
+            "nothing; use clients.heads: shared",
+        ),
+        (
             {"evaluate": {"on": ["validation"]}},
             'evaluate.on: got ["validation"]; validation needs data.',
         ),
