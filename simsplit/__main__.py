@@ -355,7 +355,9 @@ def compare(
     ] = None,
     plot: Annotated[
         str | None,
-        typer.Option(metavar="X,Y", help="Draw settings by two figures instead, with deviations."),
+        typer.Option(
+            metavar="X,Y", help="Draw settings by two figures, or one over a swept field."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The drawing's file; default Y-by-X.png.")

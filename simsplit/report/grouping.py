@@ -155,13 +155,14 @@ def names_of(entries: Sequence[Entry]) -> list[str]:
     differ = [key for key in keys if len({label.get(key, "") for label in labels}) > 1]
     without = [key for key in differ if key != "run"]
     for chosen in (["cell"], without, differ):
-        told = [_in_words({key: label.get(key, "") for key in chosen}) for label in labels]
+        told = [in_words({key: label.get(key, "") for key in chosen}) for label in labels]
         if all(told) and len(set(told)) == len(told):
             return told
     return [row.entries[0].run.path.name for row in rows]
 
 
-def _in_words(label: Mapping[str, str]) -> str:
+def in_words(label: Mapping[str, str]) -> str:
+    """What tells a row from others, in a line."""
     words = (value if key in _BARE else f"{key} {value}" for key, value in label.items() if value)
     return ", ".join(words)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, near
 from simsplit.report.along import Along, along
-from simsplit.report.grouping import Entry
+from simsplit.report.grouping import Entry, in_words
 from simsplit.report.numbers import frame, settings
 from simsplit.report.tables import Better
 
@@ -33,17 +33,20 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     """
     from matplotlib.figure import Figure
 
-    table = frame(entries, figure)
-    wanted = _wanted(pair, table)
-    known = table.dropna(subset=[f"{name}_mean" for name in wanted])
+    table, numbers = frame(entries, figure), _numbers(entries)
+    wanted = _wanted(pair, table, numbers)
+    swept = wanted[0] in numbers
+    known = table.dropna(subset=[f"{name}_mean" for name in wanted[swept:]])
     if known.empty:
         raise RunError(f"--plot: no setting has both {wanted[0]} and {wanted[1]}")
-    x, y = (along(known, name) for name in wanted)
+    y = along(known, wanted[1])
+    x = along(known, wanted[0]) if not swept else _over(wanted[0], numbers, known)
     drawn = Figure(figsize=(6.4, 4.6), layout="constrained")
     ax = drawn.subplots()
-    _draw_front(ax, x, y)
-    families = _families(entries)
-    _draw_points(ax, x, y, [families[index] for index in known.index])
+    families = _but(wanted[0], entries) if swept else _families(entries)
+    families = [families[index] for index in known.index]
+    (_draw_lines if swept else _draw_front)(ax, x, y, families)
+    _draw_points(ax, x, y, families)
     _draw_chance(ax, x, y)
     ax.set(xlabel=x.label(), ylabel=y.label())
     ax.grid(color="0.92")
@@ -51,8 +54,9 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     ax.spines[["top", "right"]].set_visible(False)
     ax.margins(0.12)
     _legend(ax)
-    chosen = [names[index] for index in known.index]
-    _label(ax, list(zip(x.means, y.means, strict=True)), chosen, _corners(x, y))
+    if not swept:
+        chosen = [names[index] for index in known.index]
+        _label(ax, list(zip(x.means, y.means, strict=True)), chosen, _corners(x, y))
     return drawn
 
 
@@ -68,15 +72,49 @@ def front(points: Sequence[Point], ways: tuple[Better, Better]) -> list[int]:
     return sorted(kept, key=lambda index: points[index])
 
 
-def _wanted(pair: str, table: "pd.DataFrame") -> tuple[str, str]:
-    """The two figures; RunError names what there is."""
+def _numbers(entries: Sequence[Entry]) -> dict[str, list[float]]:
+    """What tells settings apart and is a number in all of them, by its name in tables."""
+    labels, found = [label for label, _ in settings(entries)], {}
+    for name in dict.fromkeys(name for label in labels for name in label):
+        try:
+            found[name] = [float(label[name]) for label in labels]
+        except (KeyError, ValueError):
+            continue
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
+
+
+def _over(name: str, numbers: Mapping[str, Sequence[float]], known: "pd.DataFrame") -> Along:
+    """A swept field as an axis."""
+    values = [numbers[name][index] for index in known.index]
+    return Along(name, values, [0.0] * len(values))
+
+
+def _but(name: str, entries: Sequence[Entry]) -> list[str]:
+    """What tells settings apart beside a swept field: the points of a line have it in common."""
+    labels = [label for label, _ in settings(entries)]
+    others = [n for n in dict.fromkeys(n for label in labels for n in label) if n != name]
+    if len({label.get("run") for label in labels}) == len(labels):
+        others = [n for n in others if n != "run"]  # runs of no sweep have names of their own
+    given = {label[name] for label in labels}
+    differ = [  # not what is swept along with it
+        n for n in others if len({(label[name], label.get(n, "")) for label in labels}) > len(given)
+    ]
+    return [in_words({n: label.get(n, "") for n in differ}) for label in labels]
+
+
+def _wanted(
+    pair: str, table: "pd.DataFrame", numbers: Mapping[str, Sequence[float]]
+) -> tuple[str, str]:
+    """The two figures, of which the first may be a swept field; RunError names what there is."""
     ends = "_mean"
     known = [str(name).removesuffix(ends) for name in table.columns if str(name).endswith(ends)]
     x, comma, y = (part.strip() for part in pair.partition(","))
     if not comma or not x or not y:
         raise RunError(f"--plot takes X,Y, got '{pair}'; allowed: {', '.join(known)}")
-    for name in (x, y):
+    x = next((name for name in numbers if x == name or x.endswith(f".{name}")), x)
+    for name in (y,) if x in numbers else (x, y):
         if name not in known:
+            known = [*known, *numbers] if name == x else known
             hint = near(name, known) or _holding(name, known) or ","
             raise RunError(f"--plot: unknown '{name}'{hint} allowed: {', '.join(known)}")
     return x, y
@@ -120,8 +158,19 @@ def _kept(x: Along, y: Along) -> list[int]:
     return front(list(zip(x.means, y.means, strict=True)), (x.better, y.better))
 
 
-def _draw_front(ax: "Axes", x: Along, y: Along) -> None:
+def _draw_lines(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None:
+    """Through the settings that differ in the swept field alone."""
+    for number, family in enumerate(dict.fromkeys(families)):
+        points = sorted(
+            (x.means[index], y.means[index]) for index, one in enumerate(families) if one == family
+        )
+        colour = _COLOURS[number % len(_COLOURS)]
+        ax.plot(*zip(*points, strict=True), color=colour, lw=1, zorder=1)
+
+
+def _draw_front(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None:
     """The Pareto front in steps: between two settings nobody has shown anything better."""
+    del families
     if not _kept(x, y):
         lacking = " and ".join(each.name for each in (x, y) if each.better is None)
         ax.plot([], [], " ", label=f"no Pareto front: neither way is better of {lacking}")
@@ -150,6 +199,8 @@ def _draw_chance(ax: "Axes", x: Along, y: Along) -> None:
 def _legend(ax: "Axes") -> None:
     """Below the axes, where it hides nothing."""
     handles, names = ax.get_legend_handles_labels()
+    if not names:
+        return
     ax.legend(handles, names, frameon=False, fontsize=8, ncols=min(4, len(names)),
               loc="upper center", bbox_to_anchor=(0.5, -0.14))  # fmt: skip
 

@@ -123,3 +123,24 @@ def test_without_a_known_way_there_is_no_front(entries):
     drawn = scatter(entries, "round,test_accuracy", "last", names_of(entries))
     told = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     assert "no Pareto front: neither way is better of round" in told
+
+
+def test_a_swept_field_is_an_axis_and_a_line_a_method(variant):
+    light = [{"kind": "lightsplit", "ratio": 8}]
+    made = [
+        Entry(variant(f"{size}-{len(method)}", {"train": {"batch_size": size}, "method": method},
+                      {"test_accuracy": score}))
+        for method, scores in (([], (0.9, 0.8, 0.7)), (light, (0.6, 0.5, 0.4)))
+        for size, score in zip((32, 8, 16), scores, strict=True)
+    ]  # fmt: skip
+    for name in ("batch_size", "train.batch_size"):
+        ax = scatter(made, f"{name},test_accuracy", "last", names_of(made)).axes[0]
+        lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
+        told = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
+        assert told == [
+            [(8, 80), (16, pytest.approx(70)), (32, 90)],
+            [(8, 50), (16, 40), (32, 60)],
+        ]
+        legend = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert legend == ["raw", "lightsplit 8"]
+        assert ax.get_xlabel() == "batch size"
