@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,12 @@ _FAST = {
     # a batch at the cut is often just above Ray's 100 KB, beyond which it takes a way twice as long
     "RAY_max_direct_call_object_size": str(2 * 2**20),
 }
+_PATIENT = {
+    # Ray's own half a minute is short where other work has the processors
+    "RAY_gcs_server_port_wait_time_s": "120",
+}
+_LATE = "timed out"
+"""In what Ray says when its processes are not up in time, one of them by a fixed half minute."""
 _WORKERS = {
     # between two calls a host has nothing to do, and its idle threads would keep processors busy
     # which the server needs: libgomp spins for milliseconds before it sleeps
@@ -63,7 +69,7 @@ def cluster(
         return
     if address is not None:
         _refuse_unreachable(address)
-    for name, value in (_QUIET | _FAST).items():
+    for name, value in (_QUIET | _FAST | ({} if address else _PATIENT)).items():
         os.environ.setdefault(name, value)
     folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())
     local: dict[str, Any] = {
@@ -74,22 +80,42 @@ def cluster(
     }
     try:
         with _stdout_kept_clean():
-            try:
-                ray.init(
-                    address="local" if address is None else address,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    runtime_env={"env_vars": {"PYTHONPATH": import_path(), **_WORKERS}},
-                    **(local if address is None else {}),
-                )
-            except ConnectionError as error:
-                raise _unreachable(str(address), error) from None
+            if address is None:
+                _init_again_if_late({"address": "local"} | local)
+            else:
+                try:
+                    _init({"address": address})
+                except ConnectionError as error:
+                    raise _unreachable(address, error) from None
             try:
                 yield
             finally:
                 ray.shutdown()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _init_again_if_late(options: Mapping[str, Any]) -> None:
+    import ray
+
+    try:
+        _init(options)
+    except Exception as error:  # Ray raises a bare one
+        if _LATE not in str(error).lower():
+            raise
+        ray.shutdown()
+        _init(options)
+
+
+def _init(options: Mapping[str, Any]) -> None:
+    import ray
+
+    ray.init(
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        runtime_env={"env_vars": {"PYTHONPATH": import_path(), **_WORKERS}},
+        **options,
+    )
 
 
 def _refuse_unreachable(address: str) -> None:

@@ -315,3 +315,33 @@ def test_a_cluster_within_a_cluster_is_the_same_one():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert not ray.is_initialized()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("said", "starts"),
+    [("The current node timed out during startup.", 2), ("no space is left", 1)],
+)
+def test_a_cluster_that_is_late_is_started_once_more(said, starts, monkeypatch):
+    """Ray gives its processes half a minute, which they exceed on a machine that is busy."""
+    import ray
+
+    from simsplit.engine.cluster import cluster
+
+    tries, init = [], ray.init
+
+    def late(**options):
+        tries.append(options)
+        if len(tries) == 1:
+            raise Exception(said)  # noqa: TRY002 - as Ray does
+        return init(**options)
+
+    monkeypatch.setattr(ray, "init", late)
+    if starts == 2:
+        with cluster(None, processors=1):
+            assert ray.is_initialized()
+    else:
+        with pytest.raises(Exception, match=said), cluster(None, processors=1):
+            pass
+    assert len(tries) == starts
+    assert not ray.is_initialized()
