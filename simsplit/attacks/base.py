@@ -133,8 +133,8 @@ class Knowledge:
             return self.stack.unpack(packet.leg, first, self.step(packet)).float()
 
     def sent(self, packet: Packet, step: Step) -> Tensor:
-        """The payload of a packet of smashed data."""
-        return self.stack.unpack(Leg.SMASHED, packet.tensors, step)
+        """The payload of a packet of smashed data; in fp32, whatever clients compute in."""
+        return self.stack.unpack(Leg.SMASHED, packet.tensors, step).float()
 
     def smashed(self, packet: Packet) -> Tensor:
         """A packet's smashed data as the trunk gets them: lifted to the cut's shape, detached."""

@@ -75,7 +75,7 @@ class Fsha(Following):
         step = Step(asked.client, asked.round, asked.step, known.seed)
         with torch.enable_grad(), inference(known.stack.modules):
             sent = known.stack.unpack(Leg.SMASHED, asked.tensors, step).detach().requires_grad_()
-            judged = self.critic(known.stack.lift(sent, step)).mean()
+            judged = self.critic(known.stack.lift(sent.float(), step)).mean()
             (grad,) = torch.autograd.grad(judged, sent)
         # of several gradient messages each would get its own reply
         replies = len(known.stack.messages(Leg.SMASHED_GRAD, packet.tensors))

@@ -114,9 +114,9 @@ def record_of_last_passes(
 
 
 def _answered(known: Knowledge, packet: Packet) -> Tensor:
-    """What the trunk made of a pass."""
+    """What the trunk made of a pass, in fp32."""
     with torch.no_grad():
-        return known.stack.unpack(packet.leg, packet.tensors, known.step(packet))
+        return known.stack.unpack(packet.leg, packet.tensors, known.step(packet)).float()
 
 
 def _aligned(x_SPD: Tensor, real_SP: Tensor, lengths: Tensor, room: int) -> Tensor:

@@ -109,10 +109,10 @@ def by_batch(targets: Sequence[Packet]) -> list[Seen]:
 
 
 def payload(known: Knowledge, packet: Packet) -> Tensor:
-    """The payload of one of the targets' packets, unpacked by the server."""
+    """The payload of one of the targets' packets, unpacked by the server; in fp32."""
     step = known.step(packet)
     message = known.stack.messages(packet.leg, packet.tensors)[0]
-    return known.stack.unpack(packet.leg, message, step)
+    return known.stack.unpack(packet.leg, message, step).float()
 
 
 def messages_of(known: Knowledge) -> int:

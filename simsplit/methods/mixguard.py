@@ -313,7 +313,7 @@ class Mixguard(Method):
         if self.config.message_noise:
             real = mixed.real.repeat(len(mixed.secrets.decode), 1)
             size = self.config.message_noise * _rms(grad, real)
-            grad = grad + size * _draws(grad, real, step.rng("message_noise"))
+            grad = (grad + size * _draws(grad, real, step.rng("message_noise"))).to(grad)
         return [Share(grad)]
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
@@ -360,7 +360,7 @@ class Mixguard(Method):
         rng = step.rng("noise")
 
         def noised(grad: Tensor) -> Tensor:
-            return grad + scale * _rms(grad, real) * _draws(grad, real, rng)
+            return (grad + scale * _rms(grad, real) * _draws(grad, real, rng)).to(grad)
 
         z.register_hook(noised)
 

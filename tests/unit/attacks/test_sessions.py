@@ -125,6 +125,20 @@ def test_defences_that_need_whole_texts_are_judged_too(method, tmp_path):
     assert set(run.sessions["attack"]) >= {"mc", "session_sip"}
 
 
+@pytest.mark.parametrize("method", ["none", "mid", "admi", "sparsify", "dualguard"])
+def test_in_half_precision_attacks_read_what_methods_make(method, tmp_path):
+    """A method's own networks send bf16, which attackers' networks do not compute in."""
+    few = {"steps": 2, "patch_steps": 2, "joint_steps": 2}
+    attacks = [
+        {"kind": kind, **fields, **{name: count for name, count in few.items() if name in fields}}
+        for kind, fields in KINDS.items()
+    ]
+    methods = [] if method == "none" else [{"kind": method}]
+    half = given(tmp_path, *attacks, method=methods, train={"precision": "bf16"})
+    run = Run.load(finished(half, tmp_path / "run").path)
+    assert set(run.sessions["attack"]) >= KINDS.keys()
+
+
 def test_packets_that_are_no_whole_sessions_are_refused(live):
     made, said = live
     known = made.live.attacking._knowledge("mc")
