@@ -1,0 +1,114 @@
+"""Commands of who looks in: `simsplit attack`, and `chat`, which shows what is read of a text."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simsplit.commands.options import (
+    Format,
+    Json,
+    Plugin,
+    Quiet,
+    flags,
+    hush_if,
+    pairs_of,
+    plugins_of,
+    print_json,
+    say,
+)
+
+
+def attack(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    kind: Annotated[str, typer.Option(help="unsplit, whitebox, ...: simsplit list attacks.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="A field of the attack, or of its targets."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted attack.")
+    ] = False,
+    plugin: Plugin = None,
+    quiet: Quiet = False,
+    format_: Format = "table",
+    as_json: Json = False,
+) -> None:
+    """Attack a finished run through what its clients send."""
+    hush_if(quiet or as_json)
+    from rich.console import Console
+
+    from simsplit.attacking.finished import attack as attack_finished
+    from simsplit.report.figures import drawn, read, saved
+    from simsplit.report.figures import recovered as picture
+    from simsplit.report.labels import told_of_labels
+    from simsplit.report.recoveries import recovered, sentences
+    from simsplit.report.sessions import dialogues, told_of_sessions
+    from simsplit.terminal.documents import of_attack
+    from simsplit.terminal.printing import print_table
+    from simsplit.terminal.runs import counting
+
+    changes = pairs_of(set_ or [])
+    name, known = changes.get("name", kind), plugins_of(plugin)
+    try:
+        with counting(Console(stderr=True), name, quiet=quiet or as_json) as progress:
+            run = attack_finished(
+                run_dir, kind, changes, resume=resume, progress=progress, plugins=known
+            )
+    except KeyboardInterrupt:
+        again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
+        again += [*flags("--set", set_ or []), *flags("--plugin", plugin or [])]
+        say(f"\ninterrupted; go on with: {shlex.join(again)}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(of_attack(run, name))
+    elif not quiet:
+        folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
+        if name in set(run.labels.get("attack", ())):
+            print_table(told_of_labels(run), format_)
+            return
+        if name in set(run.sessions.get("attack", ())):
+            print_table(told_of_sessions(run), format_)
+            print_table(dialogues(run), format_)
+            return
+        print_table(recovered(run), format_)
+        if "text" in run.recovered:
+            print_table(sentences(run), format_)
+            saved(drawn(read(run)), file)
+        else:
+            saved(picture(folder), file)
+        typer.echo(f"what was recovered, in a picture: {file}")
+
+
+def chat(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    prompt: Annotated[
+        str | None, typer.Option(help="One prompt; without it they are asked for, one by one.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="New tokens per text, at most.")] = 64,
+    temperature: Annotated[
+        float | None, typer.Option(min=1e-3, help="Draw tokens; default: always the likeliest.")
+    ] = None,
+    client: Annotated[int, typer.Option(help="Whose head and tail.")] = 0,
+    plugin: Plugin = None,
+    format_: Format = "table",
+) -> None:
+    """Write through the cut of a finished run."""
+    from simsplit.evaluation.sampling import Sampling
+    from simsplit.terminal.chatting import Chat
+    from simsplit.terminal.printing import print_table
+
+    made = Chat(run_dir, client, plugins_of(plugin))
+    sampling = None if temperature is None else Sampling(temperature=temperature)
+    asked = [prompt] if prompt is not None else iter(lambda: typer.prompt("prompt", ""), "")
+    for each in asked:
+        written = made.write(each, tokens, sampling)
+        typer.echo(written.text)
+        if written.read is not None:
+            typer.echo(f"the server reads: {written.read}")
+        print_table(written.told(), format_)

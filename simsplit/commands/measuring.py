@@ -1,0 +1,104 @@
+"""`simsplit bench`, and `pretrain`, which makes a model to measure with."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from simsplit.commands.options import Quiet, plugins_of, print_json, say
+
+
+def bench(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="overhead, scale, detectors, attacks, language, deploy; nothing: all."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON, by bench and table.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the steps: a smoke test.")
+    ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plugin", metavar="MODULE|FILE", help="Measure its methods and models (overhead)."
+        ),
+    ] = None,
+) -> None:
+    """Measure the simulator against a plain PyTorch loop."""
+    from simsplit.bench import benches
+    from simsplit.terminal.printing import print_table
+
+    told: dict[str, dict[str, object]] = {}
+    known = plugins_of(plugin)
+    for each, table, figures in benches(name, device=device, quick=quick, say=say, plugins=known):
+        told.setdefault(each, {})[table.title] = figures
+        if not as_json:
+            print_table(table, "table")
+    if as_json:
+        print_json(told)
+
+
+def pretrain(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The model's folder, to be made.")],
+    *,
+    tier: Annotated[
+        Literal["ci", "demo", "gpu"], typer.Option(help="Preset of all fields.")
+    ] = "demo",
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A .txt, .md or .parquet file, or a folder; default: Python's docs."),
+    ] = None,
+    family: Annotated[
+        Literal["llama", "qwen3", "gpt2"] | None, typer.Option(help="The architecture.")
+    ] = None,
+    width: Annotated[int | None, typer.Option(help="Values per token between layers.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Blocks of attention and MLP.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads per layer.")] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Number of tokens of the tokenizer.")
+    ] = None,
+    context: Annotated[int | None, typer.Option(help="Maximum number of positions.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Windows of text per step.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per window.")] = None,
+    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and batches.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="torch threads; default: all.")] = None,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Train a small language model from nothing."""
+    fields = {
+        "text": text, "family": family, "width": width, "layers": layers, "heads": heads,
+        "vocabulary": vocabulary, "context": context, "steps": steps, "batch_size": batch_size,
+        "length": length, "lr": lr, "seed": seed,
+    }  # fmt: skip
+    from rich.console import Console
+
+    from simsplit import pretrain as training
+    from simsplit.machine import pinned_threads
+    from simsplit.pretrain.tiers import config_of
+    from simsplit.terminal.pretraining import closing, named_device, opening, watching_pretraining
+
+    config = config_of(tier, {name: got for name, got in fields.items() if got is not None})
+    place, kept = named_device(device), training.is_there(out, config)
+    if not (quiet or as_json or kept):
+        say(opening(config, out))
+    try:
+        with (
+            watching_pretraining(Console(stderr=True), config, quiet=quiet or as_json) as watch,
+            pinned_threads(threads),
+        ):
+            training.pretrain(config, out, watch, place)
+    except KeyboardInterrupt:
+        say("\ninterrupted; nothing was kept")
+        raise typer.Exit(130) from None
+    facts = training.facts_of(out)
+    if as_json:
+        print_json({**facts, "path": str(out)})
+    elif not quiet:
+        typer.echo(closing(facts, out, kept=kept))

@@ -1,0 +1,114 @@
+"""Commands on finished runs: `simsplit show`, `compare`, `report` and `export`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from simsplit.commands.options import Format, Json, Plugin, Unneeded, plugins_of, print_json, say
+
+
+def show_(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    format_: Format = "table",
+    plugin: Unneeded = None,
+    as_json: Json = False,
+) -> None:
+    """Show one run: its figures, and its bytes by leg."""
+    from simsplit.results import Run
+    from simsplit.terminal.documents import of_run
+    from simsplit.terminal.printing import print_run
+
+    plugins_of(plugin)
+    if as_json:
+        print_json(of_run(Run.load(run_dir)))
+    else:
+        print_run(Run.load(run_dir), format_)
+
+
+def compare(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
+    ],
+    *,
+    format_: Format = "table",
+    figure: Annotated[
+        Literal["last", "best_on_validation", "best_on_test"],
+        typer.Option(help="The round whose figures are shown."),
+    ] = "best_on_validation",
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD=VALUE,...", help="Baseline cells, which the others are compared with."
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Print one, such as overview, sessions or dcs; csv has one."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X,Y",
+            help="Draw settings by two figures, or some over a swept field: FIELD,FIGURE,...",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The drawing's file; default Y-by-X.png.")
+    ] = None,
+    plugin: Unneeded = None,
+    as_json: Json = False,
+) -> None:
+    """Compare runs in tables or a drawing; seeds become means."""
+    from simsplit.terminal.documents import of_comparison
+    from simsplit.terminal.printing import plot_comparison, print_comparison
+
+    plugins_of(plugin)
+    if as_json:
+        print_json(of_comparison(run_dirs))
+    elif plot is not None:
+        typer.echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, say)}")
+    else:
+        print_comparison(run_dirs, format_, figure, baseline, say, table=table)
+
+
+def report(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; default report.html in the directory, of several here."),
+    ] = None,
+    plugin: Unneeded = None,
+) -> None:
+    """Write one HTML page on runs and sweeps; draw runs' figures anew."""
+    from simsplit.terminal.reporting import write_report
+
+    plugins_of(plugin)
+    typer.echo(f"report: {write_report(run_dirs, out, say)}")
+
+
+def export(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; default RUN/export.")] = None,
+    client: Annotated[
+        int | None, typer.Option(help="Whose head and tail, where clients have their own.")
+    ] = None,
+    as_: Annotated[
+        Literal["safetensors", "transformers"],
+        typer.Option("--as", help="One file of weights, or a transformers folder."),
+    ] = "safetensors",
+    plugin: Plugin = None,
+) -> None:
+    """Write the network of a run's last checkpoint for use elsewhere."""
+    from simsplit.assembly.exporting import export as write
+    from simsplit.assembly.trained import trained
+
+    network = trained(run_dir, client, plugins_of(plugin))
+    for file in write(network, out or run_dir / "export", as_):
+        typer.echo(str(file))
+    if as_ == "safetensors" and network.scenario.method:
+        names = ", ".join(method.word for method in network.scenario.method)
+        say(f"note: the file is without {names}, which it was trained with (simsplit.trained)")

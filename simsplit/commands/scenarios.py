@@ -1,0 +1,101 @@
+"""Commands on scenario files: `simsplit validate`, `new`, `schema` and `list`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simsplit.commands.options import (
+    File,
+    Format,
+    Json,
+    Plugin,
+    Set,
+    pairs_of,
+    plugins_of,
+    print_json,
+    say,
+    scenario_names,
+)
+from simsplit.errors import ScenarioError
+
+
+def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
+    """Check a scenario without running it, and say what it would send."""
+    from simsplit.scenario import has_sweep, load_scenario, load_sweep
+    from simsplit.scenario.doubts import doubts_of
+    from simsplit.terminal.documents import of_mistakes, of_scenario
+    from simsplit.terminal.validating import told, told_of_cells
+
+    overrides, known = pairs_of(set_ or []), plugins_of(plugin)
+    try:
+        if has_sweep(file, overrides):
+            cells = load_sweep(file, overrides, known).cells
+            names = [cell.name for cell in cells]
+            said, doubts = told_of_cells(names), doubts_of(cells[0].scenario)
+            document: dict[str, object] = {"valid": True, "cells": names}
+        else:
+            scenario = load_scenario(file, overrides, known)
+            said, doubts, document = told(scenario), doubts_of(scenario), of_scenario(scenario)
+    except ScenarioError as error:
+        if not as_json:
+            raise
+        print_json(of_mistakes(error))
+        raise typer.Exit(2) from None
+    if as_json:
+        print_json({"file": str(file), **document, "warnings": doubts})
+        return
+    typer.echo(f"{file}: {said}")
+    for doubt in doubts:
+        say(f"warning: {doubt}")
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the scenario, and of its file.")],
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SCENARIO",
+            help="The file or shipped scenario to start from.",
+            autocompletion=scenario_names,
+        ),
+    ] = "quickstart",
+) -> None:
+    """Write a scenario file of your own to start from."""
+    from simsplit.scenario.starting import SCHEMA, begin
+
+    file = begin(name, from_, Path())
+    typer.echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
+    typer.echo(f"check it: simsplit validate {file}")
+
+
+def schema(plugin: Plugin = None) -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from simsplit.scenario import file_schema
+
+    typer.echo(json.dumps(file_schema(plugins_of(plugin)), indent=2))
+
+
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help="methods, models, data, partitions, schedules, ...")
+    ] = None,
+    part: Annotated[str | None, typer.Argument(help="One of them alone, by its kind.")] = None,
+    format_: Format = "table",
+    plugin: Plugin = None,
+    as_json: Json = False,
+) -> None:
+    """List the parts that a scenario can name, and their fields."""
+    from simsplit.catalogue import catalogue
+    from simsplit.terminal.choosing import chosen
+    from simsplit.terminal.documents import of_tables
+    from simsplit.terminal.printing import print_table
+
+    tables = chosen(catalogue(what, plugins_of(plugin)), what, part)
+    if as_json:
+        print_json(of_tables(tables))
+        return
+    for table in tables:
+        print_table(table, format_)

@@ -1,0 +1,153 @@
+"""Commands that train: `simsplit run`, `sweep`, and `watch` of another process."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simsplit.commands.options import (
+    Device,
+    File,
+    Plugin,
+    Quiet,
+    Set,
+    Track,
+    flags,
+    hush_if,
+    pairs_of,
+    plugins_of,
+    print_json,
+    say,
+)
+from simsplit.errors import RunFailedError
+
+
+def run(
+    file: File,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
+    set_: Set = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint.")
+    ] = False,
+    device: Device = None,
+    plugin: Plugin = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Train what a scenario describes into a run directory."""
+    hush_if(quiet or as_json)
+    overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
+    again = ["simsplit", "run", str(file)]
+    try:
+        known = plugins_of(plugin)
+        from rich.console import Console
+
+        from simsplit import experiment
+        from simsplit.scenario import load_scenario
+        from simsplit.scenario.tracked import tracked
+        from simsplit.terminal.reminding import reminded
+        from simsplit.terminal.runs import observer_for
+
+        with reminded(file, pairs_of(overrides), out, known, resume=resume):
+            scenario = load_scenario(file, pairs_of(overrides), known)
+        scenario = tracked(scenario, track or [])
+        path = experiment.run_directory(scenario, out, resume=resume)
+        again += ["--out", str(path), "--resume", *flags("--set", overrides)]
+        again += [*flags("--plugin", plugin or []), *flags("--track", track or [])]
+        observer = observer_for(Console(stderr=True), quiet=quiet or as_json)
+        result = experiment.run(scenario, path, resume=resume, observers=[observer])
+    except KeyboardInterrupt:
+        say(f"\ninterrupted; go on with: {shlex.join(again)}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({**result.summary, "path": str(path)})
+    elif not quiet:
+        from simsplit.terminal.printing import print_run
+
+        print_run(result)
+        if drawn := sorted(file.stem for file in (result.path / "figures").glob("*.png")):
+            typer.echo(f"figures: {', '.join(drawn)}, in {result.path / 'figures'}")
+        typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
+
+
+def sweep(
+    file: File,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Sweep directory; default runs/NAME.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
+    ] = None,
+    set_: Set = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep finished cells, continue the others.")
+    ] = False,
+    device: Device = None,
+    plugin: Plugin = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
+) -> None:
+    """Run every cell of a scenario's sweep, and compare them."""
+    hush_if(quiet or as_json)
+    overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
+    again = ["simsplit", "sweep", str(file)]
+    try:
+        from rich.console import Console
+
+        from simsplit.scenario import load_sweep
+        from simsplit.scenario.tracked import tracked_sweep
+        from simsplit.sweep import run_sweep
+        from simsplit.sweep.plan import sweep_directory
+        from simsplit.terminal.reminding import reminded
+        from simsplit.terminal.sweeps import watching_sweep
+
+        known = plugins_of(plugin)
+        with reminded(file, pairs_of(overrides), out, known, resume=resume):
+            loaded = load_sweep(file, pairs_of(overrides), known)
+        for name in filter(loaded.hides, pairs_of(overrides)):
+            say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
+        loaded = tracked_sweep(loaded, track or [])
+        path = sweep_directory(loaded, out, resume=resume)
+        again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
+        again += [*flags("--set", overrides), *flags("--plugin", plugin or [])]
+        again += flags("--track", track or [])
+        with watching_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
+            result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
+    except KeyboardInterrupt:
+        say(f"\ninterrupted; go on with: {shlex.join(again)}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(result.told())
+    elif not quiet:
+        from simsplit.report.figures import save_attacked
+        from simsplit.terminal.printing import print_comparison
+
+        if result.runs:
+            print_comparison([result.path])
+            if (picture := save_attacked(result.runs, result.path)) is not None:
+                typer.echo(f"what was recovered, in a picture: {picture}")
+        show = shlex.join(["simsplit", "compare", str(result.path)])
+        typer.echo(f"The sweep lies in {result.path}  ({show})")
+    if result.failed:
+        raise RunFailedError(f"{result.why()}\ngo on with: {shlex.join(again)}")
+
+
+def watch_(
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run or sweep directory, of another process.")
+    ],
+) -> None:
+    """Follow a run or a sweep of another process until it ends."""
+    from rich.console import Console
+
+    from simsplit.terminal.watching import watch
+
+    try:
+        finished = watch(run_dir, Console())
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    if not finished:
+        raise typer.Exit(1)
