@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from simsplit.errors import RunError
 from simsplit.report.numbers import better as better_way
 from simsplit.report.tables import Better, decimals
 
@@ -16,7 +17,15 @@ _NAMES = {
     "labels_leak": "labels told by the worst attack",
     "labels_known_leak": "labels told, a part being known",
     "bytes_total": "bytes sent",
+    "sessions_ap": "AP of both ends by the strongest attack",
+    "sessions_mp": "METEOR of what is written (MP)",
 }
+ENDS = {
+    "ap_prompt": "AP of prompts",
+    "ap_response": "AP of responses",
+    "ap_both": "AP of both ends",
+}
+"""Behind the name of an attack."""
 _BEYOND = ("_leak", "_chance")
 _ALIKE = 5
 """Per cent: where chance differs more, the settings are of different tasks."""
@@ -31,6 +40,8 @@ class Along:
     deviations: Sequence[float]
     chance: tuple[float, float] | None = None
     """Of a leak: what chance comes to, least and most over settings, if it is alike for all."""
+    called: str | None = None
+    """What figures with one axis have in their names in common."""
 
     @property
     def better(self) -> Better | None:
@@ -40,7 +51,12 @@ class Along:
     @property
     def words(self) -> str:
         """What it is called."""
-        return _NAMES.get(self.name, self.name.replace("_", " "))
+        name = self.name if self.called is None else self.called
+        for end, words in ENDS.items():
+            if name.endswith(end):
+                whose = name.removesuffix(end).strip("_").replace("_", " ")
+                return f"{words} by {whose}" if whose else words
+        return _NAMES.get(name, name.replace("_", " "))
 
     def label(self, toward: str = "→", away: str = "←") -> str:
         """As an axis names it: with its unit, and an arrow to where it is better."""
@@ -66,6 +82,19 @@ def along(table: "pd.DataFrame", name: str) -> Along:
         if known.max() - known.min() <= _ALIKE:
             between = (float(known.min()), float(known.max()))
     return Along(name, means.tolist(), deviations.fillna(0).tolist(), between)
+
+
+def joined(figures: Sequence[Along], called: str) -> Along:
+    """Several figures on one axis, which is told what they have in common."""
+    if len(figures) == 1:
+        return figures[0]
+    if len({_unit(each.name) for each in figures}) > 1:
+        raise RunError("--plot: these figures have no unit in common; draw them one by one")
+    means, deviations = (
+        [value for each in figures for value in getattr(each, what)]
+        for what in ("means", "deviations")
+    )
+    return Along(figures[0].name, means, deviations, called=called)
 
 
 def _unit(name: str) -> tuple[float, str]:

@@ -129,18 +129,23 @@ def _chosen(rows: Sequence[Row], wanted: Mapping[str, str]) -> list[Row]:
         row
         for row in rows
         if all(
-            value in (row.settings.get(name), row.settings.get(name, "").replace(" ", "-"))
+            value in (_has(row, name), _has(row, name).replace(" ", "-"))
             for name, value in wanted.items()
         )
     ]
     if chosen:
         return chosen
     known = [
-        f"{name}: {', '.join(dict.fromkeys(r.settings[name] for r in rows if name in r.settings))}"
+        f"{name}: {', '.join(filter(None, dict.fromkeys(_has(row, name) for row in rows)))}"
         for name in wanted
     ]
     told = ",".join(f"{name}={value}" for name, value in wanted.items())
     raise RunError(f"--baseline: no finished cell has {told}; there are {'; '.join(known)}")
+
+
+def _has(row: Row, name: str) -> str:
+    """What a sweep set a field to; of a cell without methods in one that sets them, raw."""
+    return row.settings.get(name) or (methods_in(row) if name == "method" else "")
 
 
 def _agreement(one: Row, other: Row) -> int:
@@ -149,7 +154,7 @@ def _agreement(one: Row, other: Row) -> int:
 
 def _told(settings: Mapping[str, str], row: Row) -> str:
     titles = row.entries[0].titles
-    return ", ".join(f"{titles[name]}={value}" for name, value in settings.items())
+    return ", ".join(f"{titles.get(name, name)}={value}" for name, value in settings.items())
 
 
 def _cells(row: Row, figure: str, ratio: str) -> dict[str, str]:

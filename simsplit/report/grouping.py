@@ -16,7 +16,7 @@ LABEL = "name"
 _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _BARE = ("method", "setting", "cell", "run")
 """Labels that need no name before them."""
-UNSET = value_of(None)
+_UNSET = value_of(None)
 _USUAL = ("accuracy", "balanced_accuracy", "loss")
 """Figures that every run has; those named first have their own columns."""
 
@@ -178,7 +178,7 @@ def _told_further(rows: Sequence[Row], labels: Sequence[dict[str, str]]) -> list
         field
         for group in alike.values()
         for field in dict.fromkeys(name for values in group for name in values)
-        if len({values.get(field, UNSET) for values in group}) > 1
+        if len({values.get(field, _UNSET) for values in group}) > 1
     ]
     names = short_names(list(dict.fromkeys(differing)))
     return [
@@ -218,11 +218,11 @@ def _key(entry: Entry, *, method: bool) -> str:
     if not method:
         values.pop("method", None)
         swept = {n: v for n, v in swept.items() if n.split(".")[0] not in ("method", LABEL)}
-    return json.dumps([_set(values), swept], sort_keys=True)
+    return json.dumps([_but_nulls(values), swept], sort_keys=True)
 
 
-def _set(values: Any) -> Any:  # noqa: ANN401 - plain values
+def _but_nulls(values: Any) -> Any:  # noqa: ANN401 - plain values
     """All fields but those that are null, as are, in older runs, fields that came since."""
     if isinstance(values, Mapping):
-        return {name: _set(value) for name, value in values.items() if value is not None}
-    return [_set(value) for value in values] if isinstance(values, list) else values
+        return {name: _but_nulls(value) for name, value in values.items() if value is not None}
+    return [_but_nulls(value) for value in values] if isinstance(values, list) else values

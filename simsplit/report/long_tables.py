@@ -25,7 +25,9 @@ _TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
     "sessions": lambda entry: means_of(entry.run.sessions),
     "detections": lambda entry: entry.run.detections,
 }
-TABLES = (SETTINGS, *_TABLES, "overview")
+AS_SHOWN = ("overview", "dcs")
+"""Tables whose cells are words: as CSV they are what is shown."""
+TABLES = (SETTINGS, *_TABLES, *AS_SHOWN)
 _ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known")
 
 

@@ -23,7 +23,7 @@ from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Better
 from simsplit.results import Run
 from simsplit.results.labels import worst_of
-from simsplit.results.sessions import SIDES, judged_last, utility_of
+from simsplit.results.sessions import SIDES, judged_last, most_read, utility_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,7 @@ _TOTALS = ("seconds", "simulated_s", "resident_bytes")
 _DETECTED = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
 _COSTS = ("attack_success", "bytes", "seconds", "simulated", "resident")
 _AGAINST = ("accuracy_change", "accuracy_change_low", "accuracy_change_high", "bytes_ratio")
+_UTILITY = "sessions_mp"
 _HIDES = ("mse", "lpips")
 """Of recoveries: the more, the less has leaked."""
 _LEAKS = (
@@ -44,6 +45,7 @@ _LEAKS = (
     "meteor",
     "token_accuracy",
     "leak",
+    "ap",
     *(f"ap_{s}" for s in SIDES),
 )
 
@@ -120,6 +122,8 @@ def better(name: str) -> Better | None:
         return "less" if falls(name) else "more"
     if name.startswith(_COSTS):
         return "less"
+    if name == _UTILITY:
+        return "more"
     ends: list[tuple[Sequence[str], Better]] = [
         (_HIDES, "more"),
         (_LEAKS, "less"),
@@ -177,7 +181,9 @@ def _sessions(run: Run) -> dict[str, float]:
         for figure in (f"ap_{side}" for side in SIDES)
         if figure in row and not math.isnan(row[figure])
     }
-    return found if last.empty else {**found, "sessions_mp": utility_of(last)}
+    if last.empty:
+        return {}
+    return {**found, "sessions_ap": most_read(last), _UTILITY: utility_of(last)}
 
 
 def _detected(run: Run) -> dict[str, float]:

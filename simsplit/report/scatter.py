@@ -1,11 +1,13 @@
-"""Settings by two of their figures: a point each, deviations over seeds, and the Pareto front."""
+"""Settings by two of their figures: a point each, deviations over seeds, and the Pareto front; or
+figures over a swept field.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, zip_longest
+from itertools import pairwise, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, near
-from simsplit.report.along import Along, along
+from simsplit.report.along import ENDS, Along, along, joined
 from simsplit.report.grouping import Entry, in_words
 from simsplit.report.numbers import frame, settings
 from simsplit.report.tables import Better
@@ -27,26 +29,29 @@ _Place = tuple[float, float, str, str]
 
 
 def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[str]) -> "Figure":
-    """Draw what `X,Y` names; RunError where there is no such figure.
+    """Draw what `X,Y` names, over a swept field also several Y; RunError where there is no such
+    figure.
 
     `names` are what the settings are called, in the order of `frame`.
     """
     from matplotlib.figure import Figure
 
     table, numbers = frame(entries, figure), _numbers(entries)
-    wanted = _wanted(pair, table, numbers)
-    swept = wanted[0] in numbers
-    known = table.dropna(subset=[f"{name}_mean" for name in wanted[swept:]])
-    if known.empty:
-        raise RunError(f"--plot: no setting has both {wanted[0]} and {wanted[1]}")
-    y = along(known, wanted[1])
-    x = along(known, wanted[0]) if not swept else _over(wanted[0], numbers, known)
+    first, others = _wanted(pair, table, numbers)
     drawn = Figure(figsize=(6.4, 4.6), layout="constrained")
     ax = drawn.subplots()
-    families = _but(wanted[0], entries) if swept else _families(entries)
-    families = [families[index] for index in known.index]
-    (_draw_lines if swept else _draw_front)(ax, x, y, families)
-    _draw_points(ax, x, y, families)
+    chosen: list[str] = []
+    if first in numbers:
+        given = _but(first, entries)
+        x, y, families = _over_swept(table, (first, numbers[first]), others, given)
+        _draw_lines(ax, x, y, families)
+        _draw_points(ax, x, y, families)
+    else:
+        known = _known(table, [first, *others])
+        x, y = along(known, first), along(known, others[0])
+        families, chosen = _families(entries), [names[index] for index in known.index]
+        _draw_front(ax, x, y)
+        _draw_points(ax, x, y, [families[index] for index in known.index])
     _draw_chance(ax, x, y)
     ax.set(xlabel=x.label(), ylabel=y.label())
     ax.grid(color="0.92")
@@ -54,8 +59,7 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     ax.spines[["top", "right"]].set_visible(False)
     ax.margins(0.12)
     _legend(ax)
-    if not swept:
-        chosen = [names[index] for index in known.index]
+    if chosen:
         _label(ax, list(zip(x.means, y.means, strict=True)), chosen, _corners(x, y))
     return drawn
 
@@ -72,6 +76,46 @@ def front(points: Sequence[Point], ways: tuple[Better, Better]) -> list[int]:
     return sorted(kept, key=lambda index: points[index])
 
 
+def _over_swept(
+    table: "pd.DataFrame",
+    swept: tuple[str, Sequence[float]],
+    figures: Sequence[str],
+    given: Sequence[str],
+) -> tuple[Along, Along, list[str]]:
+    """The two axes, and of each point the line that it is on: its figure, and what is `given`."""
+    field, values = swept
+    end = _common_end(figures) if len(figures) > 1 else ""
+    lines: list[str] = []
+    at: list[float] = []
+    parts = [_known(table, [name]) for name in figures]
+    for name, known in zip(figures, parts, strict=True):
+        own = name.removesuffix(end) if len(figures) > 1 else ""
+        lines += [", ".join(filter(None, (own, given[index]))) for index in known.index]
+        at += [values[index] for index in known.index]
+    y = joined([along(each, name) for each, name in zip(parts, figures, strict=True)], end[1:])
+    return Along(field, at, [0.0] * len(at)), y, lines
+
+
+def _known(table: "pd.DataFrame", names: Sequence[str]) -> "pd.DataFrame":
+    """The settings that have these figures; RunError where there is none."""
+    known = table.dropna(subset=[f"{name}_mean" for name in names])
+    if known.empty:
+        raise RunError(f"--plot: no setting has {' and '.join(names)}")
+    return known
+
+
+def _common_end(names: Sequence[str]) -> str:
+    """The words that all names end with, and the line before them: `_ap_prompt`. Each name has at
+    least a word of its own.
+    """
+    for end in ENDS:
+        if all(name.endswith(f"_{end}") for name in names):
+            return f"_{end}"
+    turned = [name.split("_")[:0:-1] for name in names]
+    alike = list(takewhile(lambda words: len(set(words)) == 1, zip(*turned, strict=False)))
+    return "".join(f"_{words[0]}" for words in reversed(alike))
+
+
 def _numbers(entries: Sequence[Entry]) -> dict[str, list[float]]:
     """What tells settings apart and is a number in all of them, by its name in tables."""
     labels, found = [label for label, _ in settings(entries)], {}
@@ -81,12 +125,6 @@ def _numbers(entries: Sequence[Entry]) -> dict[str, list[float]]:
         except (KeyError, ValueError):
             continue
     return {name: values for name, values in found.items() if len(set(values)) > 1}
-
-
-def _over(name: str, numbers: Mapping[str, Sequence[float]], known: "pd.DataFrame") -> Along:
-    """A swept field as an axis."""
-    values = [numbers[name][index] for index in known.index]
-    return Along(name, values, [0.0] * len(values))
 
 
 def _but(name: str, entries: Sequence[Entry]) -> list[str]:
@@ -104,20 +142,22 @@ def _but(name: str, entries: Sequence[Entry]) -> list[str]:
 
 def _wanted(
     pair: str, table: "pd.DataFrame", numbers: Mapping[str, Sequence[float]]
-) -> tuple[str, str]:
-    """The two figures, of which the first may be a swept field; RunError names what there is."""
+) -> tuple[str, list[str]]:
+    """The two figures, or a swept field and figures over it; RunError names what there is."""
     ends = "_mean"
     known = [str(name).removesuffix(ends) for name in table.columns if str(name).endswith(ends)]
-    x, comma, y = (part.strip() for part in pair.partition(","))
-    if not comma or not x or not y:
+    x, *ys = (part.strip() for part in pair.split(","))
+    if not ys or not all((x, *ys)):
         raise RunError(f"--plot takes X,Y, got '{pair}'; allowed: {', '.join(known)}")
     x = next((name for name in numbers if x == name or x.endswith(f".{name}")), x)
-    for name in (y,) if x in numbers else (x, y):
+    for name in ys if x in numbers else (x, *ys):
         if name not in known:
             known = [*known, *numbers] if name == x else known
             hint = near(name, known) or _holding(name, known) or ","
             raise RunError(f"--plot: unknown '{name}'{hint} allowed: {', '.join(known)}")
-    return x, y
+    if len(ys) > 1 and x not in numbers:
+        raise RunError(f"--plot: several figures are drawn over a swept field, and {x} is none")
+    return x, ys
 
 
 def _holding(name: str, known: Sequence[str]) -> str:
@@ -141,13 +181,14 @@ def _draw_points(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> Non
     told = any(families.count(family) > 1 for family in known if family != "raw")
     bars: Mapping[str, Any] = {"ecolor": "0.6", "elinewidth": 1, "capsize": 2}
     for index, family in enumerate(families):
-        shade = known.index(family) % len(_COLOURS) if told else 0
-        colour = _COLOURS[shade]
+        number = known.index(family) if told else 0
+        colour = _COLOURS[number % len(_COLOURS)]
+        mark = _MARKS[(number + number // len(_COLOURS)) % len(_MARKS)]  # no pair comes twice
         first = told and families.index(family) == index
         if first:  # filled in the legend, whether on the front or not
-            ax.plot([], [], _MARKS[shade], color=colour, label=family)
+            ax.plot([], [], mark, color=colour, label=family)
         spread = (y.deviations[index] or None, x.deviations[index] or None)
-        ax.errorbar(x.means[index], y.means[index], *spread, fmt=_MARKS[shade], color=colour,
+        ax.errorbar(x.means[index], y.means[index], *spread, fmt=mark, color=colour,
                     mfc=colour if index in kept else "white", ms=6, zorder=3, **bars)  # fmt: skip
 
 
@@ -168,9 +209,8 @@ def _draw_lines(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None
         ax.plot(*zip(*points, strict=True), color=colour, lw=1, zorder=1)
 
 
-def _draw_front(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None:
+def _draw_front(ax: "Axes", x: Along, y: Along) -> None:
     """The Pareto front in steps: between two settings nobody has shown anything better."""
-    del families
     if not _kept(x, y):
         lacking = " and ".join(each.name for each in (x, y) if each.better is None)
         ax.plot([], [], " ", label=f"no Pareto front: neither way is better of {lacking}")

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simsplit.errors import RunError
 from simsplit.metrics.ends import defence_score
 from simsplit.report.comparison import find_baselines, tabled
 from simsplit.report.grouping import Entry, Row, labels_of, rows_of
@@ -19,7 +20,7 @@ from simsplit.results.sessions import (
     WRITTEN,
     judged_last,
     load_sessions,
-    strongest,
+    most_read,
     utility_of,
     value_of,
 )
@@ -41,6 +42,7 @@ _SHOWN = {
     "bert_score": "BERTScore",
     "bleurt": "BLEURT",
 }
+_ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _WIDTH = 60
 """Characters of a side that are shown."""
 
@@ -91,18 +93,29 @@ def told_of_sessions_by(
     """A row per cell, over seeds: utility, AP of both ends by each attack, and by the strongest of
     them DCS against the baseline's utility.
     """
-    entries = [entry for entry in entries if len(entry.run.sessions)]
+    entries = _with_sessions(entries)
     if not entries:
         return None
-    rows = rows_of(entries)
-    labels = labels_of(rows)
-    against = find_baselines(rows, labels, baseline).replace("change", "DCS")
+    rows, labels, against = _held_against(entries, baseline)
     cells = [label | _cells(row) for label, row in zip(labels, rows, strict=True)]
     title = (
         "AP of both ends by attack on sessions; MP: METEOR of what is written; DCS: of the "
         f"strongest attack, 1 where nothing is read and no utility lost{against}"
     )
     return tabled(title, cells, entries)
+
+
+def _with_sessions(entries: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in entries if len(entry.run.sessions)]
+
+
+def _held_against(
+    entries: Sequence[Entry], baseline: Mapping[str, str] | None
+) -> tuple[list[Row], list[dict[str, str]], str]:
+    """Rows with their baselines, their labels, and words on which baselines these are."""
+    rows = rows_of(entries)
+    labels = labels_of(rows)
+    return rows, labels, find_baselines(rows, labels, baseline).replace("change", "DCS")
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -117,7 +130,32 @@ def _cells(row: Row) -> dict[str, str]:
     return found | {"DCS": _defence(row, lasts)}
 
 
-def _defence(row: Row, lasts: Sequence["pd.DataFrame"]) -> str:
+def weighted_defences_by(
+    entries: Sequence[Entry], baseline: Mapping[str, str] | None = None
+) -> Table | None:
+    """A row per cell, over seeds: DCS as the prompt weighs more and the response less."""
+    entries = _with_sessions(entries)
+    if not entries:
+        return None
+    rows, labels, against = _held_against(entries, baseline)
+    if all(row.baseline in (None, row) for row in rows):
+        raise RunError(
+            "DCS is held against an undefended run, and there is none among these: add one, or "
+            "name one by --baseline FIELD=VALUE"
+        )
+    cells = []
+    for label, row in zip(labels, rows, strict=True):
+        lasts = [judged_last(entry.run.sessions) for entry in row.entries]
+        scores = {f"alpha {alpha:g}": _defence(row, lasts, alpha) for alpha in _ALPHAS}
+        cells.append(label | scores)
+    title = (
+        "DCS of the attack that is strongest at each alpha, which is the prompt's weight against "
+        f"the response's (0: the response alone, 1: the prompt alone){against}"
+    )
+    return tabled(title, cells, entries)
+
+
+def _defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | None = None) -> str:
     """Run by run against the baseline's mean utility; empty of the baseline itself."""
     if row.baseline is None or row.baseline is row:
         return ""
@@ -125,11 +163,7 @@ def _defence(row: Row, lasts: Sequence["pd.DataFrame"]) -> str:
     undefended = statistics.fmean(
         utility_of(judged_last(entry.run.sessions)) for entry in base.entries
     )
-    scores = []
-    for last in lasts:
-        attack = strongest(last)
-        leaked = value_of(last, attack, f"ap_{BOTH}") if attack else 0.0
-        scores.append(defence_score(leaked, utility_of(last), undefended))
+    scores = [defence_score(most_read(last, alpha), utility_of(last), undefended) for last in lasts]
     return _mean(scores)
 
 

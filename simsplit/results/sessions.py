@@ -1,10 +1,12 @@
 """The table of what attacks read of sessions, and the texts themselves beside the private ones."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from simsplit.metrics.ends import of_both_ends
 from simsplit.results.directory import replace, writing
 
 if TYPE_CHECKING:
@@ -56,6 +58,18 @@ def strongest(last: "pd.DataFrame") -> str | None:
     """The attack that reads most of both ends; None where there is none."""
     own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")[f"ap_{BOTH}"].dropna()
     return None if own.empty else str(own.idxmax())
+
+
+def most_read(last: "pd.DataFrame", alpha: float | None = None) -> float:
+    """The highest AP of an attack, where the prompt weighs alpha against the response (None: as the
+    run weighed them); 0 where there is no attack.
+    """
+    own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")
+    read = [float(ap) for ap in own[f"ap_{BOTH}"]]
+    if alpha is not None:
+        ends = own[[f"ap_{PROMPT}", f"ap_{RESPONSE}"]].itertuples(index=False)
+        read = [of_both_ends(prompt, response, alpha) for prompt, response in ends]
+    return max((ap for ap in read if not math.isnan(ap)), default=0.0)
 
 
 def read_of(table: "pd.DataFrame") -> dict[str, Any]:

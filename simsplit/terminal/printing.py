@@ -10,11 +10,11 @@ from simsplit.errors import RunError
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
 from simsplit.report.labels import told_of_labels_by
-from simsplit.report.long_tables import SETTINGS, csv_of, refuse_table
+from simsplit.report.long_tables import AS_SHOWN, SETTINGS, csv_of, refuse_table
 from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.recoveries import recoveries_of
 from simsplit.report.runs import heading, show
-from simsplit.report.sessions import told_of_sessions_by
+from simsplit.report.sessions import told_of_sessions_by, weighted_defences_by
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
@@ -46,7 +46,7 @@ def print_comparison(
     entries, left_out = entries_of(paths)
     for line in left_out:
         say(line)
-    if form == "csv" and table != "overview":
+    if form == "csv" and table not in AS_SHOWN:
         typer.echo(csv_of(entries, figure, table or SETTINGS, baseline_of(baseline, entries)))
         return
     made: dict[str, Callable[[], list[Table | None]]] = {
@@ -59,6 +59,8 @@ def print_comparison(
         "labels": lambda: [told_of_labels_by(entries)],
         "sessions": lambda: [told_of_sessions_by(entries, baseline_of(baseline, entries))],
     }
+    if table == "dcs":
+        made["dcs"] = lambda: [weighted_defences_by(entries, baseline_of(baseline, entries))]
     tables = [each for name in ([table] if table else made) for each in made[name]() if each]
     if not tables:
         raise RunError(f"--table {table}: none of these runs has such figures")
@@ -95,8 +97,8 @@ def plot_comparison(
     for line in left_out:
         say(line)
     drawn = scatter(entries, pair, figure, names_of(entries))
-    x, _, y = pair.partition(",")
-    target = out or Path(f"{y.strip()}-by-{x.strip()}.png")
+    x, *ys = (name.strip() for name in pair.split(","))
+    target = out or Path(f"{'-'.join(ys)}-by-{x}.png")
     try:
         return saved(drawn, target)
     except (OSError, ValueError) as error:

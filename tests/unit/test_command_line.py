@@ -286,7 +286,7 @@ def test_runs_are_compared_in_every_form(simsplit, small):
     assert (code, err) == (
         2,
         "error: --table: unknown 'recoverd', did you mean 'recovered'? allowed: settings, "
-        "recovered, labels, sessions, detections, overview\n",
+        "recovered, labels, sessions, detections, overview, dcs\n",
     )
     code, _, err = simsplit("compare", "raw", "light", "--table", "recovered")
     assert (code, err) == (2, "error: --table recovered: none of these runs has such figures\n")

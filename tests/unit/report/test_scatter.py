@@ -111,6 +111,11 @@ def test_names_stand_apart_even_where_points_do_not(variant):
             "--plot: unknown 'bytes_totl', did you mean 'bytes_total'? allo",
         ),
         ("bytes_total,accuracy", "--plot: unknown 'accuracy', did you mean 'test_accuracy'?"),
+        (
+            "bytes_total,test_accuracy,round",
+            "several figures are drawn over a swept field, and bytes_total is none",
+        ),
+        ("batch_size,test_accuracy,bytes_total", "these figures have no unit in common"),
         ("bytes_total", "--plot takes X,Y, got 'bytes_total'; allowed: round, "),
     ],
 )
@@ -144,3 +149,34 @@ def test_a_swept_field_is_an_axis_and_a_line_a_method(variant):
         legend = [text.get_text() for text in ax.get_legend().get_texts()]
         assert legend == ["raw", "lightsplit 8"]
         assert ax.get_xlabel() == "batch size"
+
+
+def test_several_figures_over_a_swept_field_have_a_line_each(variant):
+    made = [
+        Entry(variant(str(size), {"train": {"batch_size": size}},
+                      {"one_ap_prompt": one, "mc_one_ap_prompt": other}))
+        for size, one, other in ((16, 0.2, 0.5), (8, 0.1, 0.6))
+    ]  # fmt: skip
+    pair = "batch_size,one_ap_prompt,mc_one_ap_prompt"
+    ax = scatter(made, pair, "last", names_of(made)).axes[0]
+    lines = [line for line in ax.lines if len(line.get_xdata()) == 2]
+    told = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
+    assert told == [[(8, 0.1), (16, 0.2)], [(8, 0.6), (16, 0.5)]]
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["one", "mc_one"]
+    assert ax.get_ylabel().startswith("AP of prompts")
+
+
+def test_no_two_methods_have_the_same_mark_and_colour(variant):
+    kinds = ["noise", "topk", "sparsify", "quantise", "cast", "wcc", "max_norm", "dp_sgd", "nopeek"]
+    made = [
+        Entry(variant(f"{kind}-{seed}", {"method": [{"kind": kind}], "train": {"batch_size": size}},
+                      {"test_accuracy": 0.5}))
+        for kind in kinds for seed, size in ((0, 8), (1, 16))
+    ]  # fmt: skip
+    ax = scatter(made, "bytes_total,test_accuracy", "last", names_of(made)).axes[0]
+    handles, names = ax.get_legend_handles_labels()
+    shown = {
+        (h.get_marker(), h.get_color()) for h, n in zip(handles, names, strict=True) if n in kinds
+    }
+    assert len(shown) == len(kinds)

@@ -14,7 +14,12 @@ from simsplit.report import figures
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import csv_of
 from simsplit.report.numbers import better, measured
-from simsplit.report.sessions import dialogues, told_of_sessions, told_of_sessions_by
+from simsplit.report.sessions import (
+    dialogues,
+    told_of_sessions,
+    told_of_sessions_by,
+    weighted_defences_by,
+)
 from simsplit.results import Run
 from simsplit.results.sessions import COLUMNS, judged_last, read_of, save_sessions, strongest
 
@@ -89,12 +94,29 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     assert told_of_sessions_by([]) is None
 
 
+def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeypatch):
+    ends = {"of_prompts": (0.8, 0.1), "of_responses": (0.2, 0.9), "random_tokens": (1.0, 1.0)}
+    monkeypatch.setitem(globals(), "READ", ends)
+    raw = written(tmp_path / "raw")
+    defended = written(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
+    table = weighted_defences_by([Entry(raw), Entry(defended)])
+    first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert first["alpha 0.5"] == ""
+    read = {"alpha 0": 0.9, "alpha 0.5": 0.55, "alpha 0.75": 0.625, "alpha 1": 0.8}
+    for column, ap in read.items():
+        assert float(second[column]) == pytest.approx(defence_score(ap, 0.4, 0.5), abs=5e-4)
+    assert weighted_defences_by([]) is None
+    with pytest.raises(RunError, match="against an undefended run, and there is none"):
+        weighted_defences_by([Entry(defended)])
+
+
 def test_figures_go_into_frames_and_less_is_better(run):
     figures = measured([run], "last")
     assert figures["strong_ap_both"] == [pytest.approx(0.7)]
     assert figures["sessions_mp"] == [pytest.approx(0.5)]
     assert better("strong_ap_both") == "less"
-    assert better("sessions_mp") is None
+    assert figures["sessions_ap"] == [pytest.approx(0.7)]
+    assert (better("sessions_ap"), better("sessions_mp")) == ("less", "more")
 
 
 def test_texts_stand_below_the_private_ones(run):

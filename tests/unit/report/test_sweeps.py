@@ -149,6 +149,16 @@ def test_a_baseline_may_be_named_in_part(swept):
     assert column(table, "change") == ["-10.00", "baseline", "+10.00", "+30.00"]
 
 
+def test_a_raw_cell_can_be_named_though_its_list_sets_no_method(swept):
+    cells = [
+        ({"name": "none"}, 0.9, 100),
+        ({"name": "light", "method": [LIGHT], "train.batch_size": 4}, 0.8, 20),
+    ]
+    path = swept(cells)
+    for named in ("method=raw", "cell=none"):
+        assert column(table_of(path, baseline=named), "change") == ["baseline", "-10.00"]
+
+
 def test_a_baseline_that_is_none(swept, variant):
     path = swept([({"train.batch_size": 8}, 0.5, 1), ({"train.batch_size": 16}, 0.5, 1)])
     for wrong, said in [
