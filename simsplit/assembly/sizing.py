@@ -64,7 +64,8 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
     server = list(owners.server_modules().values())
     per_client = trained_bytes(owners.owned_modules(), train.client.slots)
     if owners.averages:
-        per_client += trained_bytes(shared, train.client.slots)
+        held = scenario.aggregation.kind != "none" and scenario.aggregation.bits is not None
+        per_client += trained_bytes(shared, train.client.slots) + learned_bytes(shared) * held
     elif scenario.clients.handover == "weights":
         per_client += learned_bytes(shared) * train.client.slots
     copies, servers = 0, 1

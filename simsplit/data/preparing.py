@@ -262,7 +262,7 @@ def _choices(source: Source, reader: Reader) -> Choices | None:
 
 
 def _limited(samples: Samples, limit: Limit, split: str) -> Samples:
-    rows = limit.rows(samples.groups, split, ())
+    rows = limit.rows(samples.groups, split)
     return samples if rows is None else samples.take(rows)
 
 

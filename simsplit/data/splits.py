@@ -36,8 +36,10 @@ class Limit:
     seed: int
     classes: tuple[str, ...] | None = None
 
-    def rows(self, labels: np.ndarray, split: str, names: tuple[str, ...]) -> np.ndarray | None:
-        """The rows to keep, or None where all may stay."""
+    def rows(
+        self, labels: np.ndarray, split: str, names: tuple[str, ...] = ()
+    ) -> np.ndarray | None:
+        """The rows to keep, or None where all may stay; `names` are those of all classes."""
         most = self.train if split == "train" else self.test
         left = None
         if self.classes is not None:

@@ -99,7 +99,7 @@ class TextTable(Config):
         if groups is None:
             groups = np.array([piece.label for piece in pieces], dtype=np.int64)
         owners = _numbered(records, client)
-        rows = None if limit is None else limit.rows(groups, split, ())
+        rows = None if limit is None else limit.rows(groups, split)
         if rows is not None:
             pieces, groups = [pieces[row] for row in rows], groups[rows]
             owners = None if owners is None else owners[rows]

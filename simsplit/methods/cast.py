@@ -33,7 +33,7 @@ class CastConfig(CodecConfig):
 
     @property
     def coded(self) -> frozenset[Leg]:
-        """Wherever it acts, as int8."""
+        """As int8 all legs that it acts on; fp16 and bf16 are floats."""
         return frozenset(self.acts_on if self.to == "int8" else ())
 
     def build(self, site: Site) -> Method:

@@ -35,7 +35,7 @@ class QuantiseConfig(CodecConfig):
 
     @property
     def coded(self) -> frozenset[Leg]:
-        """Wherever it acts."""
+        """All legs that it acts on: packets carry packed levels."""
         return frozenset(self.acts_on)
 
     def build(self, site: Site) -> Method:

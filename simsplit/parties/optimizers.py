@@ -23,7 +23,9 @@ class LookaheadConfig(Config):
     """Slow copies of the weights, to which they come back every few steps (Zhang et al., 2019).
 
     Slow weights keep a share of themselves and take the rest from the weights, which then start
-    again from there. Buffers (running statistics) are left as they are.
+    again from there. Buffers (running statistics) are left as they are. Where a shared segment is
+    handed on without moments (clients.handover: weights), a client's slow weights are those of its
+    own turns.
     """
 
     every: int = Field(default=5, ge=1)
