@@ -1,10 +1,11 @@
 """The measured ratios, and the plain PyTorch loop they are measured against."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from simsplit.bench.attacking import attacking
 from simsplit.bench.deploying import deploying
-from simsplit.bench.language import language
+from simsplit.bench.language import language, written_by
 from simsplit.bench.overhead import overhead
 from simsplit.bench.own import own
 from simsplit.bench.scale import scale
@@ -32,20 +33,29 @@ def benches(
     quick: bool,
     say: Callable[[str], None],
     plugins: Plugins = NO_PLUGINS,
+    model: str | None = None,
 ) -> Iterator[tuple[str, Table, dict[str, object]]]:
     """Run one bench, or all: its name, and each of its tables with the figures behind it.
 
-    With plugins, `overhead` is that of their methods and models.
+    With plugins, `overhead` is that of their methods and models; with a model, `language` is what
+    writing through its cut costs.
     """
+    for each, bench in _chosen(name, plugins, model):
+        for table, figures in bench(device, quick, say):
+            yield each, table, figures
+
+
+def _chosen(name: str | None, plugins: Plugins, model: str | None) -> Iterator[tuple[str, Bench]]:
     if name is not None and name not in BENCHES:
         known = ", ".join(BENCHES)
         raise ScenarioError("", f"no bench '{name}'{near(name, BENCHES) or ','} allowed: {known}")
     if plugins.origins:
         if name not in (None, "overhead"):
             raise SimsplitError(f"bench {name} measures no plugins; bench overhead does")
-        for table, figures in own(device, quick, say, plugins):
-            yield "overhead", table, figures
-        return
-    for each in BENCHES if name is None else [name]:
-        for table, figures in BENCHES[each](device, quick, say):
-            yield each, table, figures
+        yield "overhead", partial(own, plugins=plugins)
+    elif model is not None:
+        if name not in (None, "language"):
+            raise SimsplitError(f"bench {name} measures no model of yours; bench language does")
+        yield "language", partial(written_by, model=model)
+    else:
+        yield from BENCHES.items() if name is None else [(name, BENCHES[name])]

@@ -50,6 +50,12 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         yield writing(given, _random_texts(given), where, quick, say)
 
 
+def written_by(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
+    """Writing through the cut of another model: whole texts once, which may take long."""
+    given = _scenario(model, [], BATCH)
+    yield writing(given, _random_texts(given), torch.device(device), quick, say, pairs=1)
+
+
 def _model(folder: Path) -> str:
     """Weights after one step, on words of no meaning: time does not depend on what they are."""
     draws = rng_for(0, "bench", "words")

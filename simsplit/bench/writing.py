@@ -29,9 +29,9 @@ UNENDING = -1
 
 
 def writing(
-    given: Scenario, data: Prepared, device: torch.device, quick: bool, say: Say
+    given: Scenario, data: Prepared, device: torch.device, quick: bool, say: Say, *, pairs: int = 3
 ) -> tuple[Table, Figures]:
-    """A session against whole texts, and against transformers' own cache."""
+    """A session against whole texts in so many pairs, and against transformers' own cache."""
     assert isinstance(given.model, CausalLM), "the bench's model writes"
     tokens = 8 if quick else TOKENS
     writer = _writer(given, data, device)
@@ -42,11 +42,11 @@ def writing(
     uncut = _Uncut(given.model.origin, prompts, tokens, device)
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
-    cases = (("whole texts", whole, 0.10, 3), ("transformers' cache", uncut, 1.15, 9))
-    for name, other, target, pairs in cases:
+    cases = (("whole texts", whole, 0.10, pairs), ("transformers' cache", uncut, 1.15, 9))
+    for name, other, target, times in cases:
         say(f"language: writing in a session against {name} ...")
         sides = Side(session.write, range(1)), Side(other.write, range(1))
-        measured = ratio_of(sides, 1, 3 if quick else pairs, device)
+        measured = ratio_of(sides, 1, min(times, 3) if quick else times, device)
         _refuse_other(session.said, other.said, name)
         measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
         rows.append(ratio_row(f"a session over {name}", measured, target))

@@ -13,6 +13,7 @@ def bench(
         str | None,
         typer.Argument(help="overhead, scale, detectors, attacks, language, deploy; nothing: all."),
     ] = None,
+    *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the figures as JSON, by bench and table.")
     ] = False,
@@ -26,6 +27,10 @@ def bench(
             "--plugin", metavar="MODULE|FILE", help="Measure its methods and models (overhead)."
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER|NAME", help="Measure writing through its cut (language)."),
+    ] = None,
 ) -> None:
     """Measure the simulator against a plain PyTorch loop."""
     from simsplit.bench import benches
@@ -33,7 +38,9 @@ def bench(
 
     told: dict[str, dict[str, object]] = {}
     known = plugins_of(plugin)
-    for each, table, figures in benches(name, device=device, quick=quick, say=say, plugins=known):
+    for each, table, figures in benches(
+        name, device=device, quick=quick, say=say, plugins=known, model=model
+    ):
         told.setdefault(each, {})[table.title] = figures
         if not as_json:
             print_table(table, "table")

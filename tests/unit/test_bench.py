@@ -3,6 +3,7 @@
 import json
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from simsplit.bench.language import passes
 from simsplit.bench.overhead import Case, _same_loss, assembled, feed_of, stepper
 from simsplit.bench.plain import PlainLoop
 from simsplit.bench.writing import _refuse_other, writing
-from simsplit.errors import ProtocolError, ScenarioError
+from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
 
@@ -42,6 +43,11 @@ def test_losses_that_differ_are_no_comparison() -> None:
 def test_an_unknown_bench_is_named() -> None:
     with pytest.raises(ScenarioError, match="no bench 'overhed', did you mean 'overhead'"):
         next(benches("overhed", device="cpu", quick=True, say=print))
+
+
+def test_a_model_of_the_users_is_measured_by_one_bench() -> None:
+    with pytest.raises(SimsplitError, match="bench overhead measures no model of yours; bench la"):
+        next(benches("overhead", device="cpu", quick=True, say=print, model="folder"))
 
 
 def small_bench(name: str, *titles: str) -> Bench:
@@ -125,7 +131,9 @@ def test_other_tokens_are_no_comparison() -> None:
 
 
 @pytest.mark.slow
-def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_language_bench_holds_the_cut_to_the_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Its own check that both end at the same loss included."""
     module = sys.modules[passes.__module__]
     monkeypatch.setattr(module, "LENGTH", 8)
@@ -141,3 +149,7 @@ def test_the_language_bench_holds_the_cut_to_the_whole(monkeypatch: pytest.Monke
     assert {"api over peft", *(name for name, *_ in own.DEFENDED)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
+    named = {"name": "language", "model": module._model(tmp_path)}
+    ((bench, _, given),) = benches(**named, device="cpu", quick=True, say=lambda line: None)
+    assert (bench, given.keys()) == ("language", written[1].keys())
+    assert given["writing over whole texts"]["pairs"] == 1
