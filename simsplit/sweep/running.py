@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from simsplit import experiment
 from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
-from simsplit.errors import SimsplitError, counted
+from simsplit.errors import SimsplitError, counted, listed
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
 from simsplit.observers.base import refuse_lacking
@@ -46,8 +46,11 @@ class SweepResult:
         return {"path": str(self.path), "cells": {**finished, **failed}}
 
     def why(self) -> str:
-        """The cells that failed, a line each."""
-        lines = [f"  {name}: {reason.splitlines()[0]}" for name, reason in self.failed.items()]
+        """The cells that failed, a line for each reason."""
+        alike: dict[str, list[str]] = {}
+        for name, reason in self.failed.items():
+            alike.setdefault(reason.splitlines()[0], []).append(name)
+        lines = [f"  {listed(names, 4)}: {reason}" for reason, names in alike.items()]
         count = counted(len(self.failed) + len(self.runs), "cell")
         return "\n".join([f"{len(self.failed)} of {count} failed", *lines])
 

@@ -14,6 +14,7 @@ from simsplit.scenario.files import dump, merge
 from simsplit.sweep import plan
 from simsplit.sweep import run_sweep as run_in_jobs
 from simsplit.sweep.plan import default_jobs, sweep_directory
+from simsplit.sweep.running import SweepResult
 
 SGD = {"kind": "sgd", "lr": 0.1}
 SMALL = merge(TINY, {"name": "small", "train": {"client": SGD, "server": SGD}})
@@ -294,6 +295,16 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
     assert tables(inline.runs[fatal_run].path) == tables(again.runs[fatal_run].path)
     told = json.loads((tmp_path / "beside" / "sweep.json").read_text())
     assert told["failed"] == again.failed
+
+
+def test_cells_that_fail_alike_are_told_of_in_one_line(tmp_path):
+    failed = {f"seed={seed}": "data.source.path: not there\ntrace" for seed in range(6)}
+    told = SweepResult(tmp_path, {}, {**failed, "hot": "round 1: loss is nan"}).why()
+    assert told.splitlines() == [
+        "7 of 7 cells failed",
+        "  seed=0, seed=1, seed=2, seed=3 and 2 more: data.source.path: not there",
+        "  hot: round 1: loss is nan",
+    ]
 
 
 @pytest.mark.ray
