@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import (
     Discriminator,
     Field,
@@ -19,7 +18,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from torch import nn
 
 from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
 from simsplit.attacks.labels import LabelAttackConfig
@@ -32,13 +30,10 @@ from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
 from simsplit.errors import ScenarioError
 from simsplit.evaluation import EvaluateConfig, columns_of, success_columns
-from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.order import refuse_disorder
 from simsplit.methods.stack import sent_shapes
 from simsplit.metrics import falls
-from simsplit.metrics.classification import METRICS
-from simsplit.metrics.tokens import TOKEN_METRICS
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import LaidOut, Shape
@@ -47,7 +42,6 @@ from simsplit.models.text_model import TextModel
 from simsplit.models.tokens import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
-from simsplit.packets import Leg
 from simsplit.parties.config import ClientsConfig, TrainConfig
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
 from simsplit.plugins.record import remind
@@ -58,7 +52,15 @@ from simsplit.scenario.extending import extended
 from simsplit.scenario.files import assign, dump, read
 from simsplit.scenario.kinds import with_kinds
 from simsplit.scenario.lengths import refuse_overlong
-from simsplit.scenario.messages import explain, left_over, refuse_misread, shown, unknown
+from simsplit.scenario.messages import explain, left_over, refuse_misread
+from simsplit.scenario.misfits import (
+    refuse_as_torch_does,
+    refuse_missing_network,
+    refuse_other_samples,
+    refuse_unknown_metrics,
+    refuse_unscorable,
+    refuse_unserved,
+)
 from simsplit.scenario.needs import mixes_texts, refuse_classes, refuse_unmet
 from simsplit.scenario.sessions import refuse_sessions
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
@@ -74,8 +76,6 @@ def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type
 
 
 if TYPE_CHECKING:
-    from simsplit.parties.optimizers import OptimizerConfig
-
     AnyMethod = MethodConfig
     AnyDetector = DetectorConfig
     AnyAttack = AttackConfig
@@ -85,11 +85,6 @@ else:
     AnyDetector = _union(DETECTORS)
     AnyAttack = _union(ATTACKS)
     AnyObserver = _union(OBSERVERS)
-
-
-_NO_VALIDATION = "validation needs data.validation above 0"
-_SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
-"""An optimizer's options that go with all others."""
 
 
 class StopConfig(Config):
@@ -213,10 +208,10 @@ class Scenario(Config):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        self._refuse_unserved()
-        self._refuse_unknown_metrics()
-        self._refuse_other_samples()
-        self._refuse_unscorable()
+        refuse_unserved(self)
+        refuse_unknown_metrics(self)
+        refuse_other_samples(self)
+        refuse_unscorable(self)
         refuse_unknown(self.evaluate.controls, self.method)
         refuse_sessions(self)
         refuse_unmet(self)
@@ -225,9 +220,9 @@ class Scenario(Config):
             self.detectors, self.attacks, self.clients, self.targets.client if self.attacks else 0
         )
         self.malicious  # noqa: B018 - raises where there is no such choice
-        self._refuse_missing_network()
+        refuse_missing_network(self)
         for side in ("client", "server"):
-            self._refuse_as_torch_does(side)
+            refuse_as_torch_does(self, side)
         with blamed("source"):
             info = self.data.describe()
         if info is not None and (self.model.at_hand or self._misfits(info)):
@@ -238,83 +233,6 @@ class Scenario(Config):
         """Whether no network of its kind takes such samples, wherever it may be."""
         return isinstance(self.model, TextModel) and not info.texts
 
-    def _refuse_unserved(self) -> None:
-        """An API is for a model with adapters, and no other topology is."""
-        whole = isinstance(self.model, AdaptedClassifier)
-        for index, method in enumerate(() if self.gradients_cross else self.method):
-            if any(need.leg is Leg.FEATURES_GRAD for need in method.needs):
-                raise ScenarioError(
-                    f"method.{index}.kind",
-                    f"{method.word} hides what gradients or trained adapters tell, and over an API "
-                    "where the head alone learns (model.learns: [tail]) neither crosses; leave it "
-                    "out, or add head to model.learns",
-                )
-        if self.servers > 1 and self.topology != "api":
-            raise ScenarioError(
-                "servers", f"got {self.servers}; several servers can be asked over topology: api"
-            )
-        if self.topology == "api" and not whole:
-            raise ScenarioError(
-                "model.kind",
-                f"got {self.model.kind}; over topology: api clients bring nothing but adapters for "
-                "a whole transformer: use adapted_classifier, which reads texts",
-            )
-        if whole and self.topology in TOPOLOGIES and self.topology != "api":
-            raise ScenarioError(
-                "topology",
-                f"got {self.topology}, and an adapted_classifier is not cut; use topology: api, or "
-                "model: {kind: sequence_classifier, lora: {}}",
-            )
-
-    def _refuse_unknown_metrics(self) -> None:
-        """Figures that nobody computes of such a model."""
-        causal = isinstance(self.model, CausalLM)
-        of_classes = [*METRICS, *self.plugins.of("METRICS")]
-        known = [*TOKEN_METRICS, *GENERATION_METRICS] if causal else of_classes
-        for index, name in enumerate(self.metrics):
-            if name not in known:
-                raise ScenarioError(
-                    f"evaluate.metrics.{index}",
-                    f"got {name}, which {self.model.kind} has not; allowed: {', '.join(known)}",
-                )
-
-    def _refuse_other_samples(self) -> None:
-        """What is for images, for texts, or for classes alone."""
-        got = {"tables": "a table of numbers"}.get(kind := self.data.source.modality, kind)
-        if self.train.group_by_length and not self.reads_texts:
-            raise ScenarioError("train.group_by_length", f"is for texts, got {got}; use false")
-        repeat = getattr(self.data.source, "repeat", 1)
-        if repeat > 1 and (self.data.validation or self.data.auxiliary):
-            raise ScenarioError(
-                "data.source.repeat",
-                f"got {repeat}; copies of what data.validation and data.auxiliary hold out would "
-                "be trained on: use 1, or hold nothing out",
-            )
-        if self.data.augment and kind != "images":
-            raise ScenarioError("data.augment", f"is for images, got {got}; use []")
-        for view in ("mirrored", "shifted"):
-            if getattr(self.evaluate, view) and kind != "images":
-                raise ScenarioError(f"evaluate.{view}", f"is for images, got {got}; use false")
-        if self.train.label_smoothing and kind == "texts":
-            # attacks on texts' gradients match those of plain labels
-            told = "is for classes of images and tables, got texts; use 0"
-            raise ScenarioError("train.label_smoothing", told)
-
-    def _refuse_unscorable(self) -> None:
-        """Splits and figures that do not exist."""
-        for field, names in (("metrics", self.metrics), ("on", self.splits)):
-            if not names or len(set(names)) < len(names):
-                raise ScenarioError(
-                    f"evaluate.{field}", f"must name at least one, each once, got {shown(names)}"
-                )
-        if "validation" in self.splits and not self.data.validation:
-            raise ScenarioError("evaluate.on", f"got {shown(self.splits)}; {_NO_VALIDATION}")
-        if self.stop is not None and self.stop.metric not in self.figures:
-            wrong = unknown(self.stop.metric, self.figures)
-            if self.stop.metric.startswith("validation_") and not self.data.validation:
-                wrong = f"got '{self.stop.metric}'; {_NO_VALIDATION}"
-            raise ScenarioError("stop.metric", wrong)
-
     @property
     def shared_field(self) -> str | None:
         """The field by which clients share something; None where they share nothing."""
@@ -322,34 +240,6 @@ class Scenario(Config):
             return "clients.heads"
         tail = self.clients.shares_tail and self.crossings.tail_with_client
         return "clients.tail" if tail else None
-
-    def _refuse_missing_network(self) -> None:
-        if self.network is not None:
-            return
-        example = "such as network: {device: phone, link: lte}"
-        if self.cohort.deadline_s is not None:
-            raise ScenarioError(
-                "cohort.deadline_s", f"is in simulated seconds and needs a network, {example}"
-            )
-        if self.schedule.kind == "asynchronous":
-            raise ScenarioError(
-                "network",
-                f"missing: under asynchronous, simulated time says who comes first; {example}",
-            )
-
-    def _refuse_as_torch_does(self, side: Literal["client", "server"]) -> None:
-        """torch alone knows which of an optimizer's options go together."""
-        optimizer: OptimizerConfig = getattr(self.train, side)
-        changed = optimizer.model_dump(exclude_defaults=True)
-        if set(changed) <= _SAFE:
-            return  # torch's optimizers take two seconds to import
-        if (refusal := _refusal(optimizer)) is None:
-            return
-        defaults = {name: type(optimizer).model_fields[name].default for name in changed}
-        cures = [n for n in changed if not _refusal(optimizer.model_copy(update={n: defaults[n]}))]
-        field = ".".join(("train", side, *cures[:1]))
-        got = shown(changed[cures[0]] if cures else changed)
-        raise ScenarioError(field, f"got {got}; {refusal}")
 
     @property
     def crossings(self) -> Topology:
@@ -466,15 +356,6 @@ class Scenario(Config):
             for name in ("rounds", "epochs"):
                 del values["schedule"][name]
         return values
-
-
-def _refusal(optimizer: "OptimizerConfig") -> str | None:
-    """Why torch will not have these options, or None if it will."""
-    try:
-        optimizer.build([nn.Parameter(torch.zeros(1))])
-    except (ValueError, RuntimeError) as error:
-        return f"torch says: {error}"
-    return None
 
 
 def load_scenario(
