@@ -22,7 +22,7 @@ from simsplit.report.grouping import (
 )
 from simsplit.report.handovers import handed_over
 from simsplit.report.privacy import epsilon_of
-from simsplit.report.rates import SUCCESS, success_of
+from simsplit.report.rates import SUCCESS, round_said, success_of
 from simsplit.report.tables import Better, Table, best, mean_of
 from simsplit.report.timing import duration
 from simsplit.results import Run
@@ -56,7 +56,8 @@ def compare(
     ratio = "of baseline" if against else "of Raw"
     cells = [label | _cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)]
     values = [values_of(row, figure, ratio) for row in rows]
-    title = f"accuracies in % on the test data, at the round: {_said(figure, rows)}"
+    said = round_said(figure, (entry.run for row in rows for entry in row.entries))
+    title = f"accuracies in % on the test data, at the round: {said}"
     if any("[" in each["change"] for each in cells):
         title += f"; {_PAIRED}"
     held = handed_over(entry.run for entry in entries)
@@ -69,15 +70,6 @@ def compare(
         entries,
         (values, ways_of(values)),
     )
-
-
-def _said(figure: str, rows: Sequence[Row]) -> str:
-    """Which round is quoted, in words; a run without validation data has no best round."""
-    without = [not entry.run.summary.get(figure) for row in rows for entry in row.entries]
-    if all(without):
-        return "last (no run has validation data)"
-    rest = "; last, where there is no validation data" if any(without) else ""
-    return figure.replace("_", " ") + rest
 
 
 def _inference(rows: Sequence[Row]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import listed
 from simsplit.report.grouping import Entry
-from simsplit.report.rates import SUCCESS, Count, success_of
+from simsplit.report.rates import SUCCESS, Count, quoted_at, round_said, success_of
 from simsplit.report.tables import Better, Table, best
 from simsplit.results import Run
 
@@ -58,13 +58,18 @@ def detections_of(entries: Sequence[Entry], figure: str = "best_on_validation") 
     columns = (*swept, *_COLUMNS)
     idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}
     idle |= _said_by_names(rows, swept)
+    if all(row.get(_TAKEN) in (None, row.get("caught")) for row in rows):
+        idle.add(_TAKEN)
     kept = [name for name in columns if any(row.get(name) for row in rows) and name not in idle]
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     text = {*swept, "detector", *_OF_DETECTOR}
     align = "".join("l" if name in text else "r" for name in kept)
     title = "malicious clients, and those flagged at the end (false alarms: in all rounds)"
     if SUCCESS["attack_success"] in kept:
-        title += f"; attack success at the round: {figure.replace('_', ' ')}"
+        said = round_said(figure, (entry.run for entry in entries))
+        title += f"; attack success at the round: {said}"
+    if _TAKEN in kept:
+        title += f", and it takes above {TAKES:.0%}"
     values = [{n: float(row[n]) for n in _WAYS if row.get(n)} for row in rows]
     return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align, best(kept, values, _WAYS))
 
@@ -79,11 +84,15 @@ def _said_by_names(rows: Sequence[dict[str, str]], swept: Collection[str]) -> se
 
 
 _RATES = ("caught", "caught at 1% FPR", *_FIGURES.values(), "false alarms")
+_TAKEN, _HONEST, _CLEAN_HONEST = "caught where it takes", "honest flagged", "clean run's flagged"
+TAKES = 0.5
+"""A backdoor that succeeds less often has not taken, and missing it means little."""
 _WAYS: dict[str, Better] = dict.fromkeys(_FIGURES.values(), "more")
 _CLEAN, _CLEAN_ALARMS = "clean run's success", "clean run's alarms"
 _COLUMNS = (
     *("seeds", *SUCCESS.values(), _CLEAN, "detector", *_OF_DETECTOR),
-    *("malicious", "flagged", *_RATES, _CLEAN_ALARMS),
+    *("malicious", "flagged", "caught", _TAKEN, *_RATES[1:-1]),
+    *(_HONEST, _CLEAN_HONEST, "false alarms", _CLEAN_ALARMS),
 )
 
 
@@ -116,32 +125,62 @@ def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[
     twins = [twin for entry in group if (twin := clean.get(_key(entry, seed=True))) is not None]
     if malicious_of(first.run):
         common[_CLEAN] = success_of([twin.run for twin in twins], "attack_success", figure)
+    taken = [run for run in runs if _takes(run, figure)]
     common["malicious"] = " | ".join(some(malicious_of(run)) for run in runs)
     if not len(first.run.detections):
         return [{**common, "detector": "none"}]
     rows = []
     for name in map(str, first.run.detections["detector"].unique()):
-        row = common | _judged(runs, name)
+        row = common | _judged(runs, name) | {_HONEST: _honest(runs, name).said}
         if malicious_of(first.run):
-            row[_CLEAN_ALARMS] = _alarms([twin.run for twin in twins], name).said
+            clean_runs = [twin.run for twin in twins]
+            row[_CLEAN_ALARMS] = _alarms(clean_runs, name).said
+            row[_CLEAN_HONEST] = _honest(clean_runs, name).said
+            row[_TAKEN] = _caught(taken, name).said if taken else "takes in no seed"
         rows.append(row)
     return rows
+
+
+def _takes(run: Run, figure: str) -> bool:
+    """Whether its backdoor does, or nobody scored it."""
+    success = quoted_at(run, "attack_success", figure)
+    return success is None or success > TAKES
+
+
+def _caught(runs: Sequence[Run], detector: str) -> Count:
+    """The malicious clients that are flagged at the end."""
+    found = Count()
+    for run in runs:
+        if _knows(run, detector):
+            end = _last(run, detector)
+            found += Count(int(end["caught"]), int(end["malicious"]))
+    return found
+
+
+def _honest(runs: Sequence[Run], detector: str) -> Count:
+    """The honest clients that are flagged at the end."""
+    found = Count()
+    for run in runs:
+        if _knows(run, detector):
+            end = _last(run, detector)
+            wrong = int(end["flagged"]) - int(end["caught"])
+            found += Count(wrong, int(end["clients"]) - int(end["malicious"]))
+    return found
 
 
 def _judged(runs: Sequence[Run], name: str) -> dict[str, str]:
     """What one detector came to in some runs at their ends, and in false alarms all along."""
     known = [run for run in runs if _knows(run, name)]
     ends = [_last(run, name) for run in known]
-    caught, ranked = Count(), Count()
+    ranked = Count()
     for end in ends:
-        malicious = int(end["malicious"])
-        caught += Count(int(end["caught"]), malicious)
         if not math.isnan(end["tpr_at_1pct_fpr"]):
+            malicious = int(end["malicious"])
             ranked += Count(round(end["tpr_at_1pct_fpr"] * malicious), malicious)
     row = {"detector": name, **{field: str(ends[0].get(field, "")) for field in _OF_DETECTOR}}
     row["malicious"] = " | ".join(some(malicious_of(run)) for run in known)
     row["flagged"] = " | ".join(some(flagged_of(run, name)) for run in known)
-    row |= {"caught": caught.said, "caught at 1% FPR": ranked.said}
+    row |= {"caught": _caught(known, name).said, "caught at 1% FPR": ranked.said}
     row |= {title: _mean(end[figure] for end in ends) for figure, title in _FIGURES.items()}
     return row | {"false alarms": _alarms(known, name).said}
 

@@ -1,7 +1,7 @@
 """Shares in tables, each with its 95 % interval: how many of how many, or a mean over seeds."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simsplit.metrics.intervals import clopper_pearson, half_width
@@ -49,6 +49,15 @@ def quoted_at(run: Run, column: str, figure: str) -> float | None:
     chosen = run.summary.get(figure) or run.summary.get("last") or {}
     value = chosen.get(column)
     return ended_at(run, column) if value is None else float(value)
+
+
+def round_said(figure: str, runs: Iterable[Run]) -> str:
+    """Which round is quoted, in words; a run without validation data has no best round."""
+    without = [not run.summary.get(figure) for run in runs]
+    if all(without):
+        return "last (no run has validation data)"
+    rest = "; last, where there is no validation data" if any(without) else ""
+    return figure.replace("_", " ") + rest
 
 
 def success_of(runs: Sequence[Run], column: str, figure: str) -> str:

@@ -18,6 +18,7 @@ from simsplit.report.rates import Count, success_of
 from simsplit.results import Run
 
 LOUD = {"kind": "tamper", "how": "sign", "strength": 1.0}
+HALVES = {"clean": slice(2), "attacked": slice(2, None)}
 QUIET = {"kind": "badnets", "rate": 0.1}
 
 
@@ -79,11 +80,45 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
     rate = f"{5 * hits:.1f}% [{100 * low:.1f}, {100 * high:.1f}], {hits} of 20"
     assert rows[0]["clean run's alarms"] == rate, "two seeds, two rounds, five clients"
     assert rows[0]["caught"] == "100.0% [15.8, 100.0], 2 of 2"
+    ends = {n: [e.run.clients.query("round == 2") for e in runs[s]] for n, s in HALVES.items()}
+    for column, name in (("honest flagged", "attacked"), ("clean run's flagged", "clean")):
+        honest = pd.concat(ends[name]).query("malicious == 0")["cosine_payload_flagged"]
+        assert rows[0][column].endswith(f" {int(honest.sum())} of {len(honest)}")
     assert rows[0]["seeds"] == "2"
     assert {row["window"] for row in rows} == {"round"}
     assert {row["threshold"] for row in rows} == {"3 sigma", "calibrated 1%"}
     values = [e.run.rounds["attack_success"].iloc[-1] for e in runs[2:]]
     assert rows[0]["attack success"].startswith(f"{50 * sum(values):.1f}% [")
+
+
+def test_attackers_whose_backdoor_does_not_take_are_told_apart(
+    runs: list[Entry], tmp_path: Path
+) -> None:
+    """Of two seeds, of which one is caught and one is not, the backdoor takes in one or none."""
+    for one, other, said in (
+        (0.9, 0.5, "100.0% [2.5, 100.0], 1 of 1"),
+        (0.5, 0.51, "0.0% [0.0, 97.5], 0 of 1"),
+        (0.2, 0.5, "takes in no seed"),
+        (0.9, 0.9, None),
+    ):
+        entries = []
+        for entry, success in zip(runs[2:], (one, other), strict=True):
+            path = tmp_path / f"{one}-{other}-{len(entries)}"
+            shutil.copytree(entry.run.path, path)
+            facts = json.loads((path / "summary.json").read_text())
+            facts["last"]["attack_success"] = success
+            (path / "summary.json").write_text(json.dumps(facts))
+            found = entry.run.detections
+            if entries:
+                found.loc[found["round"] == found["round"].max(), ["caught", "flagged"]] = 0
+            found.to_csv(path / "detections.csv", index=False)
+            entries.append(Entry(Run.load(path)))
+        table = detections_of(entries, "last")
+        assert table is not None
+        row = dict(zip(table.columns, table.rows[0], strict=True))
+        assert row["caught"].endswith("1 of 2")
+        assert row.get("caught where it takes") == said
+        assert ("and it takes above 50%" in table.title) == (said is not None)
 
 
 @pytest.mark.parametrize(
