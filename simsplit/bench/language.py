@@ -51,9 +51,9 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
 
 
 def written_by(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
-    """Writing through the cut of another model: whole texts once, which may take long."""
+    """Writing through the cut of another model."""
     given = _scenario(model, [], BATCH)
-    yield writing(given, _random_texts(given), torch.device(device), quick, say, pairs=1)
+    yield writing(given, _random_texts(given), torch.device(device), quick, say, large=True)
 
 
 def _model(folder: Path) -> str:

@@ -22,37 +22,49 @@ from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
-BATCH, PROMPT, TOKENS = 8, 64, 128
+BATCH, PROMPT, TOKENS, FEW = 8, 64, 128, 48
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per token", "against")
 UNENDING = -1
 """In place of an end token, so that every text is as long."""
 
 
 def writing(
-    given: Scenario, data: Prepared, device: torch.device, quick: bool, say: Say, *, pairs: int = 3
+    given: Scenario,
+    data: Prepared,
+    device: torch.device,
+    quick: bool,
+    say: Say,
+    *,
+    large: bool = False,
 ) -> tuple[Table, Figures]:
-    """A session against whole texts in so many pairs, and against transformers' own cache."""
+    """A session against whole texts, and against transformers' own cache.
+
+    Of a large model whole texts are few and short, for each of their passes takes seconds.
+    """
     assert isinstance(given.model, CausalLM), "the bench's model writes"
-    tokens = 8 if quick else TOKENS
     writer = _writer(given, data, device)
     vocabulary = given.text_reader().size
     prompts = torch.randint(vocabulary, (BATCH, PROMPT), generator=rng_for(0, "bench", "prompts"))
-    session = _Writing(writer, prompts, tokens)
-    whole = _Writing(replace(writer, in_sessions=lambda _: False), prompts, tokens)
-    uncut = _Uncut(given.model.origin, prompts, tokens, device)
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
-    cases = (("whole texts", whole, 0.10, pairs), ("transformers' cache", uncut, 1.15, 9))
-    for name, other, target, times in cases:
+    few = (FEW, 1) if large else (TOKENS, 3)
+    cases = (("whole texts", 0.10, *few), ("transformers' cache", 1.15, TOKENS, 9))
+    for name, target, tokens, pairs in cases:
+        tokens, pairs = (8, min(pairs, 3)) if quick else (tokens, pairs)
         say(f"language: writing in a session against {name} ...")
+        session = _Writing(writer, prompts, tokens)
+        other = (
+            _Writing(replace(writer, in_sessions=lambda _: False), prompts, tokens)
+            if name == "whole texts"
+            else _Uncut(given.model.origin, prompts, tokens, device)
+        )
         sides = Side(session.write, range(1)), Side(other.write, range(1))
-        measured = ratio_of(sides, 1, min(times, 3) if quick else times, device)
+        measured = ratio_of(sides, 1, pairs, device)
         _refuse_other(session.said, other.said, name)
         measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
-        rows.append(ratio_row(f"a session over {name}", measured, target))
-        figures[f"writing over {name}"] = measured | {"target": target}
-    title = f"writing through the cut ({BATCH} prompts of {PROMPT}, {tokens} new tokens each)"
-    return Table(title, COLUMNS, rows), figures
+        rows.append(ratio_row(f"a session over {name}, {tokens} new tokens", measured, target))
+        figures[f"writing over {name}"] = measured | {"target": target, "tokens": tokens}
+    return Table(f"writing through the cut ({BATCH} prompts of {PROMPT})", COLUMNS, rows), figures
 
 
 class _Writing:
