@@ -7,9 +7,9 @@ a round's samples are clustered by it, and clients are compared within each clus
 longer shows: what a backdoor relabels looks like something else than the rest of its new class.
 
 A client's score in a class is the mean over the sketch's directions of the squared difference
-between its mean and the clients' median, in units of what chance would give; the largest over
-classes counts, its logarithm is averaged over rounds, and its robust z is held against a calibrated
-cut.
+between its mean and the clients' median (or trusted clients' mean), in units of what chance would
+give; the largest over classes counts, its logarithm is averaged over rounds, and its robust z is
+held against a calibrated cut.
 """
 
 import math
@@ -55,9 +55,12 @@ class WithinClassConfig(ByClassConfig):
     """Distance of each client's samples from the others' of the same inferred class."""
 
     kind: Literal["within_class"] = "within_class"
-    reference: Literal["median", "mean"] = "median"
+    reference: Literal["median", "mean", "root"] = "median"
     """What a client's class mean is compared with. median: over clients, value by value, which
-    several colluding clients do not move. mean: of all other clients' samples."""
+    several colluding clients do not move, unless they are most of those who have the class. mean:
+    of all other clients' samples. root: of trusted clients' samples."""
+    root: tuple[ClientId, ...] = Field(default=(0,), min_length=1)
+    """Of reference: root, the trusted clients; malicious ones are drawn among the others."""
     window: Rounds = None
     """Over how many of the latest rounds scores are averaged; 0 or 1: the round alone; null: all
     rounds so far."""
@@ -71,9 +74,15 @@ class WithinClassConfig(ByClassConfig):
     side: ClassVar[Side] = "high"
 
     @property
+    def trusted(self) -> tuple[ClientId, ...]:
+        """The clients of `root`, where they are what others are compared with."""
+        return self.root if self.reference == "root" else ()
+
+    @property
     def title(self) -> str:
-        """Its kind and the signal it compares."""
-        return self.name or f"within_class_{self.signal}"
+        """Its kind, the signal it compares, and with whom, if with trusted clients."""
+        beside = "_root" if self.trusted else ""
+        return self.name or f"within_class_{self.signal}{beside}"
 
     def build(self) -> "WithinClass":
         return WithinClass(self)
@@ -116,16 +125,24 @@ class WithinClass(Detector):
         total, variance = together.sum(0), together.var(0, correction=0).clamp_min(1e-12)
         judged = {client: rows for client, rows in mine.items() if len(rows) >= self.options.fewest}
         means = {client: rows.mean(0) for client, rows in judged.items()}
+        root = [mine[client] for client in self.options.trusted if client in mine]
+        trusted = torch.cat(root) if root else together[:0]
         found = {}
         for client, mean in means.items():
-            rows = len(judged[client])
-            if (others := count - rows) < self.options.fewest:
+            if client in self.options.trusted:
                 continue
-            if self.options.reference == "mean":
+            rows = len(judged[client])
+            others = len(trusted) if self.options.trusted else count - rows
+            if others < self.options.fewest:
+                continue
+            if self.options.trusted:
+                apart = mean - trusted.mean(0)
+            elif self.options.reference == "mean":
                 apart = mean - (total - mean * rows) / others
             else:
                 apart = mean - torch.stack(list(means.values())).quantile(0.5, dim=0)
-            found[client] = rows * others / count * float((apart**2 / variance).mean())
+            size = rows * others / (rows + others)
+            found[client] = size * float((apart**2 / variance).mean())
         return found
 
 

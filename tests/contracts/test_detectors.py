@@ -51,6 +51,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"classes": 3},
         {"classes": 3, "window": 1, "signal": "features"},
         {"classes": 3, "window": 2, "threshold": {"kind": "three_sigma"}},
+        {"classes": 3, "reference": "root", "root": (0, 1)},
     ],
 }
 EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
@@ -218,6 +219,30 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     worst = max(v.suspicion for c, v in verdicts.items() if c not in BAD)
     assert any(verdicts[client].suspicion < worst for client in BAD)
     assert inferred_labels(readings, 10)[0].shape == (120,)
+
+
+@pytest.mark.parametrize(("reference", "found"), [("median", False), ("root", True)])
+def test_a_root_shows_those_who_are_most_of_their_targets_class(reference, found):
+    """Five clients of twelve relabel, and nobody else but the trusted client has the class."""
+    bad = set(range(5))
+    detector = built("within_class", {"reference": reference, "root": (CLIENTS,)})
+    sensor = sensor_for(detector)
+    centres = torch.randn(10, WIDE, generator=rng_for(19, "centres"))
+    for client in range(CLIENTS + 1):
+        rng = rng_for(19, "client", client)
+        truth = torch.randint(1, 10, (120,), generator=rng)
+        labels = truth.clone()
+        if client == CLIENTS:
+            truth = labels = torch.arange(120) % 10
+        elif client in bad:
+            labels[:40] = 0
+        payloads = centres[truth] + torch.randn(120, WIDE, generator=rng)
+        told = torch.eye(10)[labels] + 0.05 * torch.randn(120, 10, generator=rng)
+        sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (payloads,)))
+        sensor.observe(Packet(client, Leg.FEATURES_GRAD, 1, 0, (told,)))
+    verdicts = detector.judge(View(1, sensor.take(), 10))
+    assert (flagged(verdicts) == bad) == found
+    assert (CLIENTS in verdicts) != found
 
 
 def with_a_root(planted: bool, *, drift: float = 1.0):
