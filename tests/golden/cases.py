@@ -302,7 +302,7 @@ SHIPPED = {
             schedule={"rounds": 2, "local_steps": 2},
             evaluate={"every": 1},
         )
-        for name in ("cifar10-fast", "cifar10-fast-table")
+        for name in ("cifar10-fast", "cifar10-fast-table", "sixteen-cifar10")
     },
     "sixteen": shipped(
         "sixteen",
@@ -314,6 +314,10 @@ SHIPPED = {
         data={"even": {"samples": 30}},
         schedule={"rounds": 2},
         detectors=[{"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2}],
+    ),
+    "caught": shipped("caught", schedule={"rounds": 2}),
+    "caught-root": shipped(
+        "caught-root", data={"even": {"clients": [0], "samples": 30}}, schedule={"rounds": 2}
     ),
     "everything": shipped(
         "everything",
