@@ -4,8 +4,9 @@ All three write the same tokens from the same weights, or there is no comparison
 transformers' own, with its cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
-BATCH, PROMPT, TOKENS, FEW = 8, 64, 128, 48
+BATCH, PROMPT, TOKENS = 8, 64, 128
+FEW = 48
+"""New tokens where whole texts are written by a large model."""
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per token", "against")
 UNENDING = -1
 """In place of an end token, so that every text is as long."""
@@ -39,7 +42,7 @@ def writing(
 ) -> tuple[Table, Figures]:
     """A session against whole texts, and against transformers' own cache.
 
-    Of a large model whole texts are few and short, for each of their passes takes seconds.
+    A large model writes whole texts once and shorter, as each of their passes takes seconds.
     """
     assert isinstance(given.model, CausalLM), "the bench's model writes"
     writer = _writer(given, data, device)
@@ -48,16 +51,16 @@ def writing(
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
     few = (FEW, 1) if large else (TOKENS, 3)
-    cases = (("whole texts", 0.10, *few), ("transformers' cache", 1.15, TOKENS, 9))
-    for name, target, tokens, pairs in cases:
-        tokens, pairs = (8, min(pairs, 3)) if quick else (tokens, pairs)
+    whole = partial(_Writing, replace(writer, in_sessions=lambda _: False), prompts)
+    uncut = partial(_Uncut, given.model.origin, prompts, device)
+    cases: tuple[tuple[str, Callable[[int], _Writing | _Uncut], float, int, int], ...] = (
+        ("whole texts", whole, 0.10, *few),
+        ("transformers' cache", uncut, 1.15, TOKENS, 9),
+    )
+    for name, made, target, most, times in cases:
+        tokens, pairs = (8, min(times, 3)) if quick else (most, times)
         say(f"language: writing in a session against {name} ...")
-        session = _Writing(writer, prompts, tokens)
-        other = (
-            _Writing(replace(writer, in_sessions=lambda _: False), prompts, tokens)
-            if name == "whole texts"
-            else _Uncut(given.model.origin, prompts, tokens, device)
-        )
+        session, other = _Writing(writer, prompts, tokens), made(tokens)
         sides = Side(session.write, range(1)), Side(other.write, range(1))
         measured = ratio_of(sides, 1, pairs, device)
         _refuse_other(session.said, other.said, name)
@@ -82,7 +85,7 @@ class _Writing:
 class _Uncut:
     """transformers' own model, loop and cache."""
 
-    def __init__(self, model: str, prompts: Tensor, tokens: int, device: torch.device) -> None:
+    def __init__(self, model: str, prompts: Tensor, device: torch.device, tokens: int) -> None:
         from transformers import AutoModelForCausalLM
 
         net: Any = AutoModelForCausalLM.from_pretrained(model, dtype="float32")

@@ -43,13 +43,8 @@ def attack(
     from rich.console import Console
 
     from simsplit.attacking.finished import attack as attack_finished
-    from simsplit.report.figures import drawn, read, saved
-    from simsplit.report.figures import recovered as picture
-    from simsplit.report.labels import told_of_labels
-    from simsplit.report.recoveries import recovered, sentences
-    from simsplit.report.sessions import dialogues, told_of_sessions
     from simsplit.terminal.documents import of_attack
-    from simsplit.terminal.printing import print_table
+    from simsplit.terminal.printing import print_attack
     from simsplit.terminal.runs import counting
 
     changes = pairs_of(set_ or [])
@@ -67,21 +62,7 @@ def attack(
     if as_json:
         print_json(of_attack(run, name))
     elif not quiet:
-        folder, file = run.path / "attacks" / name, run.path / "figures" / f"{name}.png"
-        if name in set(run.labels.get("attack", ())):
-            print_table(told_of_labels(run), format_)
-            return
-        if name in set(run.sessions.get("attack", ())):
-            print_table(told_of_sessions(run), format_)
-            print_table(dialogues(run), format_)
-            return
-        print_table(recovered(run), format_)
-        if "text" in run.recovered:
-            print_table(sentences(run), format_)
-            saved(drawn(read(run)), file)
-        else:
-            saved(picture(folder), file)
-        typer.echo(f"what was recovered, in a picture: {file}")
+        print_attack(run, name, format_)
 
 
 def chat(

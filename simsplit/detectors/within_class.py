@@ -17,7 +17,7 @@ from abc import ABC
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from simsplit.detectors.base import Detector, DetectorConfig, Scores, View, reading
@@ -59,8 +59,8 @@ class WithinClassConfig(ByClassConfig):
     """What a client's class mean is compared with. median: over clients, value by value, which
     several colluding clients do not move, unless they are most of those who have the class. mean:
     of all other clients' samples. root: of trusted clients' samples."""
-    root: tuple[ClientId, ...] = Field(default=(0,), min_length=1)
-    """Of reference: root, the trusted clients; malicious ones are drawn among the others."""
+    root: tuple[ClientId, ...] = Field(default=(), validate_default=True)
+    """The trusted clients of reference: root; malicious ones are drawn among the others."""
     window: Rounds = None
     """Over how many of the latest rounds scores are averaged; 0 or 1: the round alone; null: all
     rounds so far."""
@@ -73,10 +73,22 @@ class WithinClassConfig(ByClassConfig):
     """Which scores flag a client."""
     side: ClassVar[Side] = "high"
 
+    @field_validator("root")
+    @classmethod
+    def _named_if_compared_with(
+        cls, value: tuple[ClientId, ...], others: ValidationInfo
+    ) -> tuple[ClientId, ...]:
+        asked = others.data.get("reference") == "root"
+        if asked and not value:
+            raise ValueError("reference: root needs at least one trusted client, such as [0]")
+        if value and not asked:
+            raise ValueError("trusted clients are for reference: root; set that, or leave it out")
+        return value
+
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The clients of `root`, where they are what others are compared with."""
-        return self.root if self.reference == "root" else ()
+        """The clients that others are compared with, if it is those."""
+        return self.root
 
     @property
     def title(self) -> str:
@@ -123,26 +135,25 @@ class WithinClass(Detector):
             return {}
         together = torch.cat(list(mine.values()))
         total, variance = together.sum(0), together.var(0, correction=0).clamp_min(1e-12)
-        judged = {client: rows for client, rows in mine.items() if len(rows) >= self.options.fewest}
-        means = {client: rows.mean(0) for client, rows in judged.items()}
-        root = [mine[client] for client in self.options.trusted if client in mine]
-        trusted = torch.cat(root) if root else together[:0]
+        means = {c: rows.mean(0) for c, rows in mine.items() if len(rows) >= self.options.fewest}
+        root = self.options.root
+        trusted = torch.cat([mine[c] for c in root if c in mine] or [together[:0]])
         found = {}
         for client, mean in means.items():
-            if client in self.options.trusted:
+            if client in root:
                 continue
-            rows = len(judged[client])
-            others = len(trusted) if self.options.trusted else count - rows
+            rows = len(mine[client])
+            others = len(trusted) if root else count - rows
             if others < self.options.fewest:
                 continue
-            if self.options.trusted:
-                apart = mean - trusted.mean(0)
+            if root:
+                beside = trusted.mean(0)
             elif self.options.reference == "mean":
-                apart = mean - (total - mean * rows) / others
+                beside = (total - mean * rows) / others
             else:
-                apart = mean - torch.stack(list(means.values())).quantile(0.5, dim=0)
+                beside = torch.stack(list(means.values())).quantile(0.5, dim=0)
             size = rows * others / (rows + others)
-            found[client] = size * float((apart**2 / variance).mean())
+            found[client] = size * float(((mean - beside) ** 2 / variance).mean())
         return found
 
 

@@ -33,8 +33,8 @@ _PATIENT = {
     # Ray's own half a minute is short where other work has the processors
     "RAY_gcs_server_port_wait_time_s": "120",
 }
-_LATE = "timed out"
-"""In what Ray says when its processes are not up in time, one of them by a fixed half minute."""
+_LATE = "timed out during startup"
+"""What Ray says when a node is not up within half a minute, for which it has no switch."""
 _WORKERS = {
     # between two calls a host has nothing to do, and its idle threads would keep processors busy
     # which the server needs: libgomp spins for milliseconds before it sleeps

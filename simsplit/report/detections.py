@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 _INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _OF_DETECTOR = ("window", "threshold")
-_FIGURES = {"auroc": "AUROC", "f1": "F1"}
+_FIGURES = ("AUROC", "F1")
 _BRACKETS = "in brackets 95 % intervals, of clients and rounds as if independent"
 
 
 def detected(run: Run) -> Table:
-    """A row per detector: whom it flagged at the end, and how good that was; may have no rows."""
+    """A row per detector: whom it flagged, and how good that was; may have no rows."""
     found = run.detections
     names = list(map(str, found["detector"].unique())) if len(found) else []
     rows = [_judged([run], name) for name in names]
-    number = f" at round {int(found['round'].max())}" if len(found) else ""
+    number = f" by round {int(found['round'].max())}" if len(found) else ""
     columns = ("detector", *_OF_DETECTOR, "malicious", "flagged", *_RATES)
     kept = [name for name in columns if name != "false alarms"]
     cells = [(*(row[n] for n in kept), row["false alarms"]) for row in rows]
@@ -64,7 +64,10 @@ def detections_of(entries: Sequence[Entry], figure: str = "best_on_validation") 
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     text = {*swept, "detector", *_OF_DETECTOR}
     align = "".join("l" if name in text else "r" for name in kept)
-    title = "malicious clients, and those flagged at the end (false alarms: in all rounds)"
+    title = (
+        "malicious clients, and those flagged when they were last judged (false alarms: in all "
+        "rounds); who is never judged is missed, and AUROC is of those judged in the last round"
+    )
     if SUCCESS["attack_success"] in kept:
         said = round_said(figure, (entry.run for entry in entries))
         title += f"; attack success at the round: {said}"
@@ -83,11 +86,11 @@ def _said_by_names(rows: Sequence[dict[str, str]], swept: Collection[str]) -> se
     return {n for n, pairs in alike.items() if len(pairs) == len(names)} - {"cell", "method"}
 
 
-_RATES = ("caught", "caught at 1% FPR", *_FIGURES.values(), "false alarms")
+_RATES = ("caught", "caught at 1% FPR", *_FIGURES, "false alarms")
 _TAKEN, _HONEST, _CLEAN_HONEST = "caught where it takes", "honest flagged", "clean run's flagged"
 TAKES = 0.5
 """A backdoor that succeeds less often has not taken, and missing it means little."""
-_WAYS: dict[str, Better] = dict.fromkeys(_FIGURES.values(), "more")
+_WAYS: dict[str, Better] = dict.fromkeys(_FIGURES, "more")
 _CLEAN, _CLEAN_ALARMS = "clean run's success", "clean run's alarms"
 _COLUMNS = (
     *("seeds", *SUCCESS.values(), _CLEAN, "detector", *_OF_DETECTOR),
@@ -104,11 +107,24 @@ def malicious_of(run: Run) -> list[int]:
     return sorted({int(client) for client in table.loc[table["malicious"] == 1, "client"]})
 
 
-def flagged_of(run: Run, detector: str, number: int | None = None) -> list[int]:
-    """Whom a detector flagged in a round; by default the last."""
-    table = run.clients
-    at = table["round"] == (table["round"].max() if number is None else number)
-    return [int(c) for c in table.loc[at & (table[f"{detector}_flagged"] == 1), "client"]]
+def flagged_of(run: Run, detector: str) -> list[int]:
+    """Whom a detector flagged when it last judged them: who is left out is judged no more."""
+    verdicts = _verdicts(run, detector)
+    return [int(client) for client in verdicts.index[verdicts == 1]]
+
+
+def f1_of(run: Run, detector: str) -> float:
+    """F1 over all clients, where a malicious one that is never judged is missed; NaN of a clean
+    run.
+    """
+    bad, flagged = set(malicious_of(run)), set(flagged_of(run, detector))
+    return 2 * len(bad & flagged) / (len(bad) + len(flagged)) if bad else math.nan
+
+
+def _verdicts(run: Run, detector: str) -> "pd.Series[Any]":
+    """By client, whether it was flagged when it was last judged; without those who never were."""
+    known = run.clients.dropna(subset=[f"{detector}_flagged"]).sort_values("round")
+    return known.groupby("client")[f"{detector}_flagged"].last()
 
 
 def some(clients: Sequence[int]) -> str:
@@ -148,23 +164,22 @@ def _takes(run: Run, figure: str) -> bool:
 
 
 def _caught(runs: Sequence[Run], detector: str) -> Count:
-    """The malicious clients that are flagged at the end."""
+    """The malicious clients that are flagged; one that is never judged is missed."""
     found = Count()
     for run in runs:
         if _knows(run, detector):
-            end = _last(run, detector)
-            found += Count(int(end["caught"]), int(end["malicious"]))
+            bad = set(malicious_of(run))
+            found += Count(len(bad & set(flagged_of(run, detector))), len(bad))
     return found
 
 
 def _honest(runs: Sequence[Run], detector: str) -> Count:
-    """The honest clients that are flagged at the end."""
+    """The honest clients that are flagged, of those that are ever judged."""
     found = Count()
     for run in runs:
         if _knows(run, detector):
-            end = _last(run, detector)
-            wrong = int(end["flagged"]) - int(end["caught"])
-            found += Count(wrong, int(end["clients"]) - int(end["malicious"]))
+            verdicts = _verdicts(run, detector).drop(malicious_of(run), errors="ignore")
+            found += Count(int(verdicts.sum()), len(verdicts))
     return found
 
 
@@ -181,7 +196,8 @@ def _judged(runs: Sequence[Run], name: str) -> dict[str, str]:
     row["malicious"] = " | ".join(some(malicious_of(run)) for run in known)
     row["flagged"] = " | ".join(some(flagged_of(run, name)) for run in known)
     row |= {"caught": _caught(known, name).said, "caught at 1% FPR": ranked.said}
-    row |= {title: _mean(end[figure] for end in ends) for figure, title in _FIGURES.items()}
+    row["AUROC"] = _mean(end["auroc"] for end in ends)
+    row["F1"] = _mean(f1_of(run, name) for run in known)
     return row | {"false alarms": _alarms(known, name).said}
 
 

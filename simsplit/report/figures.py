@@ -13,7 +13,7 @@ import numpy as np
 
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, axes_of, drawn, saved
-from simsplit.report.detections import flagged_of, malicious_of
+from simsplit.report.detections import f1_of, flagged_of, malicious_of
 from simsplit.report.grouping import Entry, names_of
 from simsplit.report.label_figures import components, labels_seen, leak
 from simsplit.report.recovered_figures import attacked, read, recovered, save_attacked
@@ -246,7 +246,6 @@ def _extremes(run: Run, detector: str) -> tuple[float, float]:
 
 def _f1(run: Run, detector: str) -> float:
     """Of a clean run: 1 where nobody is flagged."""
-    bad, flagged = set(malicious_of(run)), set(flagged_of(run, detector))
-    if not bad:
-        return 1 - len(flagged) / run.clients["client"].nunique()
-    return 2 * len(bad & flagged) / (len(bad) + len(flagged))
+    if malicious_of(run):
+        return f1_of(run, detector)
+    return 1 - len(flagged_of(run, detector)) / run.clients["client"].nunique()

@@ -1,4 +1,4 @@
-"""What fields of a scenario say that cannot be together, where no single part is to blame."""
+"""Fields of a scenario that exclude each other; the error names the one to change."""
 
 from typing import TYPE_CHECKING, Literal
 

@@ -9,12 +9,18 @@ import typer
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
-from simsplit.report.labels import told_of_labels_by
+from simsplit.report.labels import told_of_labels, told_of_labels_by
 from simsplit.report.long_tables import AS_SHOWN, SETTINGS, csv_of, refuse_table
 from simsplit.report.overview import overview_of, several_kinds
-from simsplit.report.recoveries import recoveries_of
+from simsplit.report.recoveries import recovered as recoveries_in
+from simsplit.report.recoveries import recoveries_of, sentences
 from simsplit.report.runs import heading, show
-from simsplit.report.sessions import told_of_sessions_by, weighted_defences_by
+from simsplit.report.sessions import (
+    dialogues,
+    told_of_sessions,
+    told_of_sessions_by,
+    weighted_defences_by,
+)
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
@@ -26,6 +32,27 @@ def print_run(run: Run, form: Format = "table") -> None:
         typer.echo(heading(run))
     for table in show(run):
         print_table(table, form)
+
+
+def print_attack(run: Run, name: str, form: Format) -> None:
+    """What an attack recovered of a finished run, and where its picture lies."""
+    from simsplit.report.figures import drawn, read, recovered, saved
+
+    if name in set(run.labels.get("attack", ())):
+        print_table(told_of_labels(run), form)
+        return
+    if name in set(run.sessions.get("attack", ())):
+        print_table(told_of_sessions(run), form)
+        print_table(dialogues(run), form)
+        return
+    print_table(recoveries_in(run), form)
+    file = run.path / "figures" / f"{name}.png"
+    if "text" in run.recovered:
+        print_table(sentences(run), form)
+        saved(drawn(read(run)), file)
+    else:
+        saved(recovered(run.path / "attacks" / name), file)
+    typer.echo(f"what was recovered, in a picture: {file}")
 
 
 def print_comparison(

@@ -225,7 +225,8 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
 def test_a_root_shows_those_who_are_most_of_their_targets_class(reference, found):
     """Five clients of twelve relabel, and nobody else but the trusted client has the class."""
     bad = set(range(5))
-    detector = built("within_class", {"reference": reference, "root": (CLIENTS,)})
+    root = {"root": (CLIENTS,)} if reference == "root" else {}
+    detector = built("within_class", {"reference": reference, **root})
     sensor = sensor_for(detector)
     centres = torch.randn(10, WIDE, generator=rng_for(19, "centres"))
     for client in range(CLIENTS + 1):

@@ -215,6 +215,14 @@ def test_kinds(values, said):
         ),
         ({"train": {"client": {"kind": "adam", "betas": [0.9]}}}, "train.client.betas.1: missing"),
         ({"seed": "x" * 100}, "seed: must be a whole number, got 'xxxxx"),
+        (
+            {"detectors": [{"kind": "within_class", "reference": "root"}]},
+            "detectors.0.root: reference: root needs at least one trusted client, such as [0]",
+        ),
+        (
+            {"detectors": [{"kind": "within_class", "root": [0]}]},
+            "detectors.0.root: trusted clients are for reference: root; set that, or leave it out",
+        ),
     ],
 )
 def test_types(values, said):

@@ -1,6 +1,7 @@
 """What tables say of who was malicious and who was caught."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,16 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
     assert rows[0]["attack success"].startswith(f"{50 * sum(values):.1f}% [")
 
 
+def copied(entry: Entry, path: Path, clients: pd.DataFrame, success: float = 0.9) -> Entry:
+    """The same run with another table of clients, and another success of its backdoor."""
+    shutil.copytree(entry.run.path, path)
+    facts = json.loads((path / "summary.json").read_text())
+    facts["last"]["attack_success"] = success
+    (path / "summary.json").write_text(json.dumps(facts))
+    clients.to_csv(path / "clients.csv", index=False)
+    return Entry(Run.load(path))
+
+
 def test_attackers_whose_backdoor_does_not_take_are_told_apart(
     runs: list[Entry], tmp_path: Path
 ) -> None:
@@ -101,24 +112,41 @@ def test_attackers_whose_backdoor_does_not_take_are_told_apart(
         (0.2, 0.5, "takes in no seed"),
         (0.9, 0.9, None),
     ):
-        entries = []
-        for entry, success in zip(runs[2:], (one, other), strict=True):
-            path = tmp_path / f"{one}-{other}-{len(entries)}"
-            shutil.copytree(entry.run.path, path)
-            facts = json.loads((path / "summary.json").read_text())
-            facts["last"]["attack_success"] = success
-            (path / "summary.json").write_text(json.dumps(facts))
-            found = entry.run.detections
-            if entries:
-                found.loc[found["round"] == found["round"].max(), ["caught", "flagged"]] = 0
-            found.to_csv(path / "detections.csv", index=False)
-            entries.append(Entry(Run.load(path)))
+        spared = runs[3].run.clients.copy()
+        spared.loc[spared["malicious"] == 1, "cosine_payload_flagged"] = 0
+        entries = [
+            copied(runs[2], tmp_path / f"{one}-{other}", runs[2].run.clients, one),
+            copied(runs[3], tmp_path / f"{one}-{other}-spared", spared, other),
+        ]
         table = detections_of(entries, "last")
         assert table is not None
         row = dict(zip(table.columns, table.rows[0], strict=True))
         assert row["caught"].endswith("1 of 2")
         assert row.get("caught where it takes") == said
         assert ("and it takes above 50%" in table.title) == (said is not None)
+
+
+def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
+    runs: list[Entry], tmp_path: Path
+) -> None:
+    """The client that is left out after the first round, for one honest and one malicious."""
+    clients = runs[2].run.clients.copy()
+    (bad,) = clients.loc[clients["malicious"] == 1, "client"].unique()
+    first, second, unjudged = [c for c in range(5) if c != bad][:3]
+    column = "cosine_payload_flagged"
+    clients[column] = clients[column].astype(float)
+    clients.loc[clients["client"].isin([bad, first]), column] = 1.0
+    clients.loc[clients["client"].isin([bad, first]) & (clients["round"] == 2), column] = math.nan
+    clients.loc[clients["client"] == second, column] = 0.0
+    clients.loc[clients["client"] == unjudged, ["malicious"]] = 1
+    clients.loc[clients["client"] == unjudged, column] = math.nan
+    table = detections_of([copied(runs[2], tmp_path / "run", clients)])
+    assert table is not None
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["caught"].endswith("1 of 2")
+    assert row["honest flagged"].endswith("1 of 3")
+    assert set(row["flagged"].split(", ")) == {str(bad), str(first)}
+    assert row["F1"] == f"{2 * 1 / (2 + 2):.2f}"
 
 
 @pytest.mark.parametrize(
