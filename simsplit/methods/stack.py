@@ -58,19 +58,19 @@ class Stack:
     def encode(self, x: Tensor, step: Step) -> Tensor:
         """Sender: the client's on the smashed leg, the server's on the feature leg."""
         for method in self.smashed if self.side == "client" else self.features:
-            x = method.encode(x, step)
+            x = _as_wide(method.encode(x, step), x)
         return x
 
     def lift(self, x: Tensor, step: Step) -> Tensor:
         """Receiver: the other chain, in reverse; on the client followed by `decode`."""
         if self.side == "server":
             for method in reversed(self.smashed):
-                x = method.lift(x, step)
+                x = _as_wide(method.lift(x, step), x)
             return x
         for method in reversed(self.features):
-            x = method.lift(x, step)
+            x = _as_wide(method.lift(x, step), x)
         for method in reversed(self.smashed):
-            x = method.decode(x, step)
+            x = _as_wide(method.decode(x, step), x)
         return x
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor | None:
@@ -180,6 +180,14 @@ def _num_side(method: Method, leg: Leg) -> int:
     """How many tensors the method adds to a payload on this leg."""
     back = method.num_side_back if leg in _BACK else None
     return method.num_side if back is None else back
+
+
+def _as_wide(made: Tensor, given: Tensor) -> Tensor:
+    """As wide as what a method was given: an autocast narrows the layers that methods add.
+
+    Their bytes beside a plain cut's are then of what they do, not of where their last sum stands.
+    """
+    return made.to(given.dtype) if made.is_floating_point() and given.is_floating_point() else made
 
 
 def _dense(tensor: Tensor) -> Tensor:

@@ -63,6 +63,8 @@ class TrainConfig(Config):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Of images and tables: share of a label that is spread over all classes, in training."""
     precision: Precision = "fp32"
-    """bf16 computes under autocast; what crosses the cut is then counted at 2 bytes a value."""
+    """bf16 computes under autocast. What crosses is as wide as what the head or the trunk puts out:
+    2 bytes a value from a convolution, 4 from a transformer, whose residual sum stays in fp32; the
+    method `cast` sends less. Layers that methods add do not change it."""
     channels_last: bool = False
     """Store images in channels-last layout, which is faster on some processors."""

@@ -139,6 +139,30 @@ def test_of_texts(case: str, tmp_path: Path) -> None:
     assert_plain(given, text_scenario(tmp_path, **changes), tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["mid", "admi", "dp_forward"])
+def test_layers_that_methods_add_leave_a_bf16_run_as_wide_as_it_was(
+    kind: str, tmp_path: Path
+) -> None:
+    """A transformer's head puts out its residual sum, which an autocast leaves in fp32.
+
+    What an added layer puts out is bf16, on the way there as on the way back.
+    """
+    task = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
+    sizes = {"width": 16, "layers": 3, "public": True}
+    given = text_scenario(
+        tmp_path,
+        model={"kind": "causal_lm", "sizes": sizes, "head": 1, "tail": 1},
+        data={"source": {"task": task, "length": 40}},
+        method=[{"kind": kind}],
+        train={"precision": "bf16"},
+    )
+    finished(given, tmp_path / "run")
+    made = Run.load(tmp_path / "run")
+    training = made.rounds[made.rounds["phase"] == "train"]
+    plain = dict(zip(training["round"], training["bytes_plain"], strict=True))
+    assert sent(made) == plain
+
+
 def test_show_says_how_much_less_the_legs_of_the_cut_are(tmp_path: Path) -> None:
     """By hand: 20 channels of 12 x 12 sent as 5, 512 features, and both back."""
     method = METHODS["learned1x1"]  # whose own weights make hand-overs larger
