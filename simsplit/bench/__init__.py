@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from simsplit.bench.attacking import attacking
+from simsplit.bench.defended import language_of
 from simsplit.bench.deploying import deploying
-from simsplit.bench.language import language, written_by
+from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
 from simsplit.bench.own import own
 from simsplit.bench.scale import scale
@@ -38,7 +39,7 @@ def benches(
     """Run one bench, or all: its name, and each of its tables with the figures behind it.
 
     With plugins, `overhead` is that of their methods and models; with a model, `language` is what
-    writing through its cut costs.
+    writing through its cut and defences of its ends cost.
     """
     for each, bench in _chosen(name, plugins, model):
         for table, figures in bench(device, quick, say):
@@ -56,6 +57,6 @@ def _chosen(name: str | None, plugins: Plugins, model: str | None) -> Iterator[t
     elif model is not None:
         if name not in (None, "language"):
             raise SimsplitError(f"bench {name} measures no model of yours; bench language does")
-        yield "language", partial(written_by, model=model)
+        yield "language", partial(language_of, model=model)
     else:
         yield from BENCHES.items() if name is None else [(name, BENCHES[name])]

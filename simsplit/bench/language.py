@@ -25,6 +25,7 @@ from simsplit.errors import ProtocolError
 from simsplit.network.clock import Flops
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter, Plan
+from simsplit.phases import Phase
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.pretrain.training import pretrain
 from simsplit.report.tables import Table
@@ -46,14 +47,8 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         yield _against_whole(model, where, quick, say)
         yield _against_passes(model, where, quick, say)
         yield api(model, where, quick, say)
-        given = _scenario(model, [], BATCH)
-        yield writing(given, _random_texts(given), where, quick, say)
-
-
-def written_by(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
-    """Writing through the cut of another model."""
-    given = _scenario(model, [], BATCH)
-    yield writing(given, _random_texts(given), torch.device(device), quick, say, large=True)
+        given = scenario_on(model, [], BATCH)
+        yield writing(given, random_texts(given), where, quick, say)
 
 
 def _model(folder: Path) -> str:
@@ -92,7 +87,7 @@ def _against_passes(
 ) -> tuple[Table, Figures]:
     say("language: MixGuard against its passes ...")
     parts = _assembled(model, MIXGUARD, device, batch=BATCH)
-    assembler, plain = _built(model, [], device, batch=BATCH)
+    assembler, plain = built(model, [], device, batch=BATCH)
     measured = _ratio(_stepper(parts), _stepper(plain), device, quick)
     expected = passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}
@@ -157,24 +152,31 @@ def _ratio(
 def _assembled(
     model: str, method: list[dict[str, Any]], device: torch.device, **sizes: int
 ) -> Assembly:
-    return _built(model, method, device, **sizes)[1]
+    return built(model, method, device, **sizes)[1]
 
 
-def _built(
+def built(
     model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int
 ) -> tuple[Assembler, Assembly]:
-    given = _scenario(model, method, batch)
-    assembler = Assembler(given, _random_texts(given), device)
+    """A cut model with a client, in the phase of training proper."""
+    given = scenario_on(model, method, batch)
+    assembler = Assembler(given, random_texts(given), device)
     parts = assembler.assemble()
     parts.exchange.announce(parts.clients, counted=False)
     _, proper = parts.pool.ask(0, Plan(1))
-    phase = parts.exchange.moment.phase = replace(proper, rounds=1)
-    parts.server.enter(phase, 1.0)
-    parts.pool.ask(0, Enter(phase, 1.0))
+    enter(parts, proper)
     return assembler, parts
 
 
-def _scenario(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
+def enter(parts: Assembly, phase: Phase) -> None:
+    """Go over to a phase, on both sides."""
+    phase = parts.exchange.moment.phase = replace(phase, rounds=1)
+    parts.server.enter(phase, 1.0)
+    parts.pool.ask(0, Enter(phase, 1.0))
+
+
+def scenario_on(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
+    """A causal model with two layers at each end, tuned by one client."""
     optimizer = {"kind": "adamw", "lr": 1e-4}
     source = {"kind": "python_docs", "task": "language", "length": LENGTH}
     return parse(
@@ -188,7 +190,7 @@ def _scenario(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
     )
 
 
-def _random_texts(given: Scenario) -> Prepared:
+def random_texts(given: Scenario) -> Prepared:
     """Random texts, all of the same length."""
     reader = given.text_reader()
     count = 640

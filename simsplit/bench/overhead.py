@@ -123,13 +123,13 @@ def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Tabl
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
 
 
-def ratio_row(name: str, measured: dict[str, float], target: float) -> tuple[str, ...]:
+def ratio_row(name: str, measured: dict[str, float], target: float | None) -> tuple[str, ...]:
     """What `ratio_of` found, as `COLUMNS` has it."""
     return (
         name,
         f"{measured['ratio']:.3f}",
         f"{measured['low']:.3f}-{measured['high']:.3f}",
-        f"{target:.2f}",
+        "" if target is None else f"{target:.2f}",
         f"{measured['ms']:.2f}",
         f"{measured['against_ms']:.2f}",
     )

@@ -46,8 +46,7 @@ def writing(
     """
     assert isinstance(given.model, CausalLM), "the bench's model writes"
     writer = _writer(given, data, device)
-    vocabulary = given.text_reader().size
-    prompts = torch.randint(vocabulary, (BATCH, PROMPT), generator=rng_for(0, "bench", "prompts"))
+    prompts = _prompts(given)
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
     few = (FEW, 1) if large else (TOKENS, 3)
@@ -68,6 +67,18 @@ def writing(
         rows.append(ratio_row(f"a session over {name}, {tokens} new tokens", measured, target))
         figures[f"writing over {name}"] = measured | {"target": target, "tokens": tokens}
     return Table(f"writing through the cut ({BATCH} prompts of {PROMPT})", COLUMNS, rows), figures
+
+
+def written(
+    given: Scenario, data: Prepared, device: torch.device, tokens: int
+) -> Callable[[ClientId], None]:
+    """Writes as many tokens after each prompt, through the cut of a scenario's model."""
+    return _Writing(_writer(given, data, device), _prompts(given), tokens).write
+
+
+def _prompts(given: Scenario) -> Tensor:
+    vocabulary = given.text_reader().size
+    return torch.randint(vocabulary, (BATCH, PROMPT), generator=rng_for(0, "bench", "prompts"))
 
 
 class _Writing:

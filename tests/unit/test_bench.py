@@ -12,6 +12,7 @@ from simsplit.bench import Bench, attacking, benches, overhead
 from simsplit.bench.api import api
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
+from simsplit.bench.defended import language_of
 from simsplit.bench.language import passes
 from simsplit.bench.overhead import Case, _same_loss, assembled, feed_of, stepper
 from simsplit.bench.plain import PlainLoop
@@ -141,15 +142,20 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     own = sys.modules[api.__module__]
     monkeypatch.setattr(own, "LENGTH", 8)
     monkeypatch.setattr(own, "BATCH", 2)
-    writes = sys.modules[writing.__module__]
-    monkeypatch.setattr(writes, "PROMPT", 8)
-    monkeypatch.setattr(writes, "BATCH", 2)
+    writer = sys.modules[writing.__module__]
+    monkeypatch.setattr(writer, "PROMPT", 8)
+    monkeypatch.setattr(writer, "BATCH", 2)
     whole, mixed, served, written = module.language("cpu", quick=True, say=lambda line: None)
     assert [figures["ratio"] > 0 for figures in written[1].values()] == [True, True]
     assert {"api over peft", *(name for name, *_ in own.DEFENDED)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
     named = {"name": "language", "model": module._model(tmp_path)}
-    ((bench, _, given),) = benches(**named, device="cpu", quick=True, say=lambda line: None)
-    assert (bench, given.keys()) == ("language", written[1].keys())
-    assert given["writing over whole texts"]["pairs"] == 1
+    monkeypatch.setattr(sys.modules[language_of.__module__], "BATCH", 2)
+    writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
+    assert (writes[0], writes[2].keys()) == ("language", written[1].keys())
+    assert writes[2]["writing over whole texts"]["pairs"] == 1
+    cases = ["a step of training", "a step of warm-up", "a token of 4"]
+    expected = [f"{kind}, {case}" for kind in ("admi", "dualguard") for case in cases]
+    assert [*defended[2]] == [*expected, f"mid, {cases[0]}", f"mid, {cases[2]}"]
+    assert [row[3] for row in defended[1].rows] == [""] * len(defended[2])

@@ -1,0 +1,65 @@
+"""What writing through the cut of a model costs, and what defences of both its ends add in time.
+
+A defence's step of training, its step of warm-up and its token are held against those of the plain
+cut, on the same texts. ADMI's paper gives 1.5 plain steps, half of one, and 1.2 to 1.3 tokens.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from simsplit.bench.language import LENGTH, built, enter, random_texts, scenario_on
+from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, ratio_of, ratio_row
+from simsplit.bench.writing import writing, written
+from simsplit.parties.calls import Plan
+from simsplit.report.tables import Table
+
+BATCH = 8
+STEPS, PAIRS = 2, 5
+TOKENS = 32
+DEFENCES: tuple[dict[str, Any], ...] = ({"kind": "admi"}, {"kind": "dualguard"}, {"kind": "mid"})
+
+
+def language_of(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
+    """Writing with a given model, and what defences of its ends cost."""
+    where = torch.device(device)
+    given = scenario_on(model, [], BATCH)
+    yield writing(given, random_texts(given), where, quick, say, large=True)
+    yield _defended(model, where, quick, say)
+
+
+def _defended(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+    rows: list[tuple[str, ...]] = []
+    figures: Figures = {}
+    for method in DEFENCES:
+        say(f"language: {method['kind']} against a plain cut ...")
+        for case, measured in _measured(model, method, device, quick):
+            name = f"{method['kind']}, {case}"
+            rows.append(ratio_row(name, measured, None))
+            figures[name] = measured
+    title = f"defences of both ends over a plain cut (batches of {BATCH} x {LENGTH} tokens)"
+    return Table(title, COLUMNS, rows), figures
+
+
+def _measured(
+    model: str, method: dict[str, Any], device: torch.device, quick: bool
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each kind of step in its own phase; a plain cut has training alone."""
+    steps, pairs = (1, 2) if quick else (STEPS, PAIRS)
+    plain = built(model, [], device, batch=BATCH)[1]
+    parts = built(model, [method], device, batch=BATCH)[1]
+    warming, proper = parts.pool.ask(0, Plan(1))
+    phases = [("a step of training", proper), *(("a step of warm-up", each) for each in warming)]
+    for case, phase in phases:
+        enter(parts, phase)
+        sides = Side(parts.exchange.step, range(1)), Side(plain.exchange.step, range(1))
+        yield case, ratio_of(sides, steps, pairs, device)
+    tokens = 4 if quick else TOKENS
+    writing_with, writing_plain = (
+        Side(written(given, random_texts(given), device, tokens), range(1))
+        for given in (scenario_on(model, each, BATCH) for each in ([method], []))
+    )
+    measured = ratio_of((writing_with, writing_plain), 1, pairs, device)
+    per_token = {key: measured[key] / tokens for key in ("ms", "against_ms")}
+    yield f"a token of {tokens}", measured | per_token
