@@ -16,8 +16,8 @@ from simsplit.parties.calls import Plan
 from simsplit.report.tables import Table
 
 BATCH = 8
-STEPS, PAIRS = 2, 5
-TOKENS = 32
+STEPS, PAIRS = 1, 5
+TOKENS = 16
 DEFENCES: tuple[dict[str, Any], ...] = ({"kind": "admi"}, {"kind": "dualguard"}, {"kind": "mid"})
 
 
