@@ -26,7 +26,7 @@ docs: $(VENV)/.tested             ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 tests: $(VENV)/.tested            ## the whole suite, slow tests included
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -q --durations=20
 
 bench: $(VENV)/.installed
 	$(BIN)/simsplit bench
