@@ -69,6 +69,11 @@ class RootClassConfig(ByClassConfig):
         return self.root
 
     @property
+    def fewest_trusted(self) -> int:
+        """A field of its own."""
+        return self.fewest_root
+
+    @property
     def title(self) -> str:
         """Its name, or its kind: it reads one signal only."""
         return self.name or "root_class"

@@ -13,7 +13,7 @@ held against a calibrated cut.
 """
 
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -37,6 +37,11 @@ class ByClassConfig(DetectorConfig, ABC):
     """What is compared: smashed data as sent (payload), or the trunk's outputs (features)."""
     classes: int | None = Field(default=None, ge=2)
     """Number of classes to look for, where none are told; null: as many as the task has."""
+
+    @property
+    @abstractmethod
+    def fewest_trusted(self) -> int:
+        """Trusted clients with fewer samples of a class judge nobody by it."""
 
     @property
     def sketched(self) -> tuple[Signal, ...]:
@@ -89,6 +94,11 @@ class WithinClassConfig(ByClassConfig):
     def trusted(self) -> tuple[ClientId, ...]:
         """The clients that others are compared with, if it is those."""
         return self.root
+
+    @property
+    def fewest_trusted(self) -> int:
+        """As of any other client."""
+        return self.fewest
 
     @property
     def title(self) -> str:

@@ -1,5 +1,7 @@
 """What is allowed and hardly meant: said before a run, and by `simsplit validate`."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from simsplit.attacks.labels import LabelAttackConfig
@@ -7,6 +9,7 @@ from simsplit.data import Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors.root_class import RootClassConfig
+from simsplit.detectors.within_class import ByClassConfig
 from simsplit.errors import ScenarioError, counted, listed
 from simsplit.machine import device_of, processors
 from simsplit.scenario.model import Scenario
@@ -109,7 +112,7 @@ def _late(scenario: Scenario) -> str:
 def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:
     """A line for each, of what loaded data are like."""
     every = (_classes(scenario, data), _tests(data), _attacks(scenario, data))
-    return [said for said in every if said]
+    return [said for said in (*every, *_roots(scenario, data)) if said]
 
 
 def _classes(scenario: Scenario, data: Prepared) -> str:
@@ -148,6 +151,22 @@ def _attacks(scenario: Scenario, data: Prepared) -> str:
         f"attacks: {listed(pairs)} can tell two classes apart and no more; the targets have "
         f"{count}, so there will be no figures of it (kmeans and probe take any number)"
     )
+
+
+def _roots(scenario: Scenario, data: Prepared) -> Iterator[str]:
+    """Detectors whose trusted clients have too little of a class to judge others by it."""
+    for index, detector in enumerate(scenario.detectors):
+        if not isinstance(detector, ByClassConfig) or not detector.trusted:
+            continue
+        rows = np.concatenate([data.parts[client] for client in detector.trusted])
+        held = np.bincount(np.asarray(data.train.groups)[rows], minlength=data.info.classes)
+        few = [number for number, count in enumerate(held) if count < detector.fewest_trusted]
+        if few:
+            yield (
+                f"scenario.detectors.{index}.root: trusted clients have fewer than "
+                f"{detector.fewest_trusted} samples of class {listed(few)}, so nobody is judged by "
+                "those; data.even deals a client as many of every class"
+            )
 
 
 def _tests(data: Prepared) -> str:

@@ -12,6 +12,7 @@ from texts import CAUSAL, api_scenario, text_scenario
 
 from simsplit import DataError, ScenarioError, run
 from simsplit.attacking.finished import attack
+from simsplit.data import prepare
 from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, counted, listed
 from simsplit.metrics.headline import headline
@@ -20,7 +21,7 @@ from simsplit.report.detections import some
 from simsplit.report.recoveries import _line
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
-from simsplit.scenario.doubts import doubts_of
+from simsplit.scenario.doubts import doubts_of, doubts_of_data
 from simsplit.terminal.runs import figures
 
 
@@ -163,6 +164,27 @@ def test_a_detector_that_judges_no_round_of_a_run_is_told_of():
     assert not doubts_of(scenario(**late, schedule={"rounds": 5}))
     alone = {"detectors": [{"kind": "root_class", "window": 1}]}
     assert not doubts_of(scenario(**alone, schedule={"rounds": 4}))
+
+
+@pytest.mark.parametrize(
+    ("detector", "fewest"),
+    [({"kind": "within_class", "reference": "root", "root": [1]}, 4), ({"kind": "root_class"}, 8)],
+)
+def test_a_trusted_client_without_some_class_is_told_of(detector, fewest):
+    usual = {"clients": {"count": 4}, "schedule": {"rounds": 8}, "detectors": [detector]}
+    skewed = {"train_samples": 200, "partition": {"kind": "dirichlet", "alpha": 0.1}}
+    given = scenario(**usual, data=skewed)
+    data = prepare(given.data, 4, given.seed)
+    trusted = given.detectors[0].trusted
+    held = np.asarray(data.train.labels)[data.parts[trusted[0]]].tolist()
+    few = [label for label in range(10) if held.count(label) < fewest]
+    (said,) = doubts_of_data(given, data)
+    assert said.startswith(
+        f"scenario.detectors.0.root: trusted clients have fewer than {fewest} samples of class "
+        f"{listed(few)}, so nobody is judged by those"
+    )
+    even = scenario(**usual, data={**skewed, "even": {"clients": trusted, "samples": 100}})
+    assert not doubts_of_data(even, prepare(even.data, 4, even.seed))
 
 
 def test_loose_bytes_of_a_recovered_text_are_one_mark():
