@@ -107,9 +107,9 @@ class RecurrentInverter(Inverter):
 
     def learn(self, z_BLD: Tensor, tokens_BL: Tensor, learner: Learner) -> None:
         learner.train(True)
-        scores = self(z_BLD)
-        loss = cross_entropy(scores.flatten(0, 1), tokens_BL.flatten(), ignore_index=NOTHING)
-        descend(learner, loss)
+        told = tokens_BL != NOTHING  # scores of all tokens are dear, and padding needs none
+        scores_NV = self.scores(self.features(z_BLD)[told])
+        descend(learner, cross_entropy(scores_NV, tokens_BL[told]))
 
     def features(self, z_BLD: Tensor) -> Tensor:
         out: Tensor = self.recurrent(z_BLD)[0]

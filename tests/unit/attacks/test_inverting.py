@@ -5,8 +5,13 @@ import torch
 from builders import experiment
 from pace import quick
 from texts import text_scenario
+from torch.nn.functional import cross_entropy
 
+from simsplit.attacks.inverters import NOTHING, RecurrentInverter
 from simsplit.attacks.sip import SipConfig
+from simsplit.parties.config import SgdConfig
+from simsplit.parties.learner import Learner
+from simsplit.seeds import rng_for
 
 SIZES = {"width": 16, "layers": 3}
 WORDS = {"kind": "causal_lm", "sizes": {**SIZES, "public": True}, "head": 1, "tail": 1}
@@ -99,3 +104,20 @@ def test_training_stops_when_held_out_texts_are_read_no_better_and_keeps_the_bes
     held, learned = set(sip.held.tolist()), set(sip.feed.part.tolist())
     assert not held & learned
     assert len(held) == 3
+
+
+def test_padding_is_no_part_of_what_the_recurrent_inverter_learns():
+    """Its step is that of scores at every place with padding's left out of the loss."""
+    draws = rng_for(0, "texts")
+    hidden = torch.randn(3, 7, 8, generator=draws)
+    tokens = torch.randint(11, (3, 7), generator=draws)
+    tokens[torch.arange(7) >= torch.tensor([2, 7, 4])[:, None]] = NOTHING
+    nets = [RecurrentInverter(8, 11, SipConfig(hidden=6)) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    learners = [Learner({"inverter": net}, SgdConfig(lr=1.0)) for net in nets]
+    nets[0].learn(hidden, tokens, learners[0])
+    scores = nets[1](hidden).flatten(0, 1)
+    cross_entropy(scores, tokens.flatten(), ignore_index=NOTHING).backward()
+    learners[1].step()
+    for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
