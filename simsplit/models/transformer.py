@@ -7,6 +7,7 @@ segment, since a segment has a cache of its own and asks its first layer how muc
 """
 
 import copy
+import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,6 +62,7 @@ class Blocks(nn.Module):
         self.config = config
         self.layers = nn.ModuleList(layers)
         self.rotary = rotary
+        self.cached_as = "cache" if all(map(_takes_cache, self.layers)) else "past_key_values"
 
     def forward(
         self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
@@ -72,18 +74,22 @@ class Blocks(nn.Module):
 
         positions = positions_of(x_BLD, mask, past)
         attended = create_causal_mask(self.config, x_BLD, mask, past, positions)
-        given: dict[str, Any] = {"position_ids": positions}
+        given: dict[str, Any] = {"position_ids": positions, self.cached_as: past}
         if self.rotary is not None:
             given["position_embeddings"] = self.rotary(x_BLD, position_ids=positions)
         for layer in self.layers:
             x_BLD = layer(
                 x_BLD,
                 attention_mask=attended,
-                past_key_values=past,
                 use_cache=past is not None,
                 **given,
             )
         return x_BLD
+
+
+def _takes_cache(layer: nn.Module) -> bool:
+    """Whether a layer calls its cache so, as they do from transformers 5.24 on."""
+    return "cache" in inspect.signature(layer.forward).parameters
 
 
 def positions_of(x: Tensor, mask: Tensor | None, past: "Cache | None") -> Tensor:

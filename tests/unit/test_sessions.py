@@ -1,5 +1,6 @@
 """A session writes what transformers' own `generate` writes on the whole model, pass by pass."""
 
+import inspect
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -148,10 +149,11 @@ def test_scores_are_those_of_the_whole_model(family, head, tmp_path):
         got = [exchange.outputs(0, session.begin())]
         both = torch.tensor([True, True])
         got += [exchange.outputs(0, session.go_on(texts[:, at], both)) for at in range(5, 9)]
-        past = transformers.DynamicCache()
-        expected = [model(texts[:, :5], past_key_values=past).logits[:, -1]]
+        named = inspect.signature(model.forward).parameters
+        kept = {"cache" if "cache" in named else "past_key_values": transformers.DynamicCache()}
+        expected = [model(texts[:, :5], **kept).logits[:, -1]]
         for at in range(5, 9):
-            expected.append(model(texts[:, at : at + 1], past_key_values=past).logits[:, -1])
+            expected.append(model(texts[:, at : at + 1], **kept).logits[:, -1])
     for mine, theirs in zip(got, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=2e-7, atol=2e-7)
 
