@@ -116,8 +116,7 @@ def doubts_of_data(scenario: Scenario, data: Prepared) -> list[str]:
 
 
 def _classes(scenario: Scenario, data: Prepared) -> str:
-    source = scenario.data.source
-    if isinstance(source, TextTable) and not _of_classes(source):
+    if not _of_classes(scenario.data.source):
         return ""
     held = np.bincount(np.asarray(data.train.groups), minlength=data.info.classes)
     empty = [number for number, count in enumerate(held) if not count]
@@ -133,8 +132,10 @@ def _classes(scenario: Scenario, data: Prepared) -> str:
     return ""
 
 
-def _of_classes(source: TextTable) -> bool:
-    """Whether partitions divide its texts by their class, and not by topics."""
+def _of_classes(source: object) -> bool:
+    """Whether partitions divide its samples by their class, and not texts by topics."""
+    if not isinstance(source, TextTable):
+        return True
     return isinstance(source.task, Classification) and source.topic is None
 
 
@@ -155,6 +156,8 @@ def _attacks(scenario: Scenario, data: Prepared) -> str:
 
 def _roots(scenario: Scenario, data: Prepared) -> Iterator[str]:
     """Detectors whose trusted clients have too little of a class to judge others by it."""
+    if not _of_classes(scenario.data.source):
+        return
     for index, detector in enumerate(scenario.detectors):
         if not isinstance(detector, ByClassConfig) or not detector.trusted:
             continue
@@ -165,7 +168,7 @@ def _roots(scenario: Scenario, data: Prepared) -> Iterator[str]:
             yield (
                 f"scenario.detectors.{index}.root: trusted clients have fewer than "
                 f"{detector.fewest_trusted} samples of class {listed(few)}, so nobody is judged by "
-                "those; data.even deals a client as many of every class"
+                "those; data.even deals a client samples of every class"
             )
 
 

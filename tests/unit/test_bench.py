@@ -155,7 +155,7 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
     assert (writes[0], writes[2].keys()) == ("language", written[1].keys())
     assert writes[2]["writing over whole texts"]["pairs"] == 1
-    cases = ["a step of training", "a step of warm-up", "a token of 4"]
+    cases = ["a step of training", "a step of warm-up", "a token written"]
     expected = [f"{kind}, {case}" for kind in ("admi", "dualguard") for case in cases]
     assert [*defended[2]] == [*expected, f"mid, {cases[0]}", f"mid, {cases[2]}"]
     assert [row[3] for row in defended[1].rows] == [""] * len(defended[2])
