@@ -187,6 +187,17 @@ def test_a_trusted_client_without_some_class_is_told_of(detector, fewest):
     assert not doubts_of_data(even, prepare(even.data, 4, even.seed))
 
 
+def test_topics_that_texts_are_dealt_by_are_not_taken_for_classes(tmp_path):
+    skewed = {"source": {"topic": "topic"}, "partition": {"kind": "dirichlet", "alpha": 0.1}}
+    detector = {"kind": "within_class", "reference": "root", "root": [0]}
+    clients = {"count": 4}
+    given = text_scenario(tmp_path, data=skewed, clients=clients, detectors=[detector])
+    data = prepare(given.data, 4, given.seed, given.text_reader())
+    held = np.bincount(np.asarray(data.train.groups)[data.parts[0]], minlength=5)
+    assert held.min() < 4
+    assert not doubts_of_data(given, data)
+
+
 def test_loose_bytes_of_a_recovered_text_are_one_mark():
     assert _line("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
 
