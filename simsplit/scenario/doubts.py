@@ -12,6 +12,8 @@ from simsplit.detectors.root_class import RootClassConfig
 from simsplit.detectors.within_class import ByClassConfig
 from simsplit.errors import ScenarioError, counted, listed
 from simsplit.machine import device_of, processors
+from simsplit.methods.lightsplit import LightSplitConfig
+from simsplit.methods.quantise import QuantiseConfig
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.needs import messages_of
 from simsplit.schedules.config import DEFAULT_ROUNDS
@@ -19,7 +21,7 @@ from simsplit.schedules.config import DEFAULT_ROUNDS
 
 def doubts_of(scenario: Scenario) -> list[str]:
     """A line for each, of what is known before data are loaded."""
-    every = (_device, _threads, _clients, _servers, _proximal, _late)
+    every = (_device, _threads, _clients, _servers, _proximal, _unrotated, _late)
     return [said for each in every if (said := each(scenario))]
 
 
@@ -85,6 +87,23 @@ def _proximal(scenario: Scenario) -> str:
         "round, before which nothing has moved, so it changes nothing. Use schedule.local_steps "
         "above 1, or null for an epoch"
     )
+
+
+def _unrotated(scenario: Scenario) -> str:
+    """Levels for normal values, where values come as a layer makes them."""
+    for index, method in enumerate(scenario.method):
+        if not isinstance(method, QuantiseConfig) or method.levels != "normal":
+            continue
+        before = [each for each in scenario.method[:index] if isinstance(each, LightSplitConfig)]
+        mixed = {leg for each in before for leg in each.acts_on}
+        if plain := [leg for leg in method.acts_on if leg not in mixed]:
+            return (
+                f"scenario.method.{index}.levels: got normal, and nothing before it rotates "
+                f"{listed(plain)}, so values are as the layer makes them, for which these levels "
+                "are not. List lightsplit with these legs before it (ratio: 1 keeps all of them), "
+                "or use levels: even"
+            )
+    return ""
 
 
 def _drowned(scenario: Scenario) -> bool:

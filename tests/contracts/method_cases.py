@@ -98,6 +98,10 @@ def quantised(bits: int, nbytes: tuple[int, int], **fields) -> Case:
     return Case((of("quantise", bits=bits, **fields),), nbytes=nbytes, noisy=noisy, error=error)
 
 
+def rotated(bits: int, nbytes: tuple[int, int], **fields) -> Case:
+    return Case((of("quantise", bits=bits, levels="normal", **fields),), nbytes=nbytes, error=1)
+
+
 CASES: dict[str, list[Case]] = {
     "raw": [Case((of("raw"),)), Case(())],
     "lightsplit": [
@@ -159,6 +163,9 @@ CASES: dict[str, list[Case]] = {
         quantised(1, (6 * (16 + 8) + 12, RAW[1])),
         quantised(12, (6 * (192 + 8) + 12, 6 * (48 + 8) + 4), legs=BOTH),
         quantised(4, (6 * (64 + 8) + 12, RAW[1]), rounding="nearest"),
+        # codes, one fp32 a sample, three int32 and on features one
+        rotated(1, (6 * (16 + 4) + 12, RAW[1])),
+        rotated(3, (6 * (48 + 4) + 12, 6 * (12 + 4) + 4), legs=BOTH),
     ],
     "noise": [
         Case((of("noise"),), noisy=True),

@@ -166,6 +166,18 @@ def test_a_detector_that_judges_no_round_of_a_run_is_told_of():
     assert not doubts_of(scenario(**alone, schedule={"rounds": 4}))
 
 
+def test_levels_for_rotated_values_without_a_rotation_are_told_of():
+    legs = {"legs": ["smashed", "features"]}
+    levels = {"kind": "quantise", "bits": 1, "levels": "normal", **legs}
+    projection = {"kind": "lightsplit", "ratio": 1}
+    (said,) = doubts_of(scenario(method=[projection, levels]))
+    assert said.startswith(
+        "scenario.method.1.levels: got normal, and nothing before it rotates features, so"
+    )
+    assert not doubts_of(scenario(method=[{**projection, **legs}, levels]))
+    assert not doubts_of(scenario(method=[{**levels, "levels": "even"}]))
+
+
 @pytest.mark.parametrize(
     ("detector", "fewest"),
     [({"kind": "within_class", "reference": "root", "root": [1]}, 4), ({"kind": "root_class"}, 8)],

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from simsplit.methods import METHODS, Method, Site, Step
-from simsplit.methods.bits import pack_bits, unpack_bits, width_of
+from simsplit.methods.bits import normal_levels, pack_bits, unpack_bits, width_of
 from simsplit.methods.nopeek import distance_correlation
+from simsplit.methods.projections import projection
 from simsplit.packets import Leg
 
 CPU = torch.device("cpu")
@@ -132,6 +133,46 @@ def test_quantisation_is_right_on_average_and_to_half_a_level():
     back = nearest.unpack(nearest.pack(z, step()), step())
     assert (back - z).abs().max() <= level / 2 * (1 + 1e-5)
     assert len(back.unique()) <= 8
+
+
+@pytest.mark.parametrize(
+    ("bits", "positive", "error"),  # of Max, Quantizing for minimum distortion, 1960, table I
+    [
+        (1, [0.7980], 0.3634),
+        (2, [0.4528, 1.510], 0.1175),
+        (3, [0.2451, 0.7560, 1.344, 2.152], 0.03454),
+        (4, [0.1284, 0.3881, 0.6568, 0.9424, 1.256, 1.618, 2.069, 2.733], 0.009497),
+    ],
+)
+def test_normal_levels_are_maxs_and_keep_a_sample_along_itself(bits, positive, error):
+    levels = normal_levels(bits)
+    torch.testing.assert_close(levels[2 ** (bits - 1) :], torch.tensor(positive), rtol=0, atol=5e-4)
+    torch.testing.assert_close(levels, -levels.flip(0), rtol=0, atol=1e-5)
+    z_BD = normal(4, 50000) * torch.tensor([[1e-30], [1.0], [100.0], [1e30]])
+    method = built("quantise", (50000,), bits=bits, levels="normal")
+    back_BD = method.unpack(method.pack(z_BD, step()), step())
+    z_BD, back_BD = z_BD.double(), back_BD.double()
+    along = (z_BD * back_BD).sum(1) / z_BD.square().sum(1)
+    torch.testing.assert_close(along, torch.ones_like(along), rtol=0, atol=1e-5)
+    lost = (back_BD - z_BD).square().sum(1) / z_BD.square().sum(1)
+    # the scale that keeps it loses D / (1 - D) of it, where the levels alone lose D
+    torch.testing.assert_close(lost, torch.full_like(lost, error / (1 - error)), rtol=0.03, atol=0)
+
+
+def test_rotated_values_on_normal_levels_lose_less_than_on_even_ones():
+    z = normal(8, 1024).relu().pow(2)
+    rotation = projection("hadamard", 3, 1024, 1024, CPU)
+    lost = {}
+    for levels in ("even", "normal"):
+        method = built("quantise", (1024,), bits=1, levels=levels, rounding="nearest")
+        sent = method.pack(rotation.down(z), step())
+        lost[levels] = float((rotation.up(method.unpack(sent, step())) - z).square().mean())
+    assert lost["normal"] < 0.5 * lost["even"]
+
+
+def test_nothing_is_sent_of_a_sample_that_is_zero():
+    method = built("quantise", (5,), bits=1, levels="normal")
+    assert method.unpack(method.pack(torch.zeros(2, 5), step()), step()).eq(0).all()
 
 
 def numbered(number: int) -> Step:
