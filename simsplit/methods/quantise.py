@@ -41,6 +41,8 @@ class QuantiseConfig(CodecConfig):
     reencodes: ClassVar[bool] = True
     bits: int = Field(default=8, ge=1, le=16)
     """Bits per value."""
+    gradient_bits: int | None = Field(default=None, ge=1, le=16)
+    """Of the gradients that come back; null: as many. They bear fewer than what goes forward."""
     levels: Literal["even", "normal"] = "even"
     """normal: for what lightsplit has rotated; far less error than even ones at 1 to 3 bits."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"
@@ -48,9 +50,10 @@ class QuantiseConfig(CodecConfig):
 
     @model_validator(mode="after")
     def _few(self) -> Self:
-        if self.levels == "normal" and self.bits > MOST_NORMAL:
+        most = max(self.bits, self.gradient_bits or 1)
+        if self.levels == "normal" and most > MOST_NORMAL:
             raise ValueError(
-                f"levels: normal takes 1 to {MOST_NORMAL} bits, got {self.bits}; use levels: even"
+                f"levels: normal takes 1 to {MOST_NORMAL} bits, got {most}; use levels: even"
             )
         return self
 
@@ -59,8 +62,13 @@ class QuantiseConfig(CodecConfig):
         """All legs that it acts on: packets carry packed levels."""
         return frozenset(self.acts_on)
 
+    def either_way(self, *, sends: bool) -> tuple[int, int]:
+        """The bits of what a side packs and of what it unpacks: who sends gets gradients back."""
+        forth, back = self.bits, self.gradient_bits or self.bits
+        return (forth, back) if sends else (back, forth)
+
     def build(self, site: Site) -> Method:
-        return Quantise(self) if self.levels == "even" else QuantiseNormal(self.bits)
+        return (Quantise if self.levels == "even" else QuantiseNormal)(self, sends=site.sends)
 
 
 class Quantise(Method):
@@ -68,8 +76,8 @@ class Quantise(Method):
 
     num_side = 2
 
-    def __init__(self, config: QuantiseConfig) -> None:
-        self.bits = config.bits
+    def __init__(self, config: QuantiseConfig, *, sends: bool) -> None:
+        self.bits, self.bits_in = config.either_way(sends=sends)
         self.stochastic = config.rounding == "stochastic"
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
@@ -88,7 +96,7 @@ class Quantise(Method):
         """Codes times step, plus the minimum."""
         packed, range_B2, told = tensors
         shape = told.tolist()
-        codes_BD = unpack_bits(packed, self.bits, math.prod(shape)).float()
+        codes_BD = unpack_bits(packed, self.bits_in, math.prod(shape)).float()
         return from_levels(codes_BD, range_B2).view(-1, *shape)
 
 
@@ -97,8 +105,8 @@ class QuantiseNormal(Method):
 
     num_side = 2
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
+    def __init__(self, config: QuantiseConfig, *, sends: bool) -> None:
+        self.bits, self.bits_in = config.either_way(sends=sends)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """The uint8 codes, fp32 scales, and int32 shape."""
@@ -110,5 +118,5 @@ class QuantiseNormal(Method):
         """The codes' levels times the scale."""
         packed, scale_B1, told = tensors
         shape = told.tolist()
-        codes_BD = unpack_bits(packed, self.bits, math.prod(shape))
-        return from_normal_levels(codes_BD, scale_B1, self.bits).view(-1, *shape)
+        codes_BD = unpack_bits(packed, self.bits_in, math.prod(shape))
+        return from_normal_levels(codes_BD, scale_B1, self.bits_in).view(-1, *shape)

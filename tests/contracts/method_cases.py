@@ -92,14 +92,21 @@ def superposed(ratio: int) -> Case:
     )
 
 
-def quantised(bits: int, nbytes: tuple[int, int], **fields) -> Case:
+def quantised(
+    bits: int, nbytes: tuple[int, int], back: tuple[int, int] | None = None, **fields
+) -> Case:
     noisy = fields.get("rounding") != "nearest"
-    error = 2 / (2**bits - 1)  # a level, of a range of at most twice the largest
-    return Case((of("quantise", bits=bits, **fields),), nbytes=nbytes, noisy=noisy, error=error)
+    fewest = min(bits, fields.get("gradient_bits", bits))
+    error = 2 / (2**fewest - 1)  # a level, of a range of at most twice the largest
+    config = of("quantise", bits=bits, **fields)
+    return Case((config,), nbytes=nbytes, back=back, noisy=noisy, error=error)
 
 
-def rotated(bits: int, nbytes: tuple[int, int], **fields) -> Case:
-    return Case((of("quantise", bits=bits, levels="normal", **fields),), nbytes=nbytes, error=1)
+def rotated(
+    bits: int, nbytes: tuple[int, int], back: tuple[int, int] | None = None, **fields
+) -> Case:
+    config = of("quantise", bits=bits, levels="normal", **fields)
+    return Case((config,), nbytes=nbytes, back=back, error=1)
 
 
 CASES: dict[str, list[Case]] = {
@@ -166,6 +173,15 @@ CASES: dict[str, list[Case]] = {
         # codes, one fp32 a sample, three int32 and on features one
         rotated(1, (6 * (16 + 4) + 12, RAW[1])),
         rotated(3, (6 * (48 + 4) + 12, 6 * (12 + 4) + 4), legs=BOTH),
+        # gradients of other bits than what they are of
+        quantised(8, (6 * (128 + 8) + 12, RAW[1]), (6 * (32 + 8) + 12, RAW[1]), gradient_bits=2),
+        rotated(
+            2,
+            (6 * (32 + 4) + 12, 6 * (8 + 4) + 4),
+            (6 * (16 + 4) + 12, 6 * (4 + 4) + 4),
+            gradient_bits=1,
+            legs=BOTH,
+        ),
     ],
     "noise": [
         Case((of("noise"),), noisy=True),
