@@ -24,8 +24,6 @@ from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
 BATCH, PROMPT, TOKENS = 8, 64, 128
-FEW = 48
-"""New tokens where whole texts are written by a large model."""
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per token", "against")
 UNENDING = -1
 """In place of an end token, so that every text is as long."""
@@ -42,22 +40,22 @@ def writing(
 ) -> tuple[Table, Figures]:
     """A session against whole texts, and against transformers' own cache.
 
-    A large model writes whole texts once and shorter, as each of their passes takes seconds.
+    A large model writes whole texts once, as each of their passes takes seconds.
     """
     assert isinstance(given.model, CausalLM), "the bench's model writes"
     writer = _writer(given, data, device)
     prompts = _prompts(given)
     rows: list[tuple[str, ...]] = []
     figures: Figures = {}
-    few = (FEW, 1) if large else (TOKENS, 3)
     whole = partial(_Writing, replace(writer, in_sessions=lambda _: False), prompts)
     uncut = partial(_Uncut, given.model.origin, prompts, device)
-    cases: tuple[tuple[str, Callable[[int], _Writing | _Uncut], float, int, int], ...] = (
-        ("whole texts", whole, 0.10, *few),
-        ("transformers' cache", uncut, 1.15, TOKENS, 9),
+    cases: tuple[tuple[str, Callable[[int], _Writing | _Uncut], float, int], ...] = (
+        ("whole texts", whole, 0.10, 1 if large else 3),
+        ("transformers' cache", uncut, 1.15, 9),
     )
-    for name, made, target, most, times in cases:
-        tokens, pairs = (8, min(times, 3)) if quick else (most, times)
+    tokens = 8 if quick else TOKENS
+    for name, made, target, times in cases:
+        pairs = min(times, 3) if quick else times
         say(f"language: writing in a session against {name} ...")
         session, other = _Writing(writer, prompts, tokens), made(tokens)
         sides = Side(session.write, range(1)), Side(other.write, range(1))

@@ -1,4 +1,4 @@
-"""Whole numbers of any few bits side by side in bytes: how indices and codes cross the wire.
+"""Values as codes of few bits, and codes side by side in bytes: how these cross the wire.
 
 A 12-bit index in an int16 would be counted at 16 bits; here it costs 12.
 """
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 MOST_NORMAL = 6
-"""Bits of normal levels, at most: with more of them even ones do as well."""
+"""Bits of normal levels, at most: the search for more takes a second, and the squared error of 6
+is below a thousandth of the values' variance."""
 
 
 def width_of(values: int) -> int:
@@ -42,7 +43,8 @@ def normal_levels(bits: int) -> Tensor:
     """The 2**bits levels with the least squared error for a standard normal value (Max 1960,
     Lloyd 1982): each is the mean of what is nearest to it.
     """
-    count, wide = 2**bits, NormalDist(sigma=3**0.5)  # where many levels lie, of which few are wrong
+    # the best many levels lie with the density of a normal of three times the variance
+    count, wide = 2**bits, NormalDist(sigma=3**0.5)
     start = [wide.inv_cdf((index + 0.5) / count) for index in range(count)]
     levels, ends = torch.tensor(start, dtype=torch.float64), torch.tensor([torch.inf]).double()
     for _ in range(200 * count):
@@ -56,9 +58,9 @@ def normal_levels(bits: int) -> Tensor:
 
 
 def on_normal_levels(x_BD: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Each row's values as the nearest of 2**bits normal levels times the row's root mean square;
-    and the rows' scales, B x 1: with these a row's product with what is read is its own square
-    (EDEN), so that on average over rotations it is read as it was.
+    """For each row's values, over their root mean square, the nearest of 2**bits normal levels;
+    and the rows' scales, B x 1, by which a row's inner product with what is read is its squared
+    norm (EDEN's unbiased scale).
     """
     tiny = torch.finfo(torch.float32).tiny
     top_B1 = x_BD.abs().amax(1, keepdim=True).clamp_min(tiny)  # squares of large values overflow

@@ -2,14 +2,16 @@
 
 A wire format, as `cast` is, and on gradients too. Even levels lie over the sample's own range;
 values are rounded up with the probability of their fraction, so the expectation is the value
-itself, or to the nearest. Normal levels are for values that a rotation has made about normal, such
-as what `lightsplit` sends: the nearest of the levels with the least error for these, with a scale
-by which a sample keeps its length along itself (EDEN, Vargaftik et al. 2022; one bit is DRIVE,
-2021). A packet carries the codes packed to the bit, one or two fp32 for each sample, and the
-payload's shape, since packed codes no longer show it.
+itself, or to the nearest. Normal levels have the least squared error for normally distributed
+values, which a rotation makes of any (`lightsplit`); a scale per sample makes the inner product of
+what is read with the sample the sample's squared norm, so that over random rotations the
+expectation is the sample (EDEN, Vargaftik et al. 2022; with one bit DRIVE, 2021). A packet carries
+the codes packed to the bit, one or two fp32 for each sample, and the payload's shape, since packed
+codes no longer show it.
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -42,11 +44,11 @@ class QuantiseConfig(CodecConfig):
     bits: int = Field(default=8, ge=1, le=16)
     """Bits per value."""
     gradient_bits: int | None = Field(default=None, ge=1, le=16)
-    """Of the gradients that come back; null: as many. They bear fewer than what goes forward."""
+    """Bits per value of the gradients that come back; null: as many as forward."""
     levels: Literal["even", "normal"] = "even"
-    """normal: for what lightsplit has rotated; far less error than even ones at 1 to 3 bits."""
+    """normal: for rotated values (lightsplit before it); a fraction of the error at few bits."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"
-    """Of even levels. stochastic: exact in expectation. nearest: at most half a level off."""
+    """Even levels: stochastic is exact in expectation, nearest at most half a level off."""
 
     @model_validator(mode="after")
     def _few(self) -> Self:
@@ -62,61 +64,67 @@ class QuantiseConfig(CodecConfig):
         """All legs that it acts on: packets carry packed levels."""
         return frozenset(self.acts_on)
 
-    def either_way(self, *, sends: bool) -> tuple[int, int]:
-        """The bits of what a side packs and of what it unpacks: who sends gets gradients back."""
-        forth, back = self.bits, self.gradient_bits or self.bits
-        return (forth, back) if sends else (back, forth)
-
     def build(self, site: Site) -> Method:
-        return (Quantise if self.levels == "even" else QuantiseNormal)(self, sends=site.sends)
+        """One side's half; who sends the payload gets gradients back."""
+        ways = self.bits, self.gradient_bits or self.bits
+        packed, unpacked = ways if site.sends else reversed(ways)
+        if self.levels == "normal":
+            return NormalLevels(packed, unpacked)
+        return EvenLevels(packed, unpacked, stochastic=self.rounding == "stochastic")
 
 
-class Quantise(Method):
-    """Packs values as integer codes over each sample's range."""
+class _Quantise(Method, ABC):
+    """Packs values as integer codes, with numbers for each sample that say what codes stand for."""
 
     num_side = 2
 
-    def __init__(self, config: QuantiseConfig, *, sends: bool) -> None:
-        self.bits, self.bits_in = config.either_way(sends=sends)
-        self.stochastic = config.rounding == "stochastic"
+    def __init__(self, packed: int, unpacked: int) -> None:
+        self.packed, self.unpacked = packed, unpacked
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The uint8 codes, fp32 minimum and step, and int32 shape."""
-        x_BD = x.float().flatten(1)
+        """The uint8 codes, the samples' fp32 numbers, and int32 shape."""
+        codes_BD, told = self._coded(x.float().flatten(1), step)
+        shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
+        return pack_bits(codes_BD, self.packed), told, shape
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        """What the codes stand for, in the payload's shape."""
+        packed, told, of_shape = tensors
+        shape = of_shape.tolist()
+        codes_BD = unpack_bits(packed, self.unpacked, math.prod(shape))
+        return self._meant(codes_BD, told).view(-1, *shape)
+
+    @abstractmethod
+    def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]: ...
+
+    @abstractmethod
+    def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor: ...
+
+
+class EvenLevels(_Quantise):
+    """Evenly spaced levels over each sample's range: its minimum, and the step between levels."""
+
+    def __init__(self, packed: int, unpacked: int, *, stochastic: bool) -> None:
+        super().__init__(packed, unpacked)
+        self.stochastic = stochastic
+
+    def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         noise: Tensor | float = 0.5
         if self.stochastic:
             step.memo["quantise"] = step.memo.get("quantise", -1) + 1  # payload and gradient differ
             rng = step.rng("quantise", step.memo["quantise"])
-            noise = torch.rand(x_BD.shape, generator=rng).to(x.device)
-        codes_BD, range_B2 = on_levels(x_BD, self.bits, noise)
-        shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
-        return pack_bits(codes_BD, self.bits), range_B2, shape
+            noise = torch.rand(x_BD.shape, generator=rng).to(x_BD.device)
+        return on_levels(x_BD, self.packed, noise)
 
-    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Codes times step, plus the minimum."""
-        packed, range_B2, told = tensors
-        shape = told.tolist()
-        codes_BD = unpack_bits(packed, self.bits_in, math.prod(shape)).float()
-        return from_levels(codes_BD, range_B2).view(-1, *shape)
+    def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor:
+        return from_levels(codes_BD.float(), told)
 
 
-class QuantiseNormal(Method):
-    """Packs values as the nearest of levels for normal ones, with a scale for each sample."""
+class NormalLevels(_Quantise):
+    """Levels for normally distributed values, times a scale for each sample."""
 
-    num_side = 2
+    def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        return on_normal_levels(x_BD, self.packed)
 
-    def __init__(self, config: QuantiseConfig, *, sends: bool) -> None:
-        self.bits, self.bits_in = config.either_way(sends=sends)
-
-    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The uint8 codes, fp32 scales, and int32 shape."""
-        codes_BD, scale_B1 = on_normal_levels(x.float().flatten(1), self.bits)
-        shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
-        return pack_bits(codes_BD, self.bits), scale_B1, shape
-
-    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The codes' levels times the scale."""
-        packed, scale_B1, told = tensors
-        shape = told.tolist()
-        codes_BD = unpack_bits(packed, self.bits_in, math.prod(shape))
-        return from_normal_levels(codes_BD, scale_B1, self.bits_in).view(-1, *shape)
+    def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor:
+        return from_normal_levels(codes_BD, told, self.unpacked)

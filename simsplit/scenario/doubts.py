@@ -90,7 +90,7 @@ def _proximal(scenario: Scenario) -> str:
 
 
 def _unrotated(scenario: Scenario) -> str:
-    """Levels for normal values, where values come as a layer makes them."""
+    """Levels for normally distributed values, where no rotation makes them so."""
     for index, method in enumerate(scenario.method):
         if not isinstance(method, QuantiseConfig) or method.levels != "normal":
             continue
@@ -98,10 +98,10 @@ def _unrotated(scenario: Scenario) -> str:
         mixed = {leg for each in before for leg in each.acts_on}
         if plain := [leg for leg in method.acts_on if leg not in mixed]:
             return (
-                f"scenario.method.{index}.levels: got normal, and nothing before it rotates "
-                f"{listed(plain)}, so values are as the layer makes them, for which these levels "
-                "are not. List lightsplit with these legs before it (ratio: 1 keeps all of them), "
-                "or use levels: even"
+                f"scenario.method.{index}.levels: got normal, which fits values that a rotation "
+                f"has made normally distributed, and nothing before it rotates {listed(plain)}. "
+                "List lightsplit with these legs before it (ratio: 1 drops nothing), or use "
+                "levels: even"
             )
     return ""
 

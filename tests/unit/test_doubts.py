@@ -171,9 +171,8 @@ def test_levels_for_rotated_values_without_a_rotation_are_told_of():
     levels = {"kind": "quantise", "bits": 1, "levels": "normal", **legs}
     projection = {"kind": "lightsplit", "ratio": 1}
     (said,) = doubts_of(scenario(method=[projection, levels]))
-    assert said.startswith(
-        "scenario.method.1.levels: got normal, and nothing before it rotates features, so"
-    )
+    assert said.startswith("scenario.method.1.levels: got normal, which fits values that")
+    assert "nothing before it rotates features. List lightsplit" in said
     assert not doubts_of(scenario(method=[{**projection, **legs}, levels]))
     assert not doubts_of(scenario(method=[{**levels, "levels": "even"}]))
 

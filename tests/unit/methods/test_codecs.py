@@ -159,18 +159,25 @@ def test_normal_levels_are_maxs_and_keep_a_sample_along_itself(bits, positive, e
     torch.testing.assert_close(lost, torch.full_like(lost, error / (1 - error)), rtol=0.03, atol=0)
 
 
-def test_rotated_values_on_normal_levels_lose_less_than_on_even_ones():
+@pytest.mark.parametrize("bits", [1, 2, 3])
+def test_rotated_values_on_normal_levels_lose_half_of_what_they_lose_on_even_ones(bits):
     z = normal(8, 1024).relu().pow(2)
     rotation = projection("hadamard", 3, 1024, 1024, CPU)
     lost = {}
     for levels in ("even", "normal"):
-        method = built("quantise", (1024,), bits=1, levels=levels, rounding="nearest")
+        method = built("quantise", (1024,), bits=bits, levels=levels, rounding="nearest")
         sent = method.pack(rotation.down(z), step())
         lost[levels] = float((rotation.up(method.unpack(sent, step())) - z).square().mean())
     assert lost["normal"] < 0.5 * lost["even"]
 
 
-def test_nothing_is_sent_of_a_sample_that_is_zero():
+@pytest.mark.parametrize("bits", [{"bits": 7}, {"gradient_bits": 7, "bits": 1}])
+def test_more_bits_than_there_are_normal_levels_for_are_refused(bits):
+    with pytest.raises(ValueError, match=r"takes 1 to 6 bits, got 7; use levels: even"):
+        METHODS["quantise"](levels="normal", **bits)
+
+
+def test_nothing_is_read_of_a_sample_that_is_zero():
     method = built("quantise", (5,), bits=1, levels="normal")
     assert method.unpack(method.pack(torch.zeros(2, 5), step()), step()).eq(0).all()
 
