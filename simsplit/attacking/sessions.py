@@ -132,6 +132,7 @@ class SessionJudge:
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
         self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
         self._special = torch.tensor(sorted(self.vocabulary.special))
+        attack_performance("x", "x")  # a package that lacks is told of now, and not after training
         self._learned = _learned(scenario.targets)
 
     @staticmethod

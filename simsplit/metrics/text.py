@@ -154,5 +154,5 @@ def _needed(figure: str, package: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        message = f"{figure} needs the package {package}: pip install 'simsplit[text]'"
+        message = f"{figure} needs the package {package}: pip install {package}"
         raise SimsplitError(message) from None

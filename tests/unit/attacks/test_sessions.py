@@ -1,5 +1,7 @@
 """Attacks on sessions: what the server has of them, and what is read of it."""
 
+import sys
+
 import pytest
 import torch
 from builders import experiment, finished
@@ -305,6 +307,12 @@ def test_what_cannot_be_is_refused_by_field(changes, field, said, tmp_path):
     with pytest.raises(ScenarioError, match=said) as error:
         text_scenario(tmp_path, **{**given(tmp_path).model_dump(mode="json"), **changes})
     assert error.value.field.startswith(field)
+
+
+def test_a_package_that_lacks_is_told_of_before_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(SimsplitError, match=r"BLEU needs the package sacrebleu: pip install"):
+        experiment(given(tmp_path, schedule={"rounds": 1}), tmp_path / "run")
 
 
 def test_an_inverter_needs_public_texts_where_one_opens(tmp_path):
