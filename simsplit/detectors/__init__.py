@@ -2,6 +2,7 @@
 
 from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
 from simsplit.detectors.consensus import CosineMadConfig, KrumConfig, RootCosineConfig
+from simsplit.detectors.mislabelled import MislabelledConfig
 from simsplit.detectors.readings import Readings, Sensor
 from simsplit.detectors.root_class import RootClassConfig
 from simsplit.detectors.safesplit import SafeSplitConfig
@@ -18,6 +19,7 @@ DETECTORS: dict[str, type[DetectorConfig]] = {
     "safesplit": SafeSplitConfig,
     "within_class": WithinClassConfig,
     "root_class": RootClassConfig,
+    "mislabelled": MislabelledConfig,
 }
 
 __all__ = [

@@ -26,18 +26,23 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from simsplit.detectors.base import Detector, Scores, View
+from simsplit.detectors.by_class import (
+    LEAST_GROUP,
+    ByClassConfig,
+    Samples,
+    compared,
+    labelled,
+    sums,
+    told,
+    whitened,
+)
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
-from simsplit.detectors.within_class import ByClassConfig, inferred_labels
 from simsplit.packets import ClientId
 from simsplit.states import below
 
-LEAST_GROUP = 4
-"""Samples of a client's class that its covariance is taken of, at least; root's in a contrast."""
 LEAST_ELSE = 2
-"""Samples of another class of the client's in a contrast, at least."""
-SMOOTHING = 0.1
-"""Added to a direction's variance, as a share of the mean variance."""
+"""Samples of another class of the client's in a contrast, at least; of the root's, a group's."""
 
 
 class RootClassConfig(ByClassConfig):
@@ -95,13 +100,10 @@ class RootClass(Detector):
 
     def scores(self, view: View) -> Scores:
         """Scores of the clients that can be compared in some class, over the window."""
-        labels = self._labels(view)
+        labels, classes = self._labels(view)
         if view.round >= self.options.since and set(labels) & set(self.options.root):
-            kept = view.readings.samples
-            rows = {
-                c: kept[c].stacked(self.options.signal)[: len(labels[c])].double() for c in labels
-            }
-            for client, effects in self._compared(rows, labels, self._classes(view)).items():
+            rows = {c: x.double() for c, x in compared(view, self.options.signal, labels).items()}
+            for client, effects in self._compared(rows, labels, classes).items():
                 self._remember(client, effects)
         found = {client: self._largest(client) for client in labels if client in self._effects}
         return {client: score for client, score in found.items() if score is not None}
@@ -110,31 +112,23 @@ class RootClass(Detector):
         """The scores as they are: it is a class's score that is averaged."""
         return self.scores(view)
 
-    def _labels(self, view: View) -> dict[ClientId, Tensor]:
-        """Samples' classes, numbered as in the round before."""
-        classes, seen = self._classes(view), view.readings.samples
-        if classes not in view.readings.inferred:
-            view.readings.inferred[classes] = inferred_labels(view.readings, classes)
-        labels = view.readings.inferred[classes]
-        if not labels or _told(view):
-            return labels  # they mean the same in every round
-        grads = torch.cat([seen[c].stacked("features_grad")[: len(labels[c])] for c in labels])
+    def _labels(self, view: View) -> tuple[Samples, int]:
+        """Samples' classes, numbered as in the round before, and how many classes there are."""
+        labels, classes = labelled(view, self.options.classes)
+        if not labels or told(view):
+            return labels, classes  # they mean the same in every round
+        grads = torch.cat(list(compared(view, "features_grad", labels).values()))
         centres = _means(normalize(grads.double()), torch.cat(list(labels.values())), classes)
         order = torch.arange(classes)
         if self._centres is not None and self._centres.shape == centres.shape:
             order = _matched(centres, self._centres)
         self._centres = torch.empty_like(centres)
         self._centres[order] = centres
-        return {client: order[each] for client, each in labels.items()}
+        return {client: order[each] for client, each in labels.items()}, classes
 
-    def _classes(self, view: View) -> int:
-        return view.num_classes if _told(view) else self.options.classes or view.num_classes
-
-    def _compared(
-        self, rows: Mapping[ClientId, Tensor], labels: Mapping[ClientId, Tensor], classes: int
-    ) -> dict[ClientId, Tensor]:
+    def _compared(self, rows: Samples, labels: Samples, classes: int) -> dict[ClientId, Tensor]:
         """Each client's effects of the round, by class."""
-        white = self._whitened(rows, labels, classes)
+        white = whitened(rows, labels, classes, self.options.directions)
         if white is None:
             return {}
         stats = {
@@ -145,26 +139,6 @@ class RootClass(Detector):
         base = _by_class(together[0] @ white, together[1], classes)
         others = [client for client in rows if client not in self.options.root]
         return {client: self._effects_of(stats[client], base) for client in others}
-
-    def _whitened(
-        self, rows: Mapping[ClientId, Tensor], labels: Mapping[ClientId, Tensor], classes: int
-    ) -> Tensor | None:
-        """The directions of the covariance within groups, scaled; None of too few samples."""
-        apart = []
-        for client, values in rows.items():
-            for label in range(classes):
-                group = values[labels[client] == label]
-                if len(group) >= LEAST_GROUP:
-                    apart.append(group - group.mean(0))
-        together = torch.cat(apart) if apart else torch.empty(0)
-        if len(together) < 2 * self.options.directions:
-            return None
-        variances, vectors = torch.linalg.eigh(together.T @ together / (len(together) - len(apart)))
-        most = min(self.options.directions, len(variances))
-        least = SMOOTHING * variances.clamp_min(0).mean()
-        scaled = (variances[-most:].clamp_min(0) + least).clamp_min(1e-12).rsqrt()
-        white: Tensor = vectors[:, -most:] * scaled
-        return white
 
     def _effects_of(self, mine: "Classes", root: "Classes") -> Tensor:
         """By class, by how much a client's mean differs from the root's, beyond chance."""
@@ -217,19 +191,13 @@ Classes = tuple[Tensor, Tensor]
 """By class, the mean of its rows, and how many there are."""
 
 
-def _told(view: View) -> bool:
-    """Whether clients send labels."""
-    return any(kept.labels for kept in view.readings.samples.values())
-
-
 def _means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
     return _by_class(rows, labels, classes)[0]
 
 
 def _by_class(rows: Tensor, labels: Tensor, classes: int) -> Classes:
-    counts = labels.bincount(minlength=classes).double()
-    sums = rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows)
-    return sums / counts.clamp_min(1)[:, None], counts
+    total, counts = sums(rows, labels, classes)
+    return total / counts.clamp_min(1)[:, None], counts
 
 
 def _effect(apart: Tensor, chance: Tensor) -> float:

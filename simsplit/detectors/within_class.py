@@ -13,47 +13,16 @@ held against a calibrated cut.
 """
 
 import math
-from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, ValidationInfo, field_validator
-from torch import Tensor
 
-from simsplit.detectors.base import Detector, DetectorConfig, Scores, View, reading
-from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
+from simsplit.detectors.base import Detector, Scores, View
+from simsplit.detectors.by_class import ByClassConfig, Samples, compared, labelled
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
-from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
-
-Samples = dict[ClientId, Tensor]
-
-
-class ByClassConfig(DetectorConfig, ABC):
-    """Base of detectors that compare clients class by class, by labels that they infer."""
-
-    signal: Signal = "payload"
-    """What is compared: smashed data as sent (payload), or the trunk's outputs (features)."""
-    classes: int | None = Field(default=None, ge=2)
-    """Number of classes to look for, where none are told; null: as many as the task has."""
-
-    @property
-    @abstractmethod
-    def fewest_trusted(self) -> int:
-        """Trusted clients with fewer samples of a class judge nobody by it."""
-
-    @property
-    def sketched(self) -> tuple[Signal, ...]:
-        """The signal that is compared, and the one that classes are inferred from."""
-        return (self.signal, "features_grad")
-
-    @property
-    def needs(self) -> Needs:
-        """Single samples and, under a U shape, their gradients, which reveal their classes."""
-        by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
-        classes = Need(Given.CLASSES)
-        return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
 
 
 class WithinClassConfig(ByClassConfig):
@@ -120,25 +89,19 @@ class WithinClass(Detector):
 
     def scores(self, view: View) -> Scores:
         """Scores of the clients that can be compared in some class."""
-        classes = self.options.classes or view.num_classes
-        inferred = view.readings.inferred
-        if classes not in inferred:
-            inferred[classes] = inferred_labels(view.readings, classes)
-        labels = inferred[classes]
+        labels, classes = labelled(view, self.options.classes)
         if len(labels) < 3:
             return {}
-        kept = view.readings.samples
-        # who drops out in the middle of a step has sent a payload and never answered
-        compared = {c: kept[c].stacked(self.options.signal)[: len(labels[c])] for c in labels}
+        rows = compared(view, self.options.signal, labels)
         largest: dict[ClientId, float] = {}
         for label in range(classes):
-            for client, away in self._differences(compared, labels, label).items():
+            for client, away in self._differences(rows, labels, label).items():
                 largest[client] = max(away, largest.get(client, 0.0))
         return {client: math.log(max(away, 1e-12)) for client, away in largest.items()}
 
-    def _differences(self, compared: Samples, labels: Samples, label: int) -> dict[ClientId, float]:
+    def _differences(self, samples: Samples, labels: Samples, label: int) -> dict[ClientId, float]:
         """Distances of each client's class means from the others', relative to chance."""
-        mine = {client: rows[labels[client] == label].double() for client, rows in compared.items()}
+        mine = {client: rows[labels[client] == label].double() for client, rows in samples.items()}
         mine = {client: rows for client, rows in mine.items() if len(rows)}
         count = sum(map(len, mine.values()))
         if count < 2 * self.options.fewest:
@@ -165,36 +128,3 @@ class WithinClass(Detector):
             size = rows * others / (rows + others)
             found[client] = size * float(((mean - beside) ** 2 / variance).mean())
         return found
-
-
-def inferred_labels(readings: Readings, classes: int) -> Samples:
-    """An inferred class for each kept sample of each client; only equality of classes counts."""
-    samples = dict(sorted(readings.samples.items()))
-    if any(kept.labels for kept in samples.values()):
-        return {client: _told(kept) for client, kept in samples.items()}
-    seen = {c: kept.stacked("features_grad") for c, kept in samples.items() if _answered(kept)}
-    if not seen:
-        return {}
-    together = torch.nn.functional.normalize(torch.cat(list(seen.values())), dim=1)
-    if len(together) < classes:
-        return {}
-    found = _clustered(together, classes)
-    return dict(zip(seen, found.split([len(rows) for rows in seen.values()]), strict=True))
-
-
-def _told(kept: Sampled) -> Tensor:
-    return torch.cat(kept.labels).cpu()
-
-
-def _answered(kept: Sampled) -> bool:
-    return bool(kept.rows.get("features_grad"))
-
-
-def _clustered(rows: Tensor, classes: int) -> Tensor:
-    """k-means, single-threaded and from a fixed start, so that results are reproducible."""
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        fitted = KMeans(classes, n_init=4, max_iter=50, random_state=0).fit(rows.numpy())
-    return torch.from_numpy(fitted.labels_).long()

@@ -8,8 +8,8 @@ from simsplit.attacks.labels import LabelAttackConfig
 from simsplit.data import Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
+from simsplit.detectors.by_class import ByClassConfig
 from simsplit.detectors.root_class import RootClassConfig
-from simsplit.detectors.within_class import ByClassConfig
 from simsplit.errors import ScenarioError, counted, listed
 from simsplit.machine import device_of, processors
 from simsplit.methods.lightsplit import LightSplitConfig

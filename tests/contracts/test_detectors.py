@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from pace import quick
 from torch import Tensor
 
 from simsplit.detectors import DETECTORS, Detector, Readings, Sensor, Turn, View, Watch
+from simsplit.detectors.by_class import inferred_labels
 from simsplit.detectors.readings import SKETCH, Sampled
 from simsplit.detectors.root_class import _effect
 from simsplit.detectors.thresholds import mad_z, null_quantile
 from simsplit.detectors.watch import signals_of, sketched_of
-from simsplit.detectors.within_class import inferred_labels
 from simsplit.packets import Leg, Packet
 from simsplit.phases import Moment
 from simsplit.seeds import numpy_rng_for, rng_for
@@ -47,6 +48,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"since": 1, "fewest": 4, "fewest_root": 4},
         {"since": 2, "fewest": 4, "fewest_root": 4, "window": 1},
     ],
+    "mislabelled": [{}, {"window": 2, "signal": "features"}, {"window": None}],
     "within_class": [
         {"classes": 3},
         {"classes": 3, "window": 1, "signal": "features"},
@@ -70,6 +72,9 @@ def sensor_for(detector: Detector, **options: Any) -> Sensor:
 
 def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
     """A batch of one client: around what all share, or in the planted ones somewhere else."""
+    if kind == "mislabelled":
+        centres = torch.randn(10, WIDE, generator=rng_for(11, "centres"))
+        return centres[torch.arange(64) % 10] + drawn(True, client, number, False)
     if kind != "root_class":
         return drawn(kind in SYBILS, client, number, planted)
     one_class = (torch.arange(64) % 10 == 0)[:, None]  # it lets pass what all classes share
@@ -90,8 +95,11 @@ def drawn(alone: bool, client: int, number: int, planted: bool) -> Tensor:
 
 
 def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Packet:
-    if kind == "root_class" and leg is Leg.FEATURES_GRAD:
-        told = torch.eye(10)[torch.arange(64) % 10]
+    if kind in ("root_class", "mislabelled") and leg is Leg.FEATURES_GRAD:
+        labels = torch.arange(64) % 10
+        if kind == "mislabelled" and planted and client in BAD:
+            labels[::3] = 0
+        told = torch.eye(10)[labels]
         noise = torch.randn(64, 10, generator=rng_for(11, "told", client, number))
         return Packet(client, leg, number, 0, (told + 0.05 * noise,))
     told = planted and not (
@@ -221,12 +229,19 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     assert inferred_labels(readings, 10)[0].shape == (120,)
 
 
-@pytest.mark.parametrize(("reference", "found"), [("median", False), ("root", True)])
-def test_a_root_shows_those_who_are_most_of_their_targets_class(reference, found):
-    """Five clients of twelve relabel, and nobody else but the trusted client has the class."""
+@pytest.mark.parametrize(
+    ("kind", "options", "found"),
+    [
+        ("within_class", {}, False),
+        ("within_class", {"reference": "root", "root": (CLIENTS,)}, True),
+        ("mislabelled", {}, True),
+    ],
+    ids=str,
+)
+def test_those_who_are_most_of_their_target_s_class(kind, options, found):
+    """Five clients of twelve relabel, and nobody else but the last client has the class."""
     bad = set(range(5))
-    root = {"root": (CLIENTS,)} if reference == "root" else {}
-    detector = built("within_class", {"reference": reference, **root})
+    detector = built(kind, options)
     sensor = sensor_for(detector)
     centres = torch.randn(10, WIDE, generator=rng_for(19, "centres"))
     for client in range(CLIENTS + 1):
@@ -243,7 +258,58 @@ def test_a_root_shows_those_who_are_most_of_their_targets_class(reference, found
         sensor.observe(Packet(client, Leg.FEATURES_GRAD, 1, 0, (told,)))
     verdicts = detector.judge(View(1, sensor.take(), 10))
     assert (flagged(verdicts) == bad) == found
-    assert (CLIENTS in verdicts) != found
+    assert (CLIENTS in verdicts) == (not options)
+
+
+def strays(labels: Tensor, payloads: Tensor, number: int = 1, *, detector: Detector | None = None):
+    """What `mislabelled` says of clients, a row of labels and of payloads for each."""
+    detector = detector or built("mislabelled", {})
+    sensor = sensor_for(detector)
+    for client, (told, rows) in enumerate(zip(labels, payloads, strict=True)):
+        sensor.observe(Packet(client, Leg.SMASHED, number, 0, (rows,)))
+        sensor.observe(Packet(client, Leg.LABELS, number, 0, (told,)))
+    return detector.judge(View(number, sensor.take(), 3))
+
+
+def apart(clients: int, *, relabelled: int = 0) -> tuple[Tensor, Tensor]:
+    """Three classes far apart; client 0 says of some samples of class 1 that they are of 0."""
+    labels = torch.arange(90).remainder(3).repeat(clients, 1)
+    payloads = 20 * torch.eye(3)[labels]
+    payloads += torch.randn(payloads.shape, generator=rng_for(23, "apart"))
+    labels[0, labels[0].eq(1).nonzero()[:relabelled, 0]] = 0
+    return labels, payloads
+
+
+def test_a_share_of_strays_by_hand():
+    """Ten of the forty samples that client 0 says are of class 0 lie where others' class 1 lies."""
+    (labels, payloads), settings = apart(4, relabelled=10), {"inside": 0.999, "directions": 3}
+    verdicts = strays(labels, payloads, detector=built("mislabelled", settings))
+    known = scipy.stats.binomtest(10, 40).proportion_ci(2 * scipy.stats.norm.cdf(3) - 1, "wilson")
+    assert verdicts[0].score == pytest.approx(known.low)
+    assert [verdicts[client].score for client in (1, 2, 3)] == pytest.approx(
+        [-0.06] * 3
+    )  # of 0, 0 and 10 of 100
+
+
+def test_where_classes_look_alike_nobody_stands_out():
+    labels, payloads = apart(8, relabelled=10)
+    verdicts = strays(labels, torch.randn(payloads.shape, generator=rng_for(23, "alike")))
+    assert max(verdict.score for verdict in verdicts.values()) < 0
+    away = payloads.clone()
+    away[0, :, 0] += 200  # samples that look like nobody's class are no other class's
+    assert not strays(labels, away)[0].flagged
+
+
+@pytest.mark.parametrize("window", [1, 2, None])
+def test_only_a_client_s_first_rounds_count(window):
+    detector = built("mislabelled", {"window": window})
+    planted = [strays(*apart(6, relabelled=20), 1, detector=detector)]
+    planted += [strays(*apart(6), number, detector=detector) for number in (2, 3)]
+    once, *later = (verdicts[0].score for verdicts in planted)
+    assert once > 0.1
+    assert planted[0][0].flagged
+    expected = {1: [once, once], 2: [once / 2, once / 2], None: [once / 2, once / 3]}
+    assert later == pytest.approx(expected[window])
 
 
 def with_a_root(planted: bool, *, drift: float = 1.0):
@@ -283,7 +349,7 @@ def test_classes_keep_their_numbers_from_round_to_round():
     for number, names in ((1, torch.arange(10)), (2, turned)):
         kept = Sampled({"features_grad": [torch.eye(10).repeat(3, 1) + 0.01 * number]})
         readings = Readings(samples={0: kept}, inferred={10: {0: names.repeat(3)}})
-        seen.append(detector._labels(View(number, readings, 10))[0])
+        seen.append(detector._labels(View(number, readings, 10))[0][0])
     assert torch.equal(*seen)
 
 

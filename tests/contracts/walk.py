@@ -60,6 +60,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "fewest": 2,
         "fewest_root": 2,
     },
+    "mislabelled": {"classes": 2, "directions": 1, "fewest_others": 2},
     "whitebox": {"iterations": 1, "pairs": 8},
     "pcat": {"iterations": 1, "refinement": 1},
     "unsplit": {"outer": 1, "inner": 1},
