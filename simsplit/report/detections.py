@@ -132,6 +132,17 @@ def some(clients: Sequence[int]) -> str:
     return listed(clients, 6) or "none"
 
 
+_NAMED = 3
+"""Runs whose clients a cell names; of more it says how many they are."""
+
+
+def _who(runs: Sequence[Sequence[int]]) -> str:
+    """Clients of each run in a cell, or how many of all runs."""
+    if len(runs) <= _NAMED:
+        return " | ".join(some(clients) for clients in runs)
+    return f"{sum(map(len, runs))} in {len(runs)} runs"
+
+
 def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[dict[str, str]]:
     """One setting's runs, a row per detector; one row where there is none."""
     first, runs = group[0], [entry.run for entry in group]
@@ -142,7 +153,7 @@ def _rows(group: Sequence[Entry], clean: dict[str, Entry], figure: str) -> list[
     if malicious_of(first.run):
         common[_CLEAN] = success_of([twin.run for twin in twins], "attack_success", figure)
     taken = [run for run in runs if _takes(run, figure)]
-    common["malicious"] = " | ".join(some(malicious_of(run)) for run in runs)
+    common["malicious"] = _who([malicious_of(run) for run in runs])
     if not len(first.run.detections):
         return [{**common, "detector": "none"}]
     rows = []
@@ -193,8 +204,8 @@ def _judged(runs: Sequence[Run], name: str) -> dict[str, str]:
             malicious = int(end["malicious"])
             ranked += Count(round(end["tpr_at_1pct_fpr"] * malicious), malicious)
     row = {"detector": name, **{field: str(ends[0].get(field, "")) for field in _OF_DETECTOR}}
-    row["malicious"] = " | ".join(some(malicious_of(run)) for run in known)
-    row["flagged"] = " | ".join(some(flagged_of(run, name)) for run in known)
+    row["malicious"] = _who([malicious_of(run) for run in known])
+    row["flagged"] = _who([flagged_of(run, name) for run in known])
     row |= {"caught": _caught(known, name).said, "caught at 1% FPR": ranked.said}
     row["AUROC"] = _mean(end["auroc"] for end in ends)
     row["F1"] = _mean(f1_of(run, name) for run in known)

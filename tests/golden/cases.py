@@ -640,6 +640,7 @@ HARM = {
             {"kind": "within_class", "fewest": 2},
             {"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2, "directions": 4},
             {"kind": "within_class", "signal": "features", "fewest": 2, "window": "round"},
+            {"kind": "mislabelled", "fewest_others": 2, "directions": 4},
         ],
     ),
     "badnets-vanilla": harmed(

@@ -102,6 +102,18 @@ def copied(entry: Entry, path: Path, clients: pd.DataFrame, success: float = 0.9
     return Entry(Run.load(path))
 
 
+def test_clients_of_many_runs_are_counted_and_not_named(runs: list[Entry], tmp_path: Path) -> None:
+    clients, caught = runs[2].run.clients, runs[2].run.clients.copy()
+    (bad,) = clients.loc[clients["malicious"] == 1, "client"].unique()
+    caught["cosine_payload_flagged"] = (caught["client"] == bad).astype(int)
+    four = [copied(runs[2], tmp_path / f"{number}", caught) for number in range(4)]
+    for entries, malicious in ((four[:3], f"{bad} | {bad} | {bad}"), (four, "4 in 4 runs")):
+        table = detections_of(entries)
+        assert table is not None
+        row = dict(zip(table.columns, table.rows[0], strict=True))
+        assert (row["malicious"], row["flagged"]) == (malicious, malicious)
+
+
 def test_attackers_whose_backdoor_does_not_take_are_told_apart(
     runs: list[Entry], tmp_path: Path
 ) -> None:
