@@ -57,6 +57,11 @@ class QuantiseConfig(CodecConfig):
             raise ValueError(
                 f"levels: normal takes 1 to {MOST_NORMAL} bits, got {most}; use levels: even"
             )
+        if self.levels == "normal" and "rounding" in self.model_fields_set:
+            raise ValueError(
+                "rounding is of levels: even; values go to the nearest of normal levels: leave "
+                "rounding out"
+            )
         return self
 
     @property

@@ -588,6 +588,10 @@ METHODS = {
     "quantise-nearest-vanilla": crossing(
         {"kind": "quantise", "bits": 3, "rounding": "nearest"}, topology=VANILLA
     ),
+    "rotated-normal-levels": crossing(
+        {"kind": "lightsplit", "ratio": 1, "projection": "hadamard"},
+        {"kind": "quantise", "bits": 3, "gradient_bits": 1, "levels": "normal"},
+    ),
     "noise-nopeek": crossing(
         {"kind": "nopeek"}, {"kind": "noise", "distribution": "laplace", "unit": "batch_std"}
     ),
