@@ -176,7 +176,8 @@ def _sorted_own(away: Samples, labels: Samples, label: int) -> tuple[Tensor, Ten
     own = [away[client][labels[client] == label, label] for client in away]
     owners = torch.arange(len(own)).repeat_interleave(torch.tensor([len(each) for each in own]))
     distances, order = torch.cat(own).sort()
-    return distances, owners[order]
+    few = int(distances.isfinite().sum())  # the others' centre, of too few samples, is none
+    return distances[:few], owners[order[:few]]
 
 
 def lower_bound(hits: Tensor, counts: Tensor) -> Tensor:

@@ -261,7 +261,7 @@ def test_those_who_are_most_of_their_target_s_class(kind, options, found):
     assert (CLIENTS in verdicts) == (not options)
 
 
-def strays(labels: Tensor, payloads: Tensor, number: int = 1, *, detector: Detector | None = None):
+def strays(labels, payloads, number: int = 1, *, detector: Detector | None = None):
     """What `mislabelled` says of clients, a row of labels and of payloads for each."""
     detector = detector or built("mislabelled", {})
     sensor = sensor_for(detector)
@@ -298,6 +298,22 @@ def test_where_classes_look_alike_nobody_stands_out():
     away = payloads.clone()
     away[0, :, 0] += 200  # samples that look like nobody's class are no other class's
     assert not strays(labels, away)[0].flagged
+
+
+def test_nothing_strays_to_a_class_whose_holder_is_not_known_by_others():
+    """Client 0 holds class 2, and others have too few of it to say where it should lie."""
+    labels, payloads = apart(4)
+    labels[0], payloads[0] = 2, payloads[0][labels[0] == 2].repeat(3, 1)
+    kept = [
+        torch.ones(90, dtype=torch.bool),
+        *((each != 2) | (torch.arange(90) < 6) for each in labels[1:]),
+    ]
+    far = 20 * torch.eye(3)[2] + torch.tensor([0.0, 0.0, 80.0])
+    payloads[1, labels[1] == 1] = far  # nearest to class 2, and a long way from all of its samples
+    rows = [each[mask] for each, mask in zip(payloads, kept, strict=True)]
+    verdicts = strays([each[mask] for each, mask in zip(labels, kept, strict=True)], rows)
+    assert 0 not in verdicts
+    assert not verdicts[1].flagged
 
 
 @pytest.mark.parametrize("window", [1, 2, None])
