@@ -42,6 +42,8 @@ class Along:
     """Of a leak: what chance comes to, least and most over settings, if it is alike for all."""
     called: str | None = None
     """What figures with one axis have in their names in common."""
+    unit: str = ""
+    """Behind the words."""
 
     @property
     def better(self) -> Better | None:
@@ -60,7 +62,7 @@ class Along:
 
     def label(self, toward: str = "→", away: str = "←") -> str:
         """As an axis names it: with its unit, and an arrow to where it is better."""
-        unit = _unit(self.name)[1]
+        unit = self.unit
         if self.better is None:
             return f"{self.words}{unit}"
         arrow = toward if self.better == "more" else away
@@ -68,9 +70,10 @@ class Along:
         return f"{self.words}{unit}   ({told})"
 
 
-def along(table: "pd.DataFrame", name: str) -> Along:
-    """A figure of `numbers.frame`'s rows."""
-    scale = _unit(name)[0]
+def along(table: "pd.DataFrame", name: str, beside: Sequence[str] = ()) -> Along:
+    """A figure of `numbers.frame`'s rows; `beside` are figures that share its axis."""
+    largest = max(float(table[f"{each}_mean"].max()) for each in (name, *beside))
+    scale, unit = _unit(name, largest)
     means, deviations = (
         (table[f"{name}_{what}"].astype(float) * scale) for what in ("mean", "std")
     )
@@ -81,26 +84,30 @@ def along(table: "pd.DataFrame", name: str) -> Along:
         known = table[floor].dropna().astype(float) * scale
         if known.max() - known.min() <= _ALIKE:
             between = (float(known.min()), float(known.max()))
-    return Along(name, means.tolist(), deviations.fillna(0).tolist(), between)
+    return Along(name, means.tolist(), deviations.fillna(0).tolist(), between, unit=unit)
 
 
 def joined(figures: Sequence[Along], called: str) -> Along:
     """Several figures on one axis, which is told what they have in common."""
     if len(figures) == 1:
         return figures[0]
-    if len({_unit(each.name) for each in figures}) > 1:
+    if len({each.unit for each in figures}) > 1:
         raise RunError("--plot: these figures have no unit in common; draw them one by one")
     means, deviations = (
         [value for each in figures for value in getattr(each, what)]
         for what in ("means", "deviations")
     )
-    return Along(figures[0].name, means, deviations, called=called)
+    return Along(figures[0].name, means, deviations, called=called, unit=figures[0].unit)
 
 
-def _unit(name: str) -> tuple[float, str]:
+_MANY_BYTES = 10 * 2**30
+"""From here on an axis of MiB has too many digits to read."""
+
+
+def _unit(name: str, largest: float) -> tuple[float, str]:
     """What to multiply by, and the unit's words."""
     if name.startswith("bytes") and name != "bytes_ratio":
-        return 1 / 2**20, ", MiB"
+        return (1 / 2**30, ", GiB") if largest >= _MANY_BYTES else (1 / 2**20, ", MiB")
     figure = name
     for split in _SPLITS:
         figure = figure.removeprefix(split)

@@ -92,7 +92,9 @@ def _over_swept(
         own = name.removesuffix(end) if len(figures) > 1 else ""
         lines += [", ".join(filter(None, (own, given[index]))) for index in known.index]
         at += [values[index] for index in known.index]
-    y = joined([along(each, name) for each, name in zip(parts, figures, strict=True)], end[1:])
+    y = joined(
+        [along(each, name, figures) for each, name in zip(parts, figures, strict=True)], end[1:]
+    )
     return Along(field, at, [0.0] * len(at)), y, lines
 
 

@@ -14,6 +14,7 @@ from simsplit.report.along import along
         ("test_rouge_l", 0.5, 0.5, "test rouge l   (better →)"),
         ("attack_success", 0.5, 50, "attack success, %   (← better)"),
         ("bytes_total", 2**20, 1, "bytes sent, MiB   (← better)"),
+        ("bytes_total", 2**34, 16, "bytes sent, GiB   (← better)"),
         ("bytes_ratio", 0.5, 0.5, "bytes ratio   (← better)"),
         ("seconds", 3, 3, "seconds   (← better)"),
         ("round", 3, 3, "round"),
@@ -24,6 +25,13 @@ def test_an_axis_says_what_in_which_unit_and_where_better_is(name, value, drawn,
     made = along(table, name)
     assert (made.means, made.deviations, made.label()) == ([drawn], [0], label)
     assert made.chance is None
+
+
+def test_figures_on_one_axis_have_the_unit_of_the_largest():
+    table = pd.DataFrame({"bytes_up_mean": [2**34], "bytes_down_mean": [2**33]})
+    table = table.assign(bytes_up_std=0.0, bytes_down_std=0.0)
+    made = along(table, "bytes_down", ["bytes_up", "bytes_down"])
+    assert (made.means, made.unit) == ([8], ", GiB")
 
 
 def test_a_leak_knows_what_chance_comes_to():
