@@ -111,6 +111,9 @@ class WithinClass(Detector):
         means = {c: rows.mean(0) for c, rows in mine.items() if len(rows) >= self.options.fewest}
         root = self.options.root
         trusted = torch.cat([mine[c] for c in root if c in mine] or [together[:0]])
+        if not means:
+            return {}
+        middle = trusted.mean(0) if root else torch.stack(list(means.values())).quantile(0.5, dim=0)
         found = {}
         for client, mean in means.items():
             if client in root:
@@ -119,12 +122,8 @@ class WithinClass(Detector):
             others = len(trusted) if root else count - rows
             if others < self.options.fewest:
                 continue
-            if root:
-                beside = trusted.mean(0)
-            elif self.options.reference == "mean":
-                beside = (total - mean * rows) / others
-            else:
-                beside = torch.stack(list(means.values())).quantile(0.5, dim=0)
+            by_mean = self.options.reference == "mean"
+            beside = (total - mean * rows) / others if by_mean else middle
             size = rows * others / (rows + others)
             found[client] = size * float(((mean - beside) ** 2 / variance).mean())
         return found
