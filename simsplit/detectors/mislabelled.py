@@ -53,11 +53,12 @@ class MislabelledConfig(ByClassConfig):
     directions: int = Field(default=32, ge=1)
     """Directions in which samples are compared, those of the largest variance."""
     inside: float = Field(default=0.95, gt=0, lt=1)
-    """The share of a class's samples that lie no farther from its centre than a stray may."""
+    """How far from a class's centre a sample may lie and still look like it: as far as this share
+    of the class's own samples."""
     usual: float = Field(default=0.8, gt=0, lt=1)
     """Which quantile of classes' shares, all other clients together, counts as usual."""
     fewest_others: int = Field(default=12, ge=2)
-    """A class of which other clients have fewer samples is not judged, and nothing strays to it."""
+    """A class of which other clients have fewer samples is not judged, and nothing looks like it."""
     threshold: Threshold = FixedConfig(above=0.1)
     """Which scores flag a client; scores have an absolute meaning."""
     side: ClassVar[Side] = "high"
