@@ -58,7 +58,7 @@ class MislabelledConfig(ByClassConfig):
     usual: float = Field(default=0.8, gt=0, lt=1)
     """Which quantile of classes' shares, all other clients together, counts as usual."""
     fewest_others: int = Field(default=12, ge=2)
-    """A class of which other clients have fewer samples is not judged, and nothing looks like it."""
+    """A class of which other clients have fewer samples is not judged; nothing looks like it."""
     threshold: Threshold = FixedConfig(above=0.1)
     """Which scores flag a client; scores have an absolute meaning."""
     side: ClassVar[Side] = "high"
