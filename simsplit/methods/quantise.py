@@ -48,7 +48,8 @@ class QuantiseConfig(CodecConfig):
     levels: Literal["even", "normal"] = "even"
     """normal: for rotated values (lightsplit before it); a fraction of the error at few bits."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"
-    """Even levels: stochastic is exact in expectation, nearest at most half a level off."""
+    """Even levels: stochastic is exact in expectation, nearest at most half a level off. Normal
+    levels have none: values go to the nearest."""
 
     @model_validator(mode="after")
     def _few(self) -> Self:
@@ -56,11 +57,6 @@ class QuantiseConfig(CodecConfig):
         if self.levels == "normal" and most > MOST_NORMAL:
             raise ValueError(
                 f"levels: normal takes 1 to {MOST_NORMAL} bits, got {most}; use levels: even"
-            )
-        if self.levels == "normal" and "rounding" in self.model_fields_set:
-            raise ValueError(
-                "rounding is of levels: even; values go to the nearest of normal levels: leave "
-                "rounding out"
             )
         return self
 
