@@ -47,6 +47,9 @@ class MislabelledConfig(ByClassConfig):
     """Share of a client's samples of a class that look like another class of other clients."""
 
     kind: Literal["mislabelled"] = "mislabelled"
+    signal: Literal["payload", "features"] = "payload"
+    """What is compared: smashed data as sent (payload), or the trunk's outputs (features). Not the
+    gradients: classes are inferred from them, so no sample would look like another class."""
     window: Rounds = 1
     """Over how many of a client's first rounds its score is averaged; later rounds leave it as it
     is. null: all rounds."""
@@ -104,7 +107,7 @@ class Mislabelled(Detector):
             self._found[client] = total + score, rounds + 1
 
     def _round(self, view: View) -> Scores:
-        """This round's scores."""
+        """Scores by this round's samples, of clients with a class that others have too."""
         labels, classes = labelled(view, self.options.classes)
         rows = {c: x.double() for c, x in compared(view, self.options.signal, labels).items()}
         white = whitened(rows, labels, classes, self.options.directions) if labels else None

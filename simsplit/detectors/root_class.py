@@ -42,7 +42,7 @@ from simsplit.packets import ClientId
 from simsplit.states import below
 
 LEAST_ELSE = 2
-"""Samples of another class of the client's in a contrast, at least; of the root's, a group's."""
+"""Samples of a client's other class in a contrast, at least; `LEAST_GROUP` of the root's."""
 
 
 class RootClassConfig(ByClassConfig):

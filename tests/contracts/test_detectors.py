@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 import torch
 from pace import quick
+from pydantic import ValidationError
 from torch import Tensor
 
 from simsplit.detectors import DETECTORS, Detector, Readings, Sensor, Turn, View, Watch
@@ -314,6 +315,11 @@ def test_nothing_strays_to_a_class_whose_holder_is_not_known_by_others():
     verdicts = strays([each[mask] for each, mask in zip(labels, kept, strict=True)], rows)
     assert 0 not in verdicts
     assert not verdicts[1].flagged
+
+
+def test_gradients_that_classes_are_inferred_from_are_refused_where_nothing_could_stray():
+    with pytest.raises(ValidationError, match="'payload' or 'features'"):
+        built("mislabelled", {"signal": "features_grad"})
 
 
 @pytest.mark.parametrize("window", [1, 2, None])
