@@ -10,6 +10,7 @@ from simsplit.errors import DataError, ScenarioError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import CountSteps, Plan
 from simsplit.phases import TRAIN, Phase
+from simsplit.poisons.malicious import FIELD
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup, choose
 
@@ -26,6 +27,7 @@ class Program:
             if phase.source not in self._steps_per_epoch:
                 self._steps_per_epoch[phase.source] = _steps_per_epoch(parts, phase)
         self.rounds = sum(phase.rounds for phase in self.phases)
+        self._refuse_idle_poisons()
 
     def lineup(self, number: int) -> Lineup:
         """Who takes part in a round, in which phase, and at which learning rates."""
@@ -60,6 +62,17 @@ class Program:
                     f"method.{index}.{config.begins}",
                     f"{config.word} would never begin: no client trains on more than {most} "
                     f"batches; use less than {most}, or more rounds",
+                )
+
+    def _refuse_idle_poisons(self) -> None:
+        """ScenarioError for a poison that would begin after the last round."""
+        malicious = self.scenario.clients.malicious
+        for index, poison in enumerate(malicious.poison if malicious else ()):
+            if self.rounds and poison.from_round > self.rounds:
+                raise ScenarioError(
+                    f"{FIELD}.poison.{index}.from_round",
+                    f"{poison.word} would never act: the run ends after round {self.rounds}; use "
+                    "an earlier round, or more rounds",
                 )
 
     def _phase_of(self, number: int) -> tuple[Phase, int]:

@@ -71,10 +71,14 @@ class Maker:
         return torch.as_tensor(self.data.parts[number])
 
     def _poisons_of(self, number: ClientId) -> list[Poison]:
-        if number not in self._malicious:
+        malicious = self.assembler.scenario.clients.malicious
+        if malicious is None or number not in self._malicious:
             return []
         part = self._part(number)
-        return [poison.client(number, part) for poison in self.assembler.poisons]
+        return [
+            config.during(poison.client(number, part))
+            for config, poison in zip(malicious.poison, self.assembler.poisons, strict=True)
+        ]
 
     def _feed(
         self,

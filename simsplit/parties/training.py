@@ -107,6 +107,8 @@ class Training:
     def _opened(self, phase: Phase, round_number: int, *, told: bool) -> Pending:
         number = self.taken[phase.source]
         self.taken[phase.source] += 1
+        for poison in self.poisons:
+            poison.on_round(round_number)
         batch = self.feeds[phase.source].batch(number)
         step = self.end.step(round_number, number, phase.name, training=True)
         step.labels = batch.labels

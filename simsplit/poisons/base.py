@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from simsplit.config import Config
@@ -23,6 +23,7 @@ from simsplit.errors import ScenarioError
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId, Packet
 from simsplit.seeds import rng_for
+from simsplit.states import below
 
 Rows = Tensor
 """Indices of samples."""
@@ -57,11 +58,30 @@ class PoisonConfig(Config, ABC):
 
     aims: ClassVar[bool] = False
     """Whether it has an aim on held-out samples, so that attack success is measured."""
+    from_round: int = Field(default=1, ge=1)
+    """The first round in which it acts. Before it the client does as an honest one, but tables
+    count it as malicious."""
+    until_round: int | None = Field(default=None, ge=1)
+    """The last round in which it acts; null: it never ends."""
+
+    @model_validator(mode="after")
+    def _begins_before_it_ends(self) -> Self:
+        if self.until_round is not None and self.until_round < self.from_round:
+            raise ValueError(
+                f"until_round: must not come before from_round ({self.from_round}), "
+                f"got {self.until_round}"
+            )
+        return self
 
     @property
     def needs(self) -> Needs:
         """What it needs from the rest of the scenario."""
         return ()
+
+    def during(self, poison: "Poison") -> "Poison":
+        """A client's own poison, which now acts in these rounds alone."""
+        always = self.from_round == 1 and self.until_round is None
+        return poison if always else Timed(poison, self.from_round, self.until_round)
 
     @abstractmethod
     def build(self, scene: Scene) -> "Poison":
@@ -94,6 +114,9 @@ class Poison:
         del number, part
         return self
 
+    def on_round(self, number: int) -> None:
+        """Learn which round the client's next batch belongs to."""
+
     def on_batch(self, batch: Batch) -> Batch:
         """Change a training batch."""
         return batch
@@ -119,6 +142,44 @@ class Poison:
         """
         del samples
         return None
+
+
+class Timed(Poison):
+    """Acts in some rounds alone; in all others the client does as an honest one."""
+
+    def __init__(self, poison: Poison, first: int, last: int | None) -> None:
+        self.poison, self.first, self.last = poison, first, last
+        self._now = 0
+        """The round that the client trained in last. A packet's own does not do: segments are also
+        handed over for an evaluation, which belongs to no round."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether the client's last round is one of them."""
+        return self.first <= self._now and (self.last is None or self._now <= self.last)
+
+    def on_round(self, number: int) -> None:
+        self._now = number
+        self.poison.on_round(number)
+
+    def on_batch(self, batch: Batch) -> Batch:
+        return self.poison.on_batch(batch) if self.acts else batch
+
+    def on_packet(self, packet: Packet) -> Packet:
+        return self.poison.on_packet(packet) if self.acts else packet
+
+    def on_receive(self, packet: Packet) -> None:
+        self.poison.on_receive(packet)
+
+    def state(self) -> dict[str, Tensor]:
+        """The round, and what the poison remembers."""
+        return {"now": torch.tensor(self._now)} | {
+            f"timed.{name}": tensor for name, tensor in self.poison.state().items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._now = int(state["now"])
+        self.poison.load(below(state, "timed."))
 
 
 def poisoned(poisons: Sequence[Poison], batch: Batch) -> Batch:

@@ -7,6 +7,7 @@ import torch
 from builders import experiment, scenario
 from by_hand import Recorder
 from pace import quick
+from pydantic import ValidationError
 
 from simsplit.data import Batch, Batcher, Samples
 from simsplit.errors import ScenarioError
@@ -236,22 +237,67 @@ def test_what_is_handed_on_instead(how, expected):
     )
 
 
+def test_outside_of_its_rounds_a_client_is_honest():
+    """Rounds 2 and 3 of four; what it is handed over it remembers in all of them."""
+    config = POISONS["badnets"](rate=1, from_round=2, until_round=3)
+    scene = Scene(samples(), CLASSES, MEAN, STD, 0, "clients.malicious.poison.0")
+    always, timed = (config.build(scene).client(1, PART) for _ in range(2))
+    timed, before = config.during(timed), batch()
+    assert timed.on_batch(before) is before, "before any round"
+    for number in (1, 2, 3, 4):
+        timed.on_round(number)
+        after = timed.on_batch(before)
+        if number in (2, 3):
+            assert torch.equal(after.inputs, always.on_batch(before).inputs)
+            assert not torch.equal(after.inputs, before.inputs)
+        else:
+            assert after is before
+    with pytest.raises(
+        ValidationError, match=r"until_round: must not come before from_round \(5\)"
+    ):
+        POISONS["badnets"](from_round=5, until_round=4)
+
+
+def test_a_late_replacement_knows_what_it_was_given_before():
+    config = POISONS["replace"](how="stale", from_round=2)
+    names, weights = ("head.weight", "head.running_var"), torch.nn.Parameter(torch.ones(2))
+    made, resumed = (
+        config.during(built("replace", {"how": "stale"}).client(1, PART)) for _ in "ab"
+    )
+    made.on_round(1)
+    made.on_receive(packet(Leg.HANDOVER, weights, names))
+    with torch.no_grad():
+        weights += 1
+    assert made.on_packet(packet(Leg.HANDOVER, weights, names)).tensors[0] is weights
+    made.on_round(2)
+    resumed.load(made.state())
+    for one in (made, resumed):  # its packet's round is another: as for an evaluation
+        sent = one.on_packet(packet(Leg.HANDOVER, weights, names))
+        assert torch.equal(sent.tensors[0], torch.ones(2))
+
+
 ONE: dict[str, Any] = {"ids": [2]}
 LATE = {"schedule": {"kind": "per_client", "rounds": 1}, "clients": {"heads": "per_client"}}
 
 
+STARTS = [*((*case, 1) for case in EVERY), ("badnets", {}, 2), ("replace", {"how": "boost"}, 2)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", quick(EVERY, EVERY[0], EVERY[-1]), ids=str)
+@pytest.mark.parametrize("case", quick(STARTS, STARTS[0], *STARTS[-2:]), ids=str)
 def test_until_the_malicious_client_acts_a_run_is_the_clean_one(case, tmp_path):
     """Client by client, the last one malicious: what comes before it is bit for bit the same."""
-    kind, options = case
+    kind, options, start = case
     options = {k: v for k, v in options.items() if k != "property"}
     shared = {"clients": {"heads": "shared"}} if kind == "replace" else {}
     runs = []
-    for malicious in (None, {**ONE, "poison": [{"kind": kind, **options}]}):
+    acting = {"kind": kind, **options, "from_round": start}
+    for malicious in (None, {**ONE, "poison": [acting]}):
         clients = {**LATE["clients"], **shared.get("clients", {}), "malicious": malicious}
         given = scenario(
-            **{**LATE, "clients": clients, "schedule": {**LATE["schedule"], "rounds": 2}}
+            schedule={**LATE["schedule"], "rounds": 1 + start},
+            clients=clients,
+            evaluate={"every": 9},
         )
         made, tap = experiment(given, tmp_path / str(malicious is None)), Recorder()
         made.parts.wire.taps.append(tap)
@@ -265,12 +311,10 @@ def test_until_the_malicious_client_acts_a_run_is_the_clean_one(case, tmp_path):
     ]
     assert differing, "the poison changed nothing"
     client, number, leg = differing[0]
-    if (
-        kind == "replace"
-    ):  # what it hands on, in the second round, is the first that is not as it was
-        assert (client, number, leg) == (2, 2, Leg.HANDOVER)
+    if kind == "replace":  # what it hands on, in the next round, is the first that is not as it was
+        assert (client, number, leg) == (2, 1 + start, Leg.HANDOVER)
     else:
-        assert (client, number) == (2, 1)
+        assert (client, number) == (2, start)
         labels_alone = kind in ("label_flip", "semantic")
         data = Leg.FEATURES_GRAD if labels_alone else Leg.SMASHED
         assert leg == Leg(options.get("leg", data))

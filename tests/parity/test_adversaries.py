@@ -273,6 +273,10 @@ CASES: dict[str, dict[str, Any]] = {
     "watched": {"detectors": [{**COSINE, "window": "running"}, {"kind": "contra"}]},
     "sequential": {"detectors": [{"kind": "krum", "threshold": {"kind": "sequential"}}]},
     "replaced hand-over": {"poisons": [{"kind": "replace", "how": "boost"}], "detectors": [COSINE]},
+    "replaced late": {
+        "poisons": [{"kind": "replace", "how": "stale", "from_round": 2, "until_round": 2}],
+        "detectors": [COSINE],
+    },
     "skipped": {"poisons": [LOUD], "detectors": [{**COSINE, "response": "skip"}]},
     "downweighted": {"poisons": [LOUD], "detectors": [{**COSINE, "response": "downweight"}]},
     "rolled back": {"poisons": [LOUD], "detectors": [{**COSINE, "response": "rollback"}]},
@@ -346,6 +350,11 @@ def test_what_could_not_work_is_refused(field: str, changes: dict[str, Any]):
     with pytest.raises(ScenarioError) as refused:
         attacked(*poisons, clients=clients, **changes)
     assert refused.value.problems[0].field == field
+
+
+def test_a_poison_that_would_never_act_is_refused(tmp_path: Path):
+    with pytest.raises(ScenarioError, match=r"poison\.0\.from_round: badnets would never act"):
+        experiment(attacked({**BADNETS, "from_round": 99}), tmp_path / "late").run(resume=False)
 
 
 @pytest.mark.slow
