@@ -14,7 +14,8 @@ be many, as long as they do not hold most of the classes that they take samples 
 
 Scores have an absolute meaning: honest clients' lie about zero or below, also where classes
 overlap, since the usual share is high there. A head learns the trigger within a few rounds, which
-hides the strays; so a client is judged by the first rounds in which it takes part.
+hides the strays; so a client is judged by the first rounds in which it takes part. Who starts to
+poison later is not found; `within_class` looks at later rounds too.
 """
 
 import math
