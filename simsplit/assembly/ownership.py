@@ -18,8 +18,7 @@ from simsplit.methods.base import Labels, Side
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
-from simsplit.models.fresh import Owner, Shape
-from simsplit.models.split import CutNetwork
+from simsplit.models.fresh import CutNetwork, Owner, Shape
 from simsplit.packets import ClientId
 from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss

@@ -15,9 +15,8 @@ from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
 from simsplit.methods.base import Step
 from simsplit.methods.stack import Stack
-from simsplit.models.fresh import LaidOut, Owner
+from simsplit.models.fresh import CutNetwork, LaidOut, Owner
 from simsplit.models.language import LanguageConfig
-from simsplit.models.split import CutNetwork
 from simsplit.packets import ClientId, Leg
 from simsplit.plugins import Given
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints

@@ -75,12 +75,11 @@ class AdmiConfig(MethodConfig):
     reads_tail: ClassVar[bool] = True
     passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("admi_kl", "admi_ce", "admi_ada")
-
-    @property
-    def needs(self) -> Needs:
-        """A tail at the client that is known as it was, and gives tokens."""
-        given = (Need(Given.CAUSAL), Need(Given.KNOWN_TAIL))
-        return (*super().needs, needs_leg(Leg.FEATURES), *given)
+    requires: ClassVar[Needs] = (
+        needs_leg(Leg.FEATURES),
+        Need(Given.CAUSAL),
+        Need(Given.KNOWN_TAIL),
+    )
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
         """The same shape; raises ScenarioError if `heads` does not divide its width."""

@@ -175,6 +175,11 @@ class Step:
         mode = "train" if self.training else "evaluate"
         return rng_for(self.seed, mode, self.client, self.round, self.number, *scope)
 
+    def next_rng(self, method: "Method", name: str) -> torch.Generator:
+        """Return another stream at each call of a method that may be asked several times a step."""
+        count = self.memo[method] = self.memo.get(method, 0) + 1
+        return self.rng(name, count)
+
 
 @dataclass(frozen=True)
 class Share:
@@ -315,13 +320,17 @@ class MethodConfig(Config, ABC):
     """Other ways in which evaluation can go through it, for `evaluate.controls`."""
     passes: ClassVar[bool] = False
     """Whether `in_sessions` says yes, where it says the same of all options."""
+    requires: ClassVar[Needs] = ()
+    """What it needs from the rest of the scenario whatever its options are."""
 
     @property
     def needs(self) -> Needs:
-        """What it needs from the rest of the scenario; override it and add to `super().needs`."""
+        """What it needs from the rest of the scenario; where options decide, override it and add
+        to `super().needs`.
+        """
         field = "legs" if "legs" in type(self).model_fields else "kind"
         legs = [leg for leg in self.acts_on if not (self.everywhere and leg is Leg.SMASHED)]
-        return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs))
+        return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs), *self.requires)
 
     @property
     def release(self) -> Release | Response | str | None:
@@ -395,3 +404,12 @@ class CodecConfig(MethodConfig):
     def acts_on(self) -> tuple[Leg, ...]:
         """The legs that the scenario names."""
         return tuple(Leg(leg) for leg in self.legs)
+
+
+class LabelDefenceConfig(MethodConfig):
+    """Base of methods that protect labels: they leave smashed data alone and suit any data."""
+
+    suits: ClassVar[frozenset[Modality]] = ANYTHING
+    passes: ClassVar[bool] = True
+    once: ClassVar[bool] = True
+    everywhere: ClassVar[bool] = True

@@ -8,19 +8,11 @@ channel, and at full resolution.
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import (
-    IMAGES,
-    Method,
-    MethodConfig,
-    Modality,
-    Shape,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.base import IMAGES, Method, MethodConfig, Modality, Shape, Site, Trait
+from simsplit.methods.learned1x1 import LearnedLayers
 from simsplit.models.layers import BatchNorm2d
 from simsplit.seeds import isolated
 
@@ -47,34 +39,12 @@ class BottlenetConfig(MethodConfig):
         """The encoder on the client, the decoder on the server."""
         wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
         with isolated(site.seed, "bottlenet"):
-            return (
-                Bottlenet(_layers(wide, narrow, nn.Sigmoid()), None)
-                if site.sends
-                else (Bottlenet(None, _layers(narrow, wide, nn.ReLU())))
-            )
+            if site.sends:
+                return LearnedLayers(_layers(wide, narrow, nn.Sigmoid()))
+            return LearnedLayers(_layers(narrow, wide, nn.ReLU()))
 
 
 def _layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm2d(outputs), activation
     )
-
-
-class Bottlenet(Method):
-    """The codec's layers on one side: the client's encode, the server's decode."""
-
-    def __init__(self, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
-        self.encoder, self.decoder = encoder, decoder
-        self.module = encoder or decoder
-
-    def encode(self, z: Tensor, step: Step) -> Tensor:
-        """From C channels to fewer, with values between 0 and 1."""
-        assert self.encoder is not None, "the server has none"
-        out: Tensor = self.encoder(z)
-        return out
-
-    def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Back to C channels."""
-        assert self.decoder is not None, "the client has none"
-        out: Tensor = self.decoder(z)
-        return out

@@ -51,12 +51,7 @@ class CoverConfig(MethodConfig):
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
-
-    @property
-    def needs(self) -> Needs:
-        """Features to pick from, and public texts as covers."""
-        own = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
-        return (*super().needs, *own)
+    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
         """All of it on the client; the server knows nothing of it."""

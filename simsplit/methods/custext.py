@@ -22,12 +22,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Trait
-from simsplit.methods.replacing import Replacing
+from simsplit.methods.base import Method, Site
+from simsplit.methods.replacing import Replacing, ReplacingConfig
 from simsplit.methods.tokens import Tokens
 
 
-class CustextConfig(MethodConfig):
+class CustextConfig(ReplacingConfig):
     """Replaces each token by one of its group, the likelier the nearer."""
 
     kind: Literal["custext"] = "custext"
@@ -38,11 +38,6 @@ class CustextConfig(MethodConfig):
     """Tokens in a group."""
     fixed: bool = True
     """Whether a text is replaced alike in every epoch; if not, it is drawn anew each time."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    reads_tokens: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("custext_changed",)
     changes: ClassVar[str | None] = "custext_changed"
 

@@ -19,30 +19,25 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.base import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.methods.classes import classes_of
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 
 
-class DistanceCorrelationConfig(MethodConfig):
+class DistanceCorrelationConfig(LabelDefenceConfig):
     """Penalises the distance correlation between features and labels."""
 
     kind: Literal["distance_correlation"] = "distance_correlation"
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the term; published runs use 0.3 to 10."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     reported: ClassVar[tuple[str, ...]] = ("dcor", "dcor_left_out")
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> Needs:
-        """Features at the client, and one label for each sample."""
-        own = (needs_leg(Leg.FEATURES_GRAD), Need(Given.SCORING), Need(Given.CLASSIFIES))
-        return (*super().needs, *own)
+    requires: ClassVar[Needs] = (
+        needs_leg(Leg.FEATURES_GRAD),
+        Need(Given.SCORING),
+        Need(Given.CLASSIFIES),
+    )
 
     def build(self, site: Site) -> Method:
         """The loss term on the client; nothing on the server."""

@@ -17,13 +17,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Share, Site, Step
+from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.methods.clipping import Release, clipped
 from simsplit.needs import Needs, needs_leg
 from simsplit.packets import Leg
 
 
-class DpSgdConfig(MethodConfig):
+class DpSgdConfig(LabelDefenceConfig):
     """Clips and noises the gradients of features, sample by sample."""
 
     kind: Literal["dp_sgd"] = "dp_sgd"
@@ -41,15 +41,7 @@ class DpSgdConfig(MethodConfig):
     report_delta: float | None = Field(default=None, gt=0, lt=1)
     """The delta at which a run reports its epsilon; null: 1 / the client's samples, 0.01 at
     most."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> Needs:
-        """Feature gradients that cross the cut."""
-        return (*super().needs, needs_leg(Leg.FEATURES_GRAD))
+    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD),)
 
     @property
     def release(self) -> Release | str:
@@ -76,8 +68,7 @@ class DpSgd(Method):
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """The gradient, clipped and noised, as one message."""
         config = self.config
-        count = step.memo[self] = step.memo.get(self, 0) + 1
-        rng = step.rng("dp_sgd", count)
+        rng = step.next_rng(self, "dp_sgd")
         if config.noise == "laplace":
             uniform = torch.rand(grad.shape, generator=rng).to(grad) - 0.5
             size = config.multiplier * grad.square().mean().sqrt()

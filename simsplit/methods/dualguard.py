@@ -59,12 +59,11 @@ class DualguardConfig(MethodConfig):
     passes: ClassVar[bool] = True
     stops: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED_GRAD})
     reported: ClassVar[tuple[str, ...]] = ("dualguard_inverter_ce", "dualguard_tail_ce")
-
-    @property
-    def needs(self) -> Needs:
-        """A tail at the client that is known as it was, and gives tokens."""
-        given = (Need(Given.CAUSAL), Need(Given.KNOWN_TAIL))
-        return (*super().needs, needs_leg(Leg.FEATURES), *given)
+    requires: ClassVar[Needs] = (
+        needs_leg(Leg.FEATURES),
+        Need(Given.CAUSAL),
+        Need(Given.KNOWN_TAIL),
+    )
 
     def build(self, site: Site) -> Method:
         """All of it on the client; the server knows nothing of it."""

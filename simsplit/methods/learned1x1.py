@@ -31,7 +31,7 @@ class Learned1x1Config(CodecConfig):
         wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
         with isolated(site.seed, "learned1x1"):
             layer = _layer(wide, narrow, site) if site.sends else _layer(narrow, wide, site)
-        return Learned1x1(layer)
+        return LearnedLayers(layer)
 
 
 def _layer(inputs: int, outputs: int, site: Site) -> nn.Module:
@@ -40,18 +40,18 @@ def _layer(inputs: int, outputs: int, site: Site) -> nn.Module:
     return nn.Conv2d(inputs, outputs, kernel_size=1)
 
 
-class Learned1x1(Method):
-    """The 1x1 convolution of one side: the sender's shrinks, the receiver's restores."""
+class LearnedLayers(Method):
+    """Learned layers of one side: the sender's go to fewer channels, the receiver's back."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.module: nn.Module = layer
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """From C channels to fewer."""
+        """Go from C channels to fewer."""
         out: Tensor = self.module(z)
         return out
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Back to C channels."""
+        """Go back to C channels."""
         out: Tensor = self.module(z)
         return out

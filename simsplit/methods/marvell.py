@@ -28,16 +28,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import (
-    ANYTHING,
-    Method,
-    MethodConfig,
-    Modality,
-    Share,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step, Trait
 from simsplit.methods.classes import classes_of
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
@@ -47,7 +38,7 @@ _STEPS, _GROWTH = 200, 1.5
 _GRID, _FINER = 33, 12
 
 
-class MarvellConfig(MethodConfig):
+class MarvellConfig(LabelDefenceConfig):
     """Adds the noise to gradients that makes two classes hardest to tell apart."""
 
     kind: Literal["marvell"] = "marvell"
@@ -57,18 +48,14 @@ class MarvellConfig(MethodConfig):
     power: float = Field(default=1.0, gt=0)
     """Power of the noise, in units of the squared distance of the classes' means: the least tried,
     or, without `sum_kl`, the one."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("sum_kl", "noise_power", "marvell_left_out")
-
-    @property
-    def needs(self) -> Needs:
-        """Feature gradients that cross the cut, and one label of two for each sample."""
-        own = (Given.SCORING, Given.CLASSIFIES, Given.TWO_CLASSES)
-        return (*super().needs, needs_leg(Leg.FEATURES_GRAD), *map(Need, own))
+    requires: ClassVar[Needs] = (
+        needs_leg(Leg.FEATURES_GRAD),
+        Need(Given.SCORING),
+        Need(Given.CLASSIFIES),
+        Need(Given.TWO_CLASSES),
+    )
 
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""
@@ -88,7 +75,7 @@ class Marvell(Method):
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """The noised gradient, as one message."""
         assert step.labels is not None, "clients know their labels"
-        count = step.memo[self] = step.memo.get(self, 0) + 1
+        rng = step.next_rng(self, "marvell")
         rows = grad.flatten(1).double()
         positive = classes_of(step.labels).to(rows.device) == 1
         seen = _measured(rows, positive)
@@ -98,7 +85,6 @@ class Marvell(Method):
         delta, problem = seen
         noise = strengthened(problem, self.power, self.sum_kl)
         step.told |= {"sum_kl": noise.sum_kl, "noise_power": noise.power}
-        rng = step.rng("marvell", count)
         along = torch.randn(len(rows), 1, generator=rng, dtype=torch.float64).to(rows)
         across = torch.randn(rows.shape, generator=rng, dtype=torch.float64).to(rows)
         of_class = positive[:, None]

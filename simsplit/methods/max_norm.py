@@ -11,34 +11,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.methods.base import (
-    ANYTHING,
-    Method,
-    MethodConfig,
-    Modality,
-    Share,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step, Trait
 from simsplit.needs import Needs, needs_leg
 from simsplit.packets import Leg
 
 
-class MaxNormConfig(MethodConfig):
+class MaxNormConfig(LabelDefenceConfig):
     """Scales gradients at random, so that their norms tell no class."""
 
     kind: Literal["max_norm"] = "max_norm"
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> Needs:
-        """Feature gradients that cross the cut."""
-        return (*super().needs, needs_leg(Leg.FEATURES_GRAD))
+    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD),)
 
     def build(self, site: Site) -> Method:
         """The noise on the client; nothing on the server."""
@@ -50,10 +33,10 @@ class MaxNorm(Method):
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """The scaled gradient, as one message."""
-        count = step.memo[self] = step.memo.get(self, 0) + 1
+        rng = step.next_rng(self, "max_norm")
         rows = grad.flatten(1).double()
         norms = rows.norm(dim=1, keepdim=True)
         squared = (norms.max() / norms.clamp_min(torch.finfo(torch.float64).tiny)).square()
         spread = (squared - 1).clamp_min(0).sqrt().masked_fill(norms == 0, 0.0)
-        draws = torch.randn(norms.shape, generator=step.rng("max_norm", count)).to(rows)
+        draws = torch.randn(norms.shape, generator=rng).to(rows)
         return (Share((rows * (1 + spread * draws)).to(grad.dtype).view_as(grad)),)

@@ -40,11 +40,7 @@ class NaiveMixConfig(MethodConfig):
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
-
-    @property
-    def needs(self) -> Needs:
-        """Clients that compute the loss, and texts without a mask."""
-        return (*super().needs, Need(Given.SCORING), Need(Given.UNMASKED))
+    requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
         """Mixing on the client; the server knows nothing of it."""

@@ -32,7 +32,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Share, Site, Step
+from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 
@@ -40,7 +40,7 @@ MOST = 0.8
 """How much of the gradient a message may have at most, as a share of a row of C."""
 
 
-class PrivateBackpropConfig(MethodConfig):
+class PrivateBackpropConfig(LabelDefenceConfig):
     """Sends the gradient of features as several messages that only the client can sum up."""
 
     kind: Literal["private_backprop"] = "private_backprop"
@@ -54,15 +54,7 @@ class PrivateBackpropConfig(MethodConfig):
     variance: float = Field(default=1000.0, gt=0)
     """Of gaussian noise, the variance of each value; the paper has 1000. In fp32 what comes back is
     then exact to less than 1 % of usual gradients."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> Needs:
-        """Feature gradients that cross the cut, to a server that learns nothing from them."""
-        return (*super().needs, needs_leg(Leg.FEATURES_GRAD), Need(Given.FROZEN_TRUNK))
+    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD), Need(Given.FROZEN_TRUNK))
 
     def build(self, site: Site) -> Method:
         """The secrets on the client; nothing on the server."""
@@ -80,8 +72,7 @@ class PrivateBackprop(Method):
         num = self.config.messages
         if num == 1:
             return (Share(grad),)
-        count = step.memo[self] = step.memo.get(self, 0) + 1
-        rng = step.rng("private_backprop", count)
+        rng = step.next_rng(self, "private_backprop")
         mixing_MM = blinding(num, rng)
         rows = grad.flatten(1).double()
         noise = (self._noise(rows, rng) for _ in range(num - 1))

@@ -20,16 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import (
-    ANYTHING,
-    Method,
-    MethodConfig,
-    Modality,
-    Shape,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.base import LabelDefenceConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.classes import classes_of
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import real_positions
@@ -40,7 +31,7 @@ from simsplit.packets import Leg
 from simsplit.seeds import isolated
 
 
-class PslfConfig(MethodConfig):
+class PslfConfig(LabelDefenceConfig):
     """Trains all but the tail on random sub-classes of flipped labels; for two classes."""
 
     kind: Literal["pslf"] = "pslf"
@@ -48,18 +39,14 @@ class PslfConfig(MethodConfig):
     """Privacy of a label; 0: the server helps to learn random labels. P3EFT's runs use 0 to 0.9."""
     pseudo_classes: int = Field(default=9, ge=2)
     """K, of both classes together; P3EFT's runs use 2 to 18."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("labels_flipped", "pseudo_accuracy")
-
-    @property
-    def needs(self) -> Needs:
-        """Features at the client, and one label of two for each sample."""
-        own = (Given.SCORING, Given.CLASSIFIES, Given.TWO_CLASSES)
-        return (*super().needs, needs_leg(Leg.FEATURES_GRAD), *map(Need, own))
+    requires: ClassVar[Needs] = (
+        needs_leg(Leg.FEATURES_GRAD),
+        Need(Given.SCORING),
+        Need(Given.CLASSIFIES),
+        Need(Given.TWO_CLASSES),
+    )
 
     @property
     def release(self) -> Release | Response | str | None:

@@ -15,40 +15,24 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import (
-    ANYTHING,
-    Method,
-    MethodConfig,
-    Modality,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.base import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.methods.classes import classes_of, relabelled
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.draws import SampleDraws
 from simsplit.needs import Given, Need, Needs
 
 
-class RandomisedResponseConfig(MethodConfig):
+class RandomisedResponseConfig(LabelDefenceConfig):
     """Replaces labels at random, once per sample."""
 
     kind: Literal["randomised_response"] = "randomised_response"
     epsilon: float = Field(default=1.0, ge=0)
     """Privacy of a label: whatever is drawn is at most e^epsilon times as likely under one label as
     under another. 0: labels are random."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("labels_changed",)
     changes: ClassVar[str | None] = "labels_changed"
-
-    @property
-    def needs(self) -> Needs:
-        """Labels that stay with the client, one for each sample."""
-        return (*super().needs, Need(Given.SCORING), Need(Given.CLASSIFIES))
+    requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.CLASSIFIES))
 
     @property
     def release(self) -> Release | Response | str | None:

@@ -14,18 +14,29 @@ is so in any case, and a session as well: what a token is replaced by depends on
 """
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Method, Step
+from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Step, Trait
 from simsplit.methods.tokens import Tokens
 from simsplit.seeds import rng_for
 
 AT_ONCE = 1 << 22
 """Probabilities that are worked out at once."""
+
+
+class ReplacingConfig(MethodConfig):
+    """Base of the methods that replace tokens."""
+
+    suits: ClassVar[frozenset[Modality]] = TEXTS
+    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    once: ClassVar[bool] = True
+    reads_tokens: ClassVar[bool] = True
+    passes: ClassVar[bool] = True
 
 
 class Replacing(Method, ABC):

@@ -24,12 +24,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Trait
-from simsplit.methods.replacing import Replacing
+from simsplit.methods.base import Method, Site
+from simsplit.methods.replacing import Replacing, ReplacingConfig
 from simsplit.methods.tokens import Tokens
 
 
-class SantextConfig(MethodConfig):
+class SantextConfig(ReplacingConfig):
     """Replaces rare tokens, and some others, by rare ones that are near them."""
 
     kind: Literal["santext"] = "santext"
@@ -41,11 +41,6 @@ class SantextConfig(MethodConfig):
     """The share of tokens that are sensitive, the rarest; 1: all."""
     fixed: bool = True
     """Whether a text is replaced alike in every epoch; if not, it is drawn anew each time."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    reads_tokens: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
     reported: ClassVar[tuple[str, ...]] = ("santext_changed",)
     changes: ClassVar[str | None] = "santext_changed"
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, classifying
-from simsplit.models.fresh import InputShape, Owner, Shape
+from simsplit.models.fresh import InputShape, SegmentRequest, Shape
 from simsplit.models.served import (
     Adapters,
     Layout,
@@ -19,6 +19,7 @@ from simsplit.models.served import (
     layout_of,
 )
 from simsplit.models.text_model import Lora, TextModel
+from simsplit.models.transformer import linear_reader
 from simsplit.models.whole import T5, drawn, saved
 from simsplit.seeds import Scope, isolated
 
@@ -65,15 +66,11 @@ class AdaptedClassifier(TextModel):
         self.refuse_misfits(input_shape)
         return input_shape, (self.adapters, self.measures()[0])
 
-    def segment(
-        self,
-        owner: Owner,
-        input_shape: InputShape,
-        num_classes: int,
-        seed: int,
-        scope: tuple[Scope, ...] = (),
-    ) -> nn.Module:
-        """Head: the adapters. Trunk: the whole transformer. Tail: the classification layers."""
+    def make_segment(self, asked: SegmentRequest) -> nn.Module:
+        """Make the adapters (head), the whole transformer (trunk), or the classification layers
+        (tail).
+        """
+        owner, input_shape, num_classes, seed, scope = asked
         self.shapes(input_shape)
         model, missing = self._whole(num_classes, seed)
         if owner == "tail":
@@ -114,16 +111,14 @@ class AdaptedClassifier(TextModel):
         family, width = self.family(), model.config.hidden_size
         if family in ENCODERS:
             return classifying(model, missing, seed, scope)
-        with isolated(seed, "model", "reader", *scope):
-            if family == T5:
-                from transformers.models.t5.modeling_t5 import T5ClassificationHead
+        if family != T5:
+            return linear_reader(width, classes, seed, scope)
+        from transformers.models.t5.modeling_t5 import T5ClassificationHead
 
-                config: Any = copy.copy(model.config)
-                config.num_labels = classes
-                return T5ClassificationHead(config)
-            layer = nn.Linear(width, classes, bias=False)
-            nn.init.normal_(layer.weight, std=0.02)
-        return layer
+        config: Any = copy.copy(model.config)
+        config.num_labels = classes
+        with isolated(seed, "model", "reader", *scope):
+            return T5ClassificationHead(config)
 
 
 def _body_of(model: "PreTrainedModel", *, copied: bool) -> nn.Module:

@@ -158,19 +158,14 @@ def encoder_segment(
 ) -> nn.Module:
     """A copy of one segment."""
     body: Any = model.base_model
-    encoder, count = body.encoder, len(body.encoder.layer)
-    bounds = {
-        "head": (0, cut[0]),
-        "trunk": (cut[0], count - cut[1]),
-        "tail": (count - cut[1], count),
-    }
-    start, stop = bounds[owner]
+    encoder = body.encoder
+    own = cut.layers_of(owner, len(encoder.layer))
     shared = None
     if model.config.model_type == _RELATIVE:
         if body.z_steps > 1:
             raise ScenarioError("model.name", "runs its last layer several times, and is not cut")
-        shared = _without_layers(encoder, first=start == 0)
-    blocks = EncoderBlocks(model.config, encoder.layer[start:stop], shared)
+        shared = _without_layers(encoder, first=own.start == 0)
+    blocks = EncoderBlocks(model.config, encoder.layer[own], shared)
     if owner == "head":
         return copy.deepcopy(EncoderHead(body.embeddings, blocks))
     if owner == "trunk":

@@ -7,15 +7,16 @@ the trunk's depth and a client's tail with both. Here a model is laid out once o
 
 import copy
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from simsplit.config import Config
-from simsplit.models.split import CutNetwork
 from simsplit.models.warm import warmed
 from simsplit.seeds import Scope, isolated
 
@@ -39,6 +40,36 @@ class Segments(NamedTuple):
     tail: nn.Module
 
 
+@dataclass
+class CutNetwork:
+    """Head and tail (the client's) around a trunk (the server's), and the shapes between them."""
+
+    head: nn.Module
+    trunk: nn.Module
+    tail: nn.Module
+    cut_shape: tuple[int, ...]
+    """Per sample, what the head puts out, e.g. (64, 8, 8)."""
+    feature_shape: tuple[int, ...]
+    """Per sample, what the trunk puts out, e.g. (512,)."""
+
+    def loss(self, outputs: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Cross entropy of the tail's logits, averaged over what is to be learned; that share of
+        each label is spread over all classes.
+        """
+        flat = outputs.flatten(0, -2), labels.flatten()
+        return F.cross_entropy(*flat, label_smoothing=smoothing)
+
+
+class SegmentRequest(NamedTuple):
+    """Which segment to make, for which samples and classes, and from which draws."""
+
+    owner: Owner
+    input_shape: InputShape
+    num_classes: int
+    seed: int
+    scope: tuple[Scope, ...] = ()
+
+
 class SplitConfig(Config):
     """Base of the models: says what crosses between the segments, and makes each of them."""
 
@@ -60,7 +91,6 @@ class SplitConfig(Config):
         torch's compiler, and a scenario is to be validated at once.
         """
 
-    @abstractmethod
     def segment(
         self,
         owner: Owner,
@@ -69,7 +99,12 @@ class SplitConfig(Config):
         seed: int,
         scope: tuple[Scope, ...] = (),
     ) -> nn.Module:
-        """One of the three, on the CPU; `scope` picks other draws."""
+        """Make one of the three, on the CPU; `scope` picks other draws."""
+        return self.make_segment(SegmentRequest(owner, input_shape, num_classes, seed, scope))
+
+    @abstractmethod
+    def make_segment(self, asked: SegmentRequest) -> nn.Module:
+        """Make the segment that is asked for, on the CPU."""
 
     def build(
         self,
@@ -112,19 +147,13 @@ class LaidOut(SplitConfig):
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """The three segments, their weights of no account; called under the meta device."""
 
-    def segment(
-        self,
-        owner: Owner,
-        input_shape: InputShape,
-        num_classes: int,
-        seed: int,
-        scope: tuple[Scope, ...] = (),
-    ) -> nn.Module:
-        """A copy of the layout with weights from a stream of its own."""
-        layout: nn.Module = getattr(_layout(self, input_shape, num_classes), owner)
-        segment = fresh(layout, owner, seed, scope, start=self.start)
+    def make_segment(self, asked: SegmentRequest) -> nn.Module:
+        """Copy the layout, with weights from a stream of its own."""
+        segments = _layout(self, asked.input_shape, asked.num_classes)
+        layout: nn.Module = getattr(segments, asked.owner)
+        segment = fresh(layout, asked.owner, asked.seed, asked.scope, start=self.start)
         if self.weights is not None:
-            warmed(segment, self.called(owner), self.weights)
+            warmed(segment, self.called(asked.owner), self.weights)
         return segment
 
 

@@ -12,10 +12,10 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, classifying, encoder_segment
-from simsplit.models.fresh import InputShape, Owner, Shape
+from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.lora import adapted
 from simsplit.models.text_model import Lora, TextModel
-from simsplit.models.transformer import Cut, segment_of
+from simsplit.models.transformer import Cut, linear_reader, segment_of
 from simsplit.models.whole import T5, drawn, saved
 from simsplit.seeds import Scope, isolated
 
@@ -51,15 +51,9 @@ class LanguageConfig(TextModel):
             )
         return (length, width), (length, width)
 
-    def segment(
-        self,
-        owner: Owner,
-        input_shape: InputShape,
-        num_classes: int,
-        seed: int,
-        scope: tuple[Scope, ...] = (),
-    ) -> nn.Module:
-        """A copy out of the whole model; of a random one, each segment has its own draws."""
+    def make_segment(self, asked: SegmentRequest) -> nn.Module:
+        """Copy a segment out of the whole model; of a random one, each has its own draws."""
+        owner, input_shape, num_classes, seed, scope = asked
         self.shapes(input_shape)
         classes, missing = num_classes if self.encodes() else None, frozenset[str]()
         if self.sizes is None:
@@ -114,10 +108,7 @@ class LanguageConfig(TextModel):
         if self.word == "causal_lm":
             output: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
             return output
-        with isolated(seed, "model", "reader", *scope):
-            layer = nn.Linear(model.config.hidden_size, classes, bias=False)
-            nn.init.normal_(layer.weight, std=0.02)
-        return layer
+        return linear_reader(model.config.hidden_size, classes, seed, scope)
 
 
 class CausalLM(LanguageConfig):

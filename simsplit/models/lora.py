@@ -14,27 +14,29 @@ def adapted(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = (
 
     Embeddings, norms and the output layer have none.
     """
+    layers = layers_of(segment)
+    segment.requires_grad_(False)
+    if linear := targeted(layers, lora["targets"]):
+        inject(layers, list(linear), lora["rank"], lora["alpha"], lora_dropout=lora["dropout"])
+    for name in keep:
+        part = getattr(segment, name, None)
+        if part is not None:
+            part.requires_grad_(True)
+
+
+def inject(layers: nn.Module, names: list[str], rank: int, alpha: Any, **options: Any) -> None:  # noqa: ANN401 - peft's
+    """Put adapters into the layers of these names, in place; `options` are peft's."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise ScenarioError(
             "model.lora", "needs the package peft: pip install 'simsplit[text]'"
         ) from None
-    layers = layers_of(segment)
-    segment.requires_grad_(False)
-    if linear := targeted(layers, lora["targets"]):
-        config = LoraConfig(
-            r=lora["rank"],
-            lora_alpha=lora["alpha"],
-            lora_dropout=lora["dropout"],
-            target_modules=list(linear),
-            fan_in_fan_out=any(_transposed(module) for module in layers.modules()),
-        )
-        inject_adapter_in_model(config, layers)
-    for name in keep:
-        part = getattr(segment, name, None)
-        if part is not None:
-            part.requires_grad_(True)
+    transposed = any(_transposed(module) for module in layers.modules())
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=names, fan_in_fan_out=transposed, **options
+    )
+    inject_adapter_in_model(config, layers)
 
 
 def targeted(layers: nn.Module, targets: Sequence[str] | str) -> dict[str, tuple[int, int]]:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError, near
 from simsplit.held import held, hold
-from simsplit.models.fresh import InputShape, Owner, Segments, Shape, SplitConfig, fresh
-from simsplit.seeds import Scope, rng_for
+from simsplit.models.fresh import InputShape, SegmentRequest, Segments, Shape, SplitConfig, fresh
+from simsplit.seeds import rng_for
 
 Place = str | int
 FEW = 2
@@ -132,23 +132,17 @@ class GivenModel(SplitConfig):
         cut, features, _ = _measured(self._model(), input_shape)
         return cut, features
 
-    def segment(
-        self,
-        owner: Owner,
-        input_shape: InputShape,
-        num_classes: int,
-        seed: int,
-        scope: tuple[Scope, ...] = (),
-    ) -> nn.Module:
-        """A copy, with its weights or others."""
-        outputs = _measured(self._model(), input_shape)[2]
-        if outputs < num_classes:
+    def make_segment(self, asked: SegmentRequest) -> nn.Module:
+        """Copy a segment of the network, with its weights or others."""
+        outputs = _measured(self._model(), asked.input_shape)[2]
+        if outputs < asked.num_classes:
             raise ScenarioError(
-                "model", f"puts out {outputs} scores, and there are {num_classes} classes"
+                "model", f"puts out {outputs} scores, and there are {asked.num_classes} classes"
             )
-        given: nn.Module = getattr(self._model().segments, owner)
-        made = fresh(given, owner, seed, scope) if self.fresh else copy.deepcopy(given)
-        return made.train()
+        given: nn.Module = getattr(self._model().segments, asked.owner)
+        if self.fresh:
+            return fresh(given, asked.owner, asked.seed, asked.scope).train()
+        return copy.deepcopy(given).train()
 
     def _model(self) -> SplitModel:
         model = held(self.digest)

@@ -13,14 +13,13 @@ Shapes: n sets of adapters, P numbers in a set, B texts, L tokens, D values per 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from simsplit.errors import ScenarioError
-from simsplit.models.lora import targeted
+from simsplit.models.lora import inject, targeted
 from simsplit.seeds import Scope, isolated
 
 Pooling = Literal["first", "last"]
@@ -131,24 +130,11 @@ class Served(nn.Module):
 
 def _made_room(body: nn.Module, layout: Layout, scale: float) -> None:
     """Put adapters of zeros into the layers, in place, for others to stand in for."""
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError:
-        raise ScenarioError(
-            "model.lora", "needs the package peft: pip install 'simsplit[text]'"
-        ) from None
     (first, *_) = layout.values()
     rank = first[0]
-    alpha: Any = scale * rank  # peft takes fractions too
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        target_modules=[name.removesuffix(_A) for name in layout if name.endswith(_A)],
-        fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in body.modules()),
-        init_lora_weights=False,
-    )
+    names = [name.removesuffix(_A) for name in layout if name.endswith(_A)]
     with isolated(0, "lora"):  # drawn, and put to zero below
-        inject_adapter_in_model(config, body)
+        inject(body, names, rank, scale * rank, init_lora_weights=False)
     parameters = dict(body.named_parameters())
     for name, shape in layout.items():
         assert tuple(parameters[name].shape) == shape, f"peft made {name} another way"

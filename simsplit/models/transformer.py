@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
+from simsplit.seeds import Scope, isolated
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedConfig, PreTrainedModel
@@ -157,17 +158,22 @@ class Cut(NamedTuple):
     skips_trunk: bool = False
     """Whether the layers between them are left out."""
 
+    def layers_of(self, owner: str, count: int) -> slice:
+        """Return which of a model's `count` layers a segment has."""
+        first, last = self.head, count - self.tail
+        if owner == "head":
+            return slice(0, first)
+        if owner == "tail":
+            return slice(last, count)
+        return slice(first, first if self.skips_trunk else last)
+
 
 def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
     """A copy of one segment; weights that head and tail of the whole model tie come apart."""
     family, body = family_of(model), model.base_model
     layers: nn.ModuleList = getattr(body, family.layers)
-    bounds = {
-        "head": (0, cut.head),
-        "trunk": (cut.head, cut.head if cut.skips_trunk else len(layers) - cut.tail),
-        "tail": (len(layers) - cut.tail, len(layers)),
-    }
-    blocks = Blocks(model.config, layers[slice(*bounds[owner])], getattr(body, "rotary_emb", None))
+    own = layers[cut.layers_of(owner, len(layers))]
+    blocks = Blocks(model.config, own, getattr(body, "rotary_emb", None))
     segment: Head | Blocks | Tail = blocks
     if owner == "head":
         segment = Head(getattr(body, family.tokens), blocks, family, body)
@@ -177,6 +183,14 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
     for index, layer in enumerate(layers_of(segment)):
         getattr(layer, family.attention).layer_idx = index
     return segment
+
+
+def linear_reader(width: int, classes: int, seed: int, scope: tuple[Scope, ...]) -> nn.Module:
+    """Draw a layer that reads classes off a token's state."""
+    with isolated(seed, "model", "reader", *scope):
+        layer = nn.Linear(width, classes, bias=False)
+        nn.init.normal_(layer.weight, std=0.02)
+    return layer
 
 
 def layers_of(segment: nn.Module) -> nn.ModuleList:

@@ -126,3 +126,12 @@ def test_what_mixes_texts_is_refused_with_the_mask_that_crosses():
     given = {"method": [{"kind": "naive_mix"}]}
     with pytest.raises(ScenarioError, match=r"method.0.kind: naive_mix needs texts without a mask"):
         of_texts(**given)
+
+
+@FAMILIES
+def test_a_trunk_that_is_left_out_hands_back_what_it_is_given(family):
+    config = SequenceClassifier(sizes=sizes(family), head=1, tail=1, trunk="skipped")
+    states = torch.rand(3, 11, 16, generator=rng_for(0, "states"))
+    trunk = config.segment("trunk", (11,), 3, 0)
+    assert torch.equal(trunk(states, padded()[1]), states)
+    assert not list(trunk.parameters()) or family == "deberta-v2"
