@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from making import commands, fields, gallery, top
+from making import commands, fields, gallery, links, top
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -19,6 +20,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Rewrite a hand-written page's links to files of the repository."""
+    path = page.file.src_uri
+    return markdown if page.file.generated_by else links.rewrite(markdown, f"docs/{path}")
 
 
 def pages() -> Iterator[tuple[str, str]]:

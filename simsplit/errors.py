@@ -58,6 +58,14 @@ class ProtocolError(SimsplitError):
     """Client and server disagree on what crosses the cut: a defect in simsplit or in a plugin."""
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of simsplit.
+
+    It installs from a checkout: until there is a release, that name on the index is not ours.
+    """
+    return f"pip install '.[{extra}]' (in a checkout of simsplit)"
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """`, did you mean 'x'?` for the known word closest to `word`, or an empty string."""
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from making.markup import code, fenced, folded, plain, table
+from simsplit.scenario import has_sweep
 from simsplit.scenario.shipped import SUFFIX, Shipped, folder, told
 
 PICTURES = Path(__file__).parents[1] / "gallery"
@@ -31,7 +32,7 @@ def page() -> str:
 
 def _entry(shipped: Shipped) -> str:
     text = (folder() / f"{shipped.name}{SUFFIX}").read_text(encoding="utf-8")
-    command = "sweep" if "\nsweep:" in text else "run"
+    command = "sweep" if has_sweep(Path(shipped.name)) else "run"  # `extends` may bring one
     parts = [
         f"## {shipped.name}",
         plain(shipped.shows),

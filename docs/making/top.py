@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from making.links import TOP, rewrite
+
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
     "howto/detectors.md": "Malicious clients and detectors",
@@ -16,8 +18,8 @@ SECTIONS = {
 
 def pages() -> Iterator[tuple[str, str]]:
     """Results, changes, and sections of the README."""
-    yield "results.md", _read("RESULTS.md")
-    yield "changes.md", _read("CHANGELOG.md")
+    for file in ("RESULTS.md", "CHANGELOG.md"):
+        yield TOP[file], rewrite((ROOT / file).read_text(encoding="utf-8"), file)
     for path, title in SECTIONS.items():
         section = _read("README.md", "../").split(f"## {title}\n")[1].split("\n## ")[0]
         yield path, f"# {title}\n{section}"
@@ -26,4 +28,4 @@ def pages() -> Iterator[tuple[str, str]]:
 def _read(name: str, up: str = "") -> str:
     """A file, its links as they are from within the site, or from a folder there."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    return text.replace("](docs/", f"]({up}").replace("](RESULTS.md", f"]({up}results.md")
+    return text.replace("](docs/", f"]({up}").replace("](RESULTS.md", f"]({up}results/index.md")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.errors import RunFailedError, SimsplitError, install_command
 
 if TYPE_CHECKING:
     from simsplit.scenario import Scenario
@@ -166,9 +166,8 @@ def refuse_lacking() -> None:
     """SimsplitError without the packages that this takes."""
     lacking = [name for name in ("grpc", "cryptography") if find_spec(name) is None]
     if lacking:
-        raise SimsplitError(
-            f"a deployment takes {' and '.join(lacking)}: pip install 'simsplit[deploy]'"
-        )
+        packages = " and ".join(lacking)
+        raise SimsplitError(f"a deployment takes {packages}: {install_command('deploy')}")
 
 
 def _scenario(file: Path, overrides: list[str] | None) -> "Scenario":

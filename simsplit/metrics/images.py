@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, install_command
 from simsplit.seeds import isolated
 from simsplit.states import below
 
@@ -82,7 +82,7 @@ def lpips_from(path: Path, where: str) -> Distance:
     try:
         import lpips
     except ImportError:
-        message = "LPIPS needs the package lpips: pip install 'simsplit[lpips]'"
+        message = f"LPIPS needs the package lpips: {install_command('lpips')}"
         raise ScenarioError(where, message) from None
     try:
         weights = torch.load(path, weights_only=True, map_location="cpu")

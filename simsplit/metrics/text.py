@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from types import SimpleNamespace
 
-from simsplit.errors import SimsplitError
+from simsplit.errors import SimsplitError, install_command
 
 FIGURES = ("rouge_l", "meteor")
 ALPHA, BETA, GAMMA = 0.9, 3.0, 0.5
@@ -77,7 +77,7 @@ def code_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
         get_tree_sitter_language("python")
     except (ImportError, TypeError, ValueError):  # TypeError: a grammar that is too new for it
         message = "CodeBLEU needs the packages codebleu 0.7 and tree-sitter-python 0.21"
-        raise SimsplitError(f"{message}: pip install 'simsplit[code]'") from None
+        raise SimsplitError(f"{message}: {install_command('code')}") from None
     pairs = list(zip(hypotheses, references, strict=True))
     if not pairs:
         return 0.0

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, install_command, near
 from simsplit.models.transformer import layers_of
 
 
@@ -29,9 +29,8 @@ def inject(layers: nn.Module, names: list[str], rank: int, alpha: Any, **options
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        raise ScenarioError(
-            "model.lora", "needs the package peft: pip install 'simsplit[text]'"
-        ) from None
+        message = f"needs the package peft: {install_command('text')}"
+        raise ScenarioError("model.lora", message) from None
     transposed = any(_transposed(module) for module in layers.modules())
     config = LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=names, fan_in_fan_out=transposed, **options

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from simsplit.errors import install_command
 from simsplit.observers.base import ObserverConfig
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
 from simsplit.results import SWEEP, saved_scenario
@@ -41,7 +42,7 @@ class TrackerConfig(ObserverConfig):
     def lacks(self) -> str:
         if find_spec(self.package) is not None:
             return ""
-        return f"needs the package {self.package}: pip install 'simsplit[{self.extra}]'"
+        return f"needs the package {self.package}: {install_command(self.extra)}"
 
 
 class Tracker(Observer, ABC):

@@ -34,6 +34,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from simsplit.errors import install_command
 from simsplit.methods import MethodConfig
 from simsplit.methods.clipping import Release, Response
 from simsplit.models.language import LanguageConfig
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 FEWEST = 100
 """Of a client with fewer samples, epsilon is told at the delta of this many."""
-MISSING = "epsilon is not known without the package dp-accounting: pip install 'simsplit[dp]'"
+MISSING = f"epsilon is not known without the package dp-accounting: {install_command('dp')}"
 _INPUT, _LABEL, _TOKEN = "a sample's input", "a sample's label", "a token of a text"
 
 

@@ -251,7 +251,7 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
     done = run(few(schedule={"rounds": 1}), tmp_path / "run", observers=[Warned()])
     assert Warned.said == [accounting.MISSING]
     assert done.summary["privacy"][0]["none"] == accounting.MISSING
-    assert "pip install 'simsplit[dp]'" in accounting.MISSING
+    assert "pip install '.[dp]'" in accounting.MISSING
 
 
 def smashed(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:

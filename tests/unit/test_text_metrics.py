@@ -171,10 +171,10 @@ def test_code_wants_its_package_and_a_grammar_that_fits_it(monkeypatch):
         raise TypeError("an integer is required")
 
     codebleu_with(monkeypatch, grammar)
-    with pytest.raises(SimsplitError, match=r"pip install 'simsplit\[code\]'"):
+    with pytest.raises(SimsplitError, match=r"pip install '\.\[code\]'"):
         code_bleu(["x = 1"], ["x = 1"])
     monkeypatch.setitem(sys.modules, "codebleu", None)
-    with pytest.raises(SimsplitError, match=r"pip install 'simsplit\[code\]'"):
+    with pytest.raises(SimsplitError, match=r"pip install '\.\[code\]'"):
         code_bleu(["x = 1"], ["x = 1"])
 
 

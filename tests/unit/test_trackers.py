@@ -206,7 +206,7 @@ def test_a_missing_package_is_said_before_training(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, kind, None)  # as Python marks what cannot be imported
-    with pytest.raises(ScenarioError, match=rf"observers.1.kind: .*'simsplit\[{kind}\]'"):
+    with pytest.raises(ScenarioError, match=rf"observers.1.kind: .*'\.\[{kind}\]'"):
         run(scenario(observers=["jsonl", kind]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -49,4 +49,5 @@ def test_a_missing_package(monkeypatch, tmp_path):
     monkeypatch.setattr(commands, "find_spec", lambda n: None if n == "grpc" else known(n))
     error = asked("deploy", "keys", str(tmp_path / "keys"), "--clients", "1")
     assert isinstance(error, SimsplitError)
-    assert str(error) == "a deployment takes grpc: pip install 'simsplit[deploy]'"
+    assert "takes grpc" in str(error)
+    assert "pip install '.[deploy]'" in str(error)
