@@ -23,10 +23,10 @@ from simsplit.attacking.served import Apart
 from simsplit.attacking.sessions import SessionJudge, Spoken, spoken
 from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
-from simsplit.attacks.base import Seen
+from simsplit.attacks.knowledge import Seen
 from simsplit.attacks.labels import LabelAttack
 from simsplit.attacks.pretrained import Pretrained
-from simsplit.attacks.sessions import SessionAttack
+from simsplit.attacks.session_attack import SessionAttack
 from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
 from simsplit.models.fresh import Owner, SplitConfig

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from simsplit.attacking.judging import Judgement, Row
+from simsplit.attacks.knowledge import View
 from simsplit.attacks.labels import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import components
-from simsplit.attacks.views import View
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError, ScenarioError, counted
 from simsplit.metrics.leaks import (

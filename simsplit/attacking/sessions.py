@@ -20,7 +20,7 @@ from simsplit.assembly import Assembly
 from simsplit.attacking.judging import Judgement, Row
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
-from simsplit.attacks.sessions import Record, record_of, record_of_last_passes
+from simsplit.attacks.session_records import Record, record_of, record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
 from simsplit.metrics.ends import attack_performance, entity_f1, of_both_ends

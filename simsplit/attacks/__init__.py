@@ -1,15 +1,16 @@
 """What the server can recover of private data: one attack a file, and the literal table of them."""
 
 from simsplit.attacks.adaptive import AdaptiveOfflineConfig, AdaptiveOnlineConfig
-from simsplit.attacks.base import Attack, AttackConfig, Knowledge
+from simsplit.attacks.base import Attack, AttackConfig
 from simsplit.attacks.bisr import BisrConfig
+from simsplit.attacks.first_readings import DsiConfig, McConfig, SessionSipConfig
 from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
 from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.kmeans import KmeansConfig
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.lamp import LampConfig
 from simsplit.attacks.norm import NormConfig
-from simsplit.attacks.openings import DsiConfig, McConfig, SessionSipConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
 from simsplit.attacks.pcat import PcatConfig
 from simsplit.attacks.pmi import PidiConfig, PmiConfig

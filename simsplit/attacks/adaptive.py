@@ -17,9 +17,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss, pad
 
-from simsplit.attacks.base import Knowledge, descend
+from simsplit.attacks.base import descend
 from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.texts import Read, Seen, split_messages
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import inserted

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.optim import Adam
 
-from simsplit.attacks.base import Knowledge
 from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag import Descent, best_match, moved_on
 from simsplit.attacks.texts import Read, Seen, split_messages, turned
 from simsplit.models.transformer import eager

@@ -17,7 +17,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.base import AttackConfig, Following, Knowledge, descend, inference
+from simsplit.attacks.base import AttackConfig, Following, descend
+from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import critic, fora_decoder, fora_substitute, gradient_penalty
 from simsplit.methods import Step
 from simsplit.packets import ClientId, Packet

@@ -13,7 +13,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.base import AttackConfig, Following, Knowledge, descend, inference
+from simsplit.attacks.base import AttackConfig, Following, descend
+from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import critic, fsha_decoder, fsha_pilot, gradient_penalty
 from simsplit.methods import Step
 from simsplit.packets import ClientId, Leg, Packet

@@ -14,9 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Knowledge
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.texts import Read, Seen, messages_of, payload, shared_secrets, split_messages
 
 

@@ -9,9 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge, View
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
-from simsplit.attacks.views import View
 
 
 class KmeansConfig(LabelAttackConfig):

@@ -14,8 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, Recovers
-from simsplit.attacks.views import VIEWS, View, ViewName, views_of
+from simsplit.attacks.base import Attack, AttackConfig, Done, Recovers
+from simsplit.attacks.knowledge import Knowledge, View, ViewName
+from simsplit.attacks.views import VIEWS, views_of
 from simsplit.methods.base import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg, Packet

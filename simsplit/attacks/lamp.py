@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag import Matching, MatchingConfig, Tag
 from simsplit.seeds import numpy_rng_for
 

@@ -5,9 +5,8 @@ For two classes alone, as published: of more it says nothing, and has no row in 
 
 from typing import ClassVar, Literal
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge, View
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
-from simsplit.attacks.views import View
 
 
 class NormConfig(LabelAttackConfig):

@@ -1,9 +1,6 @@
 """The first reading of sessions: by the pretrained tail, by an inverter, or by each on its side.
 
-`mc` (model completion, Fu et al. 2022) puts what the trunk made through the tail that everyone can
-download: it foretells each next token, and so what the model wrote. `session_sip` (SIP, Chen et al.
-2024) reads what the head put out. `dsi` (Gu et al. 2026) takes the prompt from SIP and the response
-from the tail; other attacks start from any of the three.
+Some attacks on sessions end with it (see `first_readings`), the others start from it.
 """
 
 from collections.abc import Iterator
@@ -14,12 +11,40 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Done, Knowledge
+from simsplit.attacks.base import Done, Recovers, TextAttackConfig
 from simsplit.attacks.inverters import NOTHING, InverterConfig
-from simsplit.attacks.sessions import Record, SessionAttack, SessionAttackConfig, Start, Steps
+from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.session_records import Record
 from simsplit.attacks.sip import Sip
+from simsplit.needs import Given, Need, Needs
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
+
+Start = Literal["zeros", "mc", "sip", "dsi"]
+"""What reads first; zeros: nothing does."""
+
+
+class SessionAttackConfig(TextAttackConfig):
+    """Base of the attacks on sessions."""
+
+    together: int | None = Field(default=None, ge=1)
+    """Sessions that are worked on at once; null: all. Fewer need less memory."""
+    recovers: ClassVar[Recovers] = "sessions"
+    causal: ClassVar[bool] = True
+    public: ClassVar[bool] = False
+    effort: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def opening(self) -> Start:
+        """What it reads first."""
+        return "zeros"
+
+    @property
+    def needs(self) -> Needs:
+        """Sessions; and public texts where an inverter reads first."""
+        field = "start" if "start" in type(self).model_fields else "kind"
+        learned = [Need(Given.PUBLIC, field)] if self.opening in ("sip", "dsi") else []
+        return (*super().needs, Need(Given.SESSIONS), *learned)
 
 
 class OpenedConfig(SessionAttackConfig, InverterConfig):
@@ -110,56 +135,3 @@ class Opening:
             scores = tail(record.features[row : row + 1, : length - 1])
             tokens[row, 1:length] = scores[0].argmax(-1)
         return tokens
-
-
-class Reading(SessionAttack):
-    """An attack that ends with the first reading."""
-
-    def read(self, record: Record) -> Steps:
-        yield from ()
-        tokens = self.opening.read(record)
-        assert tokens is not None, "these openings read"
-        return tokens
-
-
-def _reading(config: SessionAttackConfig, known: Knowledge) -> Reading:
-    return Reading(config, Opening(config.opening, config, known), known)
-
-
-class McConfig(SessionAttackConfig):
-    """Puts what the trunk makes of sessions through the pretrained tail."""
-
-    kind: Literal["mc"] = "mc"
-
-    @property
-    def opening(self) -> Start:
-        return "mc"
-
-    def build(self, known: Knowledge) -> Reading:
-        return _reading(self, known)
-
-
-class SessionSipConfig(OpenedConfig):
-    """Reads sessions by an inverter of the pretrained head, as `sip` reads texts of training."""
-
-    kind: Literal["session_sip"] = "session_sip"
-
-    @property
-    def opening(self) -> Start:
-        return "sip"
-
-    def build(self, known: Knowledge) -> Reading:
-        return _reading(self, known)
-
-
-class DsiConfig(OpenedConfig):
-    """Reads prompts by an inverter of the pretrained head, and responses by the pretrained tail."""
-
-    kind: Literal["dsi"] = "dsi"
-
-    @property
-    def opening(self) -> Start:
-        return "dsi"
-
-    def build(self, known: Knowledge) -> Reading:
-        return _reading(self, known)

@@ -29,12 +29,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from simsplit.attacks.base import Done, Knowledge
+from simsplit.attacks.base import Done
 from simsplit.attacks.kmeans import clusters
+from simsplit.attacks.knowledge import Knowledge, View
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import components
 from simsplit.attacks.undoing import Follower
-from simsplit.attacks.views import View
 from simsplit.methods.base import TEXTS, Modality
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg, Packet

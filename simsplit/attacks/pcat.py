@@ -21,15 +21,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from simsplit.attacks.base import (
-    AttackConfig,
-    Done,
-    Following,
-    Knowledge,
-    descend,
-    inference,
-    payloads,
-)
+from simsplit.attacks.base import AttackConfig, Done, Following, descend, payloads
+from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import glorot, sdar_decoder
 from simsplit.data.batches import Batch, Batcher
 from simsplit.packets import Packet

@@ -11,10 +11,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.matching import Aim, Before, Descent, matched, nearest
-from simsplit.attacks.openings import OpenedConfig
-from simsplit.attacks.sessions import Record, Start, Steps
+from simsplit.attacks.openings import OpenedConfig, Start
+from simsplit.attacks.session_attack import Steps
+from simsplit.attacks.session_records import Record
 from simsplit.attacks.vmi import Matching
 
 

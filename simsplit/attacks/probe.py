@@ -12,9 +12,8 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge, View
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
-from simsplit.attacks.views import View
 
 
 class ProbeConfig(LabelAttackConfig):

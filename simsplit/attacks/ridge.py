@@ -13,7 +13,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, payloads
+from simsplit.attacks.base import Attack, AttackConfig, Done, payloads
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.regression import Ridge, fit
 from simsplit.methods.base import NUMBERS, Modality
 from simsplit.packets import Packet

@@ -16,7 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from simsplit.attacks.base import AttackConfig, Following, Knowledge, descend
+from simsplit.attacks.base import AttackConfig, Following, descend
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import (
     WithLabels,
     feature_discriminator,

@@ -7,9 +7,9 @@ text each is read as if it were one, and the surest is its guess.
 
 from typing import Literal
 
-from simsplit.attacks.base import Knowledge
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.texts import Read, Seen, split_messages
 
 

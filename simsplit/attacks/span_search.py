@@ -28,7 +28,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.optim import Adam
 
-from simsplit.attacks.base import Knowledge
 from simsplit.attacks.inverters import (
     NOTHING,
     GaussianInverter,
@@ -39,6 +38,7 @@ from simsplit.attacks.inverters import (
     levelled,
 )
 from simsplit.attacks.inverting import Inverting
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.texts import Read, Seen, shared_secrets, sources_of, split_messages
 from simsplit.packets import Packet
 from simsplit.seeds import rng_for

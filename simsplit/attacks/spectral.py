@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge, View
 from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
-from simsplit.attacks.views import View
 
 
 class SpectralConfig(LabelAttackConfig):

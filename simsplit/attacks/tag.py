@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import AdamW
 
-from simsplit.attacks.base import Knowledge, TextAttackConfig
+from simsplit.attacks.base import TextAttackConfig
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.texts import Read, Seen, TextAttack, payload, turned
 from simsplit.models.transformer import eager
 from simsplit.packets import Leg

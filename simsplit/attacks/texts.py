@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from simsplit.attacks.base import Attack, Done, Knowledge
+from simsplit.attacks.base import Attack, Done
 from simsplit.attacks.inverters import NOTHING
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
 from simsplit.methods import MethodConfig

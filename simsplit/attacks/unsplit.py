@@ -16,15 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.base import (
-    Attack,
-    AttackConfig,
-    Done,
-    Knowledge,
-    Surrogate,
-    descend,
-    payloads,
-)
+from simsplit.attacks.base import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.knowledge import Knowledge, Surrogate
 from simsplit.methods import Step
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg, Packet

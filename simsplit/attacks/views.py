@@ -11,25 +11,15 @@ view that a topology does not have is left out.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from simsplit.attacks.base import Knowledge
+from simsplit.attacks.knowledge import Knowledge, View, ViewName
 from simsplit.packets import Leg, Packet
 
-ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-
-
-class View(NamedTuple):
-    """One thing that the server sees of all targets."""
-
-    name: ViewName
-    adapter: int
-    rows: Tensor
-    """N x D, the targets in order."""
 
 
 def views_of(

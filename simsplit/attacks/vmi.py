@@ -11,11 +11,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Knowledge
 from simsplit.attacks.inverters import NOTHING
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.matching import Aim, Descent, matched, nearest
-from simsplit.attacks.openings import OpenedConfig, Opening
-from simsplit.attacks.sessions import Record, SessionAttack, SessionAttackConfig, Start, Steps
+from simsplit.attacks.openings import OpenedConfig, Opening, SessionAttackConfig, Start
+from simsplit.attacks.session_attack import SessionAttack, Steps
+from simsplit.attacks.session_records import Record
 from simsplit.models.transformer import Head
 
 

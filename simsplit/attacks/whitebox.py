@@ -22,7 +22,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, Knowledge, descend, payloads
+from simsplit.attacks.base import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
 from simsplit.attacks.regression import Ridge
 from simsplit.attacks.ridge import fitted

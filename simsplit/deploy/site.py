@@ -164,7 +164,8 @@ class Site:
             return None
         sizes = {"texts": evaluate.generated_texts, "tokens": evaluate.max_new_tokens}
         reader = self.scenario.text_reader()
-        return Author(pen, reader, self._held_out(), self.scenario.metrics, **sizes)
+        held_out, metrics = self._held_out(), self.scenario.metrics
+        return Author(self.client, pen, reader, held_out, metrics, **sizes)
 
     def _held_out(self) -> dict[str, Samples]:
         held_out = {"test": self.data.test, "validation": self.data.validation}

@@ -20,10 +20,11 @@ from simsplit.parties.client import Client
 
 
 class Author:
-    """Writes the first texts of a split, and keeps them until they are scored."""
+    """Has a client write the first texts of a split, and keeps them until they are scored."""
 
     def __init__(
         self,
+        client: Client,
         pen: Pen,
         reader: Reader,
         splits: Mapping[str, Samples],
@@ -32,7 +33,7 @@ class Author:
         texts: int,
         tokens: int,
     ) -> None:
-        self.pen, self.reader, self.splits = pen, reader, splits
+        self.client, self.pen, self.reader, self.splits = client, pen, reader, splits
         self.metrics = [name for name in metrics if name in GENERATION_METRICS]
         self.texts, self.tokens = texts, tokens
         self._passes: Generator[Pass, Tensor, list[list[int]]] | None = None
@@ -41,32 +42,30 @@ class Author:
         self._meant: list[str] = []
         self._said: list[str] | None = None
 
-    def begin(
-        self, client: Client, split: str, round_number: int, session: int, reading: str
-    ) -> Packets:
+    def begin(self, split: str, round_number: int, session: int, reading: str) -> Packets:
         """The first pass over the prompts of a split."""
         samples = self.splits[split]
         chosen = samples.take(torch.arange(min(self.texts, len(samples))))
         prompts, self._meant = prompts_and_answers(self.reader, chosen)
         self._session = session if self.pen.in_sessions(reading) else None
         self._reading, self._said = reading, None
-        at = client.number, prompts, self.tokens, round_number
+        at = self.client.number, prompts, self.tokens, round_number
         self._passes = self.pen.passes(*at, self._session)
-        return self._asked(client, next(self._passes))
+        return self._asked(next(self._passes))
 
-    def go_on(self, client: Client, packets: Packets) -> Packets:
+    def go_on(self, packets: Packets) -> Packets:
         """The next pass, after what the model made of the last one."""
         if self._passes is None:
-            raise ProtocolError(f"client {client.number} writes nothing now")
+            raise ProtocolError(f"client {self.client.number} writes nothing now")
         try:
-            asked = self._passes.send(client.examination.predict(packets))
+            asked = self._passes.send(self.client.examination.predict(packets))
         except StopIteration as over:
             self._said = [self.reader.decode(text).strip() for text in over.value]
             self._passes = None
             if self._session is not None:
-                client.examination.close(self._session)
+                self.client.examination.close(self._session)
             return ()
-        return self._asked(client, asked)
+        return self._asked(asked)
 
     def figures(self) -> dict[str, float]:
         """Those of what was written, which is then forgotten."""
@@ -75,5 +74,5 @@ class Author:
             return {}
         return {name: GENERATION_METRICS[name](said, self._meant) for name in self.metrics}
 
-    def _asked(self, client: Client, asked: Pass) -> Packets:
-        return replace(asked, reading=self._reading).on(client)
+    def _asked(self, asked: Pass) -> Packets:
+        return replace(asked, reading=self._reading).on(self.client)

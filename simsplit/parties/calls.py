@@ -246,7 +246,7 @@ class Write(_Passing):
 
     def on(self, client: Client) -> Packets:
         where = (self.split, self.round, self.session, self.reading)
-        return client.examination.written_by().begin(client, *where)
+        return client.examination.written_by().begin(*where)
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class WriteOn(_Answering, Call[Packets]):
     """Go on with them; an empty answer means that they are written."""
 
     def on(self, client: Client) -> Packets:
-        return client.examination.written_by().go_on(client, self.packets)
+        return client.examination.written_by().go_on(self.packets)
 
 
 # exposure

@@ -17,9 +17,6 @@ from simsplit.parties.sessions import Session
 from simsplit.parties.training import Training
 from simsplit.protocol import Protocol
 
-if typing.TYPE_CHECKING:
-    from simsplit.parties.client import Client
-
 
 class Scores(typing.Protocol):
     """What makes figures of outputs."""
@@ -32,14 +29,12 @@ class Scores(typing.Protocol):
 
 
 class Author(typing.Protocol):
-    """What has a client write texts that stay with it."""
+    """What has one client write texts that stay with it."""
 
-    def begin(
-        self, client: "Client", split: str, round_number: int, session: int, reading: str
-    ) -> Packets:
+    def begin(self, split: str, round_number: int, session: int, reading: str) -> Packets:
         """The packets of the first pass."""
 
-    def go_on(self, client: "Client", packets: Packets) -> Packets:
+    def go_on(self, packets: Packets) -> Packets:
         """Those of the next one; none when all is written."""
 
     def figures(self) -> dict[str, float]:

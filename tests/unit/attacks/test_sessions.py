@@ -12,7 +12,7 @@ from unit.test_learned_metrics import folder_of
 from simsplit.attacking.finished import attack
 from simsplit.attacking.sessions import spoken
 from simsplit.attacks import ATTACKS
-from simsplit.attacks.sessions import record_of
+from simsplit.attacks.session_records import record_of
 from simsplit.attacks.vmi import VmiConfig
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.evaluation.sampling import Sampling

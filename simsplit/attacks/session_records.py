@@ -1,4 +1,4 @@
-"""What attacks on sessions share: the server's record of the texts that were written, and a frame.
+"""The server's record of sessions: texts that clients' models wrote, as they crossed.
 
 A session is a text that a client's model goes on with: its prompt crosses once, then each new token
 once. The record is what the server has of it in the end: what arrived (H) and what its trunk made
@@ -8,26 +8,15 @@ padding crossed before them: under causal attention nothing real looks at what i
 Where methods need whole texts in every pass, the record is a text's last pass, which has all of it.
 """
 
-from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.attacks.base import Attack, Done, Knowledge, Recovers, TextAttackConfig
-from simsplit.attacks.inverters import NOTHING
+from simsplit.attacks.knowledge import Knowledge
 from simsplit.errors import ProtocolError
-from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg, Packet
-
-if TYPE_CHECKING:
-    from simsplit.attacks.openings import Opening
-
-Steps = Generator[None, None, Tensor]
-"""Steps of an attack, and in the end the tokens."""
 
 
 @dataclass(frozen=True)
@@ -124,86 +113,3 @@ def _aligned(x_SPD: Tensor, real_SP: Tensor, lengths: Tensor, room: int) -> Tens
     made = x_SPD.new_zeros(len(x_SPD), room, x_SPD.shape[2])
     made[torch.arange(room, device=lengths.device) < lengths[:, None]] = x_SPD[real_SP]
     return made
-
-
-Start = Literal["zeros", "mc", "sip", "dsi"]
-
-
-class SessionAttackConfig(TextAttackConfig):
-    """Base of the attacks on sessions."""
-
-    together: int | None = Field(default=None, ge=1)
-    """Sessions that are worked on at once; null: all. Fewer need less memory."""
-    recovers: ClassVar[Recovers] = "sessions"
-    causal: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    effort: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def opening(self) -> Start:
-        """What it reads first."""
-        return "zeros"
-
-    @property
-    def needs(self) -> Needs:
-        """Sessions; and public texts where an inverter reads first."""
-        field = "start" if "start" in type(self).model_fields else "kind"
-        learned = [Need(Given.PUBLIC, field)] if self.opening in ("sip", "dsi") else []
-        return (*super().needs, Need(Given.SESSIONS), *learned)
-
-
-class SessionAttack(Attack):
-    """Reads the tokens of whole sessions, prompts and responses alike."""
-
-    def __init__(self, config: SessionAttackConfig, opening: "Opening", known: Knowledge) -> None:
-        super().__init__(known)
-        self.together, self.opening = config.together, opening
-        self.learners = opening.learners
-        self._record: Record | None = None
-        self._tokens = torch.empty(0, 0, dtype=torch.int64)
-
-    def hear(self, record: Record) -> None:
-        """Be given what the server has of the sessions."""
-        self._record = record
-
-    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Learn what reads first, then read all sessions, so many together."""
-        del targets
-        record = self._record
-        assert record is not None, "which it is given first"
-        for done, total in self.opening.learn(self.iteration):
-            self.iteration = self.opening.iteration
-            yield done, total
-        tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
-        parts = torch.arange(len(tokens)).split(self.together or len(tokens))
-        for number, rows in enumerate(parts):
-            part = record.take(rows)
-            read = self.read(part)
-            steps = self.steps(part)
-            for step in range(1, 1 + steps):
-                try:
-                    next(read)
-                except StopIteration as end:
-                    found: Tensor = end.value
-                    break
-                yield number * steps + step, steps * len(parts) + 1
-            else:
-                raise AssertionError("an attack tells of fewer steps than it takes")
-            found = found.masked_fill(~part.real, NOTHING)
-            tokens[rows.to(tokens.device), : found.shape[1]] = found
-        self._tokens = tokens
-        yield 1, 1
-
-    def steps(self, record: Record) -> int:
-        """How many steps `read` takes at most, the closing one among them."""
-        del record
-        return 1
-
-    @abstractmethod
-    def read(self, record: Record) -> Steps:
-        """The tokens of sessions, S x L."""
-
-    @property
-    def recovered(self) -> Tensor:
-        """Token by token; NOTHING where it reads none."""
-        return self._tokens
