@@ -2,7 +2,7 @@
 
 from simsplit.progress import Observer, RoundTold
 from simsplit.running.live import LiveRun
-from simsplit.scenario.model import StopConfig
+from simsplit.scenario.fields import StopConfig
 
 
 class Stopping(Observer):

@@ -1,13 +1,8 @@
 """The scenario: its model, the files that it is read from, and the messages about its mistakes."""
 
 from simsplit.scenario.differences import differences
-from simsplit.scenario.model import (
-    Scenario,
-    load_scenario,
-    parse,
-    scenario_class,
-    scenario_of,
-)
+from simsplit.scenario.loading import load_scenario, parse, scenario_class, scenario_of
+from simsplit.scenario.model import Scenario
 from simsplit.scenario.own import own
 from simsplit.scenario.schema import file_schema
 from simsplit.scenario.sweeps import Cell, Sweep, has_sweep, load_sweep

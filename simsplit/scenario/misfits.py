@@ -1,6 +1,6 @@
 """Fields of a scenario that exclude each other; the error names the one to change."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -12,19 +12,17 @@ from simsplit.metrics.tokens import TOKEN_METRICS
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.language import CausalLM
 from simsplit.packets import Leg
+from simsplit.parties.optimizers import OptimizerConfig
+from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import shown, unknown
 from simsplit.topologies import TOPOLOGIES
-
-if TYPE_CHECKING:
-    from simsplit.parties.optimizers import OptimizerConfig
-    from simsplit.scenario.model import Scenario
 
 _NO_VALIDATION = "validation needs data.validation above 0"
 _SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
 """An optimizer's options that go with all others."""
 
 
-def refuse_unserved(scenario: "Scenario") -> None:
+def refuse_unserved(scenario: ScenarioFields) -> None:
     """An API is for a model with adapters, and no other topology is."""
     whole = isinstance(scenario.model, AdaptedClassifier)
     for index, method in enumerate(() if scenario.gradients_cross else scenario.method):
@@ -53,7 +51,7 @@ def refuse_unserved(scenario: "Scenario") -> None:
         )
 
 
-def refuse_unknown_metrics(scenario: "Scenario") -> None:
+def refuse_unknown_metrics(scenario: ScenarioFields) -> None:
     """Figures that nobody computes of such a model."""
     causal = isinstance(scenario.model, CausalLM)
     of_classes = [*METRICS, *scenario.plugins.of("METRICS")]
@@ -66,7 +64,7 @@ def refuse_unknown_metrics(scenario: "Scenario") -> None:
             )
 
 
-def refuse_other_samples(scenario: "Scenario") -> None:
+def refuse_other_samples(scenario: ScenarioFields) -> None:
     """What is for images, for texts, or for classes alone."""
     got = {"tables": "a table of numbers"}.get(kind := scenario.data.source.modality, kind)
     if scenario.train.group_by_length and not scenario.reads_texts:
@@ -89,7 +87,7 @@ def refuse_other_samples(scenario: "Scenario") -> None:
         raise ScenarioError("train.label_smoothing", told)
 
 
-def refuse_unscorable(scenario: "Scenario") -> None:
+def refuse_unscorable(scenario: ScenarioFields) -> None:
     """Splits and figures that do not exist."""
     for field, names in (("metrics", scenario.metrics), ("on", scenario.splits)):
         if not names or len(set(names)) < len(names):
@@ -105,7 +103,7 @@ def refuse_unscorable(scenario: "Scenario") -> None:
         raise ScenarioError("stop.metric", wrong)
 
 
-def refuse_missing_network(scenario: "Scenario") -> None:
+def refuse_missing_network(scenario: ScenarioFields) -> None:
     """What goes by simulated time, without speeds to reckon it from."""
     if scenario.network is not None:
         return
@@ -121,7 +119,7 @@ def refuse_missing_network(scenario: "Scenario") -> None:
         )
 
 
-def refuse_as_torch_does(scenario: "Scenario", side: Literal["client", "server"]) -> None:
+def refuse_as_torch_does(scenario: ScenarioFields, side: Literal["client", "server"]) -> None:
     """torch alone knows which of an optimizer's options go together."""
     optimizer: OptimizerConfig = getattr(scenario.train, side)
     changed = optimizer.model_dump(exclude_defaults=True)
@@ -136,7 +134,7 @@ def refuse_as_torch_does(scenario: "Scenario", side: Literal["client", "server"]
     raise ScenarioError(field, f"got {got}; {refusal}")
 
 
-def _refusal(optimizer: "OptimizerConfig") -> str | None:
+def _refusal(optimizer: OptimizerConfig) -> str | None:
     """Why torch will not have these options, or None if it will."""
     try:
         optimizer.build([nn.Parameter(torch.zeros(1))])

@@ -7,7 +7,7 @@ do and the other way out.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from simsplit.attacks import ATTACKS
 from simsplit.config import Config
@@ -24,12 +24,10 @@ from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.poisons.malicious import FIELD
+from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import shown
 from simsplit.scenario.sessions import no_sessions
 from simsplit.schedules.aggregation import AGGREGATIONS
-
-if TYPE_CHECKING:
-    from simsplit.scenario.model import Scenario
 
 Setting = Mapping[tuple[Given, Leg | None], int]
 """What there is of each thing, of a leg where it is a leg's."""
@@ -152,7 +150,7 @@ _STOPPED = _Lack("needs {leg}, and with {culprit} none cross")
 """In place of the first of these, where it is not for the topology."""
 
 
-def setting_of(scenario: "Scenario") -> Setting:
+def setting_of(scenario: ScenarioFields) -> Setting:
     """All that a scenario gives."""
     data, methods = scenario.data, scenario.method
     schedule, aggregation = scenario.schedule.kind, scenario.aggregation.kind
@@ -203,7 +201,7 @@ def setting_of(scenario: "Scenario") -> Setting:
     return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}
 
 
-def _own_adapters(scenario: "Scenario") -> bool:
+def _own_adapters(scenario: ScenarioFields) -> bool:
     """Whether a client has adapters, and nothing but its own steps changes them."""
     alone = scenario.clients.count == 1 and scenario.aggregation.kind == "none"
     own = scenario.clients.heads == "per_client" or alone
@@ -247,7 +245,7 @@ class _Part(NamedTuple):
     kinds: Mapping[str, type[Config]]
 
 
-def _parts(scenario: "Scenario") -> Iterator[_Part]:
+def _parts(scenario: ScenarioFields) -> Iterator[_Part]:
     yield _Part("aggregation", "aggregation", scenario.aggregation, AGGREGATIONS)
     malicious = scenario.clients.malicious
     lists: list[tuple[str, Any, Mapping[str, type[Config]]]] = [
@@ -261,7 +259,7 @@ def _parts(scenario: "Scenario") -> Iterator[_Part]:
             yield _Part(f"{name}.{index}", f"{name}.{index}.kind", config, kinds)
 
 
-def refuse_unmet(scenario: "Scenario") -> None:
+def refuse_unmet(scenario: ScenarioFields) -> None:
     """ScenarioError for a part that lacks something."""
     setting = setting_of(scenario)
     for part in _parts(scenario):
@@ -269,14 +267,14 @@ def refuse_unmet(scenario: "Scenario") -> None:
             _refuse(scenario, setting, part, need)
 
 
-def refuse_classes(scenario: "Scenario", classes: int) -> None:
+def refuse_classes(scenario: ScenarioFields, classes: int) -> None:
     """ScenarioError for a method that is for two classes, where data have another number."""
     for part in _parts(scenario):
         if classes != 2 and any(need.what is Given.TWO_CLASSES for need in part.config.needs):
             raise ScenarioError(part.kind, f"{part.config.word} is for two classes, got {classes}")
 
 
-def refuse_learning(scenario: "Scenario", server: Stack) -> None:
+def refuse_learning(scenario: ScenarioFields, server: Stack) -> None:
     """ScenarioError for a part that needs a server that learns nothing, where a method does."""
     if not any(weight.requires_grad for weight in server.modules.parameters()):
         return
@@ -287,7 +285,7 @@ def refuse_learning(scenario: "Scenario", server: Stack) -> None:
             )
 
 
-def refuse_idle(scenario: "Scenario", client: Stack) -> None:
+def refuse_idle(scenario: ScenarioFields, client: Stack) -> None:
     """The same of methods that list no needs, as plugins may not: what they override on the
     client's side, and plan, says what they need.
     """
@@ -319,7 +317,7 @@ def _implied(method: Method) -> Needs:
     return tuple(needs)
 
 
-def _refuse(scenario: "Scenario", setting: Setting, part: _Part, need: Need) -> None:
+def _refuse(scenario: ScenarioFields, setting: Setting, part: _Part, need: Need) -> None:
     if _met(setting, need):
         return
     lack, told = _LACKS[need.what], _told(scenario, setting, need)
@@ -395,7 +393,7 @@ def bare(value: Any) -> str:  # noqa: ANN401 - a field's
     return value if isinstance(value, str) else shown(value)
 
 
-def _told(scenario: "Scenario", setting: Setting, need: Need) -> dict[str, object]:
+def _told(scenario: ScenarioFields, setting: Setting, need: Need) -> dict[str, object]:
     """The words that messages are filled in with."""
     apart = {"clients.heads": "per_client", "clients.tail": "own"}
     shared, culprits = scenario.shared_field, _culprits(scenario.method, need.what, need.leg)

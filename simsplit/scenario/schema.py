@@ -8,7 +8,7 @@ from simsplit.detectors import DETECTORS
 from simsplit.plugins import Given
 from simsplit.scenario.cells import SCHEMA
 from simsplit.scenario.kinds import kinds_left_out
-from simsplit.scenario.model import scenario_class
+from simsplit.scenario.loading import scenario_class
 
 
 def file_schema(plugins: Given = ()) -> dict[str, Any]:

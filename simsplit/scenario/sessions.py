@@ -1,22 +1,18 @@
 """Whether models write in sessions, in which each token crosses once, or send whole texts anew."""
 
-from typing import TYPE_CHECKING
-
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM
 from simsplit.needs import Given
 from simsplit.packets import Leg
-
-if TYPE_CHECKING:
-    from simsplit.scenario.model import Scenario
+from simsplit.scenario.fields import ScenarioFields
 
 
-def writes_in_sessions(scenario: "Scenario", reading: str = "") -> bool:
+def writes_in_sessions(scenario: ScenarioFields, reading: str = "") -> bool:
     """Whether a control (empty: the run as it is) does."""
     return scenario.evaluate.sessions is not False and _hindrance(scenario, reading) is None
 
 
-def refuse_sessions(scenario: "Scenario") -> None:
+def refuse_sessions(scenario: ScenarioFields) -> None:
     """ScenarioError where sessions are asked for and cannot be."""
     if not scenario.evaluate.sessions:
         return
@@ -28,7 +24,7 @@ def refuse_sessions(scenario: "Scenario") -> None:
             )
 
 
-def no_sessions(scenario: "Scenario") -> str | None:
+def no_sessions(scenario: ScenarioFields) -> str | None:
     """Why attacks see no texts of clients that write; None where they do.
 
     Where whole texts cross in every pass they see the last one, if a row is a text.
@@ -46,7 +42,7 @@ def no_sessions(scenario: "Scenario") -> str | None:
     return None
 
 
-def _hindrance(scenario: "Scenario", reading: str) -> str | None:
+def _hindrance(scenario: ScenarioFields, reading: str) -> str | None:
     """Why tokens cannot cross one by one; None where they can."""
     if not isinstance(scenario.model, CausalLM):
         return f"{scenario.model.kind} writes no texts"

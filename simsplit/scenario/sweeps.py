@@ -15,7 +15,8 @@ from simsplit.report.short_names import short_names
 from simsplit.scenario.cell_names import scenario_name
 from simsplit.scenario.cells import Draft, expand
 from simsplit.scenario.files import Values, assign, read
-from simsplit.scenario.model import Scenario, parse
+from simsplit.scenario.loading import parse
+from simsplit.scenario.model import Scenario
 
 
 @dataclass(frozen=True)

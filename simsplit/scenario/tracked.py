@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from simsplit.errors import SimsplitError
 from simsplit.observers import OBSERVERS
+from simsplit.scenario.loading import parse
 from simsplit.scenario.messages import unknown
-from simsplit.scenario.model import Scenario, parse
+from simsplit.scenario.model import Scenario
 from simsplit.scenario.sweeps import Sweep
 
 

@@ -1,0 +1,231 @@
+"""A scenario's fields, and what follows from them alone.
+
+The configs of the parts are composed here, so the JSON schema, the error messages and
+`simsplit list` come from one place. What refuses fields that do not fit each other stands above
+(`misfits`, `needs`, `sessions`), and `model` calls it.
+"""
+
+import functools
+import operator
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field
+
+from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
+from simsplit.attacks.labels import LabelAttackConfig
+from simsplit.config import Config
+from simsplit.data import DataConfig
+from simsplit.data.tasks import Classification
+from simsplit.data.texts import TextTable
+from simsplit.detectors import DETECTORS, DetectorConfig
+from simsplit.engine.config import Engine, InlineEngine
+from simsplit.evaluation import EvaluateConfig, columns_of, success_columns
+from simsplit.methods import METHODS, MethodConfig
+from simsplit.metrics import falls
+from simsplit.models import Model, SimpleCNN
+from simsplit.models.adapted import AdaptedClassifier
+from simsplit.models.language import CausalLM
+from simsplit.models.text_model import TextModel
+from simsplit.models.tokens import Reader
+from simsplit.network.profiles import NetworkConfig
+from simsplit.observers import OBSERVERS, ObserverConfig
+from simsplit.parties.config import ClientsConfig, TrainConfig
+from simsplit.plugins import NO_PLUGINS, Plugins
+from simsplit.schedules.aggregation import Aggregation, NoAggregation
+from simsplit.schedules.cohort import CohortConfig
+from simsplit.schedules.config import RoundRobinConfig, Schedule
+from simsplit.topologies import TOPOLOGIES, Topology, TopologyName
+
+
+def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
+    """The configs of a registry as one type, told apart by `kind`."""
+    together: Any = functools.reduce(operator.or_, configs.values())
+    return together if len(configs) == 1 else Annotated[together, Discriminator("kind")]
+
+
+if TYPE_CHECKING:
+    AnyMethod = MethodConfig
+    AnyDetector = DetectorConfig
+    AnyAttack = AttackConfig
+    AnyObserver = ObserverConfig
+else:
+    AnyMethod = _union(METHODS)
+    AnyDetector = _union(DETECTORS)
+    AnyAttack = _union(ATTACKS)
+    AnyObserver = _union(OBSERVERS)
+
+
+class StopConfig(Config):
+    """Stop before the last round when a figure no longer improves."""
+
+    metric: str = "validation_accuracy"
+    """A column of the `rounds` table, such as validation_accuracy or test_loss."""
+    patience: int = Field(default=10, ge=1)
+    """Evaluations without improvement before stopping."""
+    min_delta: float = Field(default=0.0, ge=0)
+    """The smallest change that counts as an improvement."""
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Losses, errors and perplexities fall, everything else rises."""
+        return falls(self.metric)
+
+
+class CheckpointConfig(Config):
+    """When checkpoints are written, from which a run resumes."""
+
+    every: int = Field(default=1, ge=0)
+    """Rounds between checkpoints; the last round always writes one; 0: only the last."""
+    keep: int = Field(default=2, ge=1)
+    """How many to keep; with more than one, a damaged checkpoint can be passed over."""
+
+
+class OutputConfig(Config):
+    """Where run directories are made, and what is drawn in them."""
+
+    root: Path = Path("runs")
+    """Folder in which the run's own folder is made, unless `--out` names it."""
+    figures: bool = True
+    """Whether to draw the run's figures when it has finished, which takes about a second."""
+
+
+class ScenarioFields(Config):
+    """Base of a scenario: its fields, not yet held against each other."""
+
+    plugins: ClassVar[Plugins] = NO_PLUGINS
+    """The plugins whose parts it may name: passed when it is loaded, never named in its file."""
+    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Letters, digits, dots, dashes and underscores, no dash or dot first; names the run."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random draw."""
+    data: DataConfig = DataConfig()
+    """The data set, and how it is divided among the clients."""
+    model: Model = SimpleCNN()
+    """The network, and where it is cut."""
+    topology: TopologyName = "u_shaped"
+    """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels.
+    api: the server has all of a pretrained transformer; clients have adapters, a head and labels,
+    and inputs are public."""
+    servers: int = Field(default=1, ge=1)
+    """Of topology: api, how many servers offer the same model and tell each other nothing. Messages
+    of gradients go to them in turn: with m messages and m servers none sees two of one gradient,
+    with 2 m none sees two steps in a row. Each that is asked gets tokens and adapters."""
+    clients: ClientsConfig = ClientsConfig()
+    """How many clients there are, and what they share."""
+    method: tuple[AnyMethod, ...] = ()
+    """What happens at the cut, in this order; empty: raw activations are sent."""
+    schedule: Schedule = RoundRobinConfig()
+    """Which client trains when, and for how long."""
+    aggregation: Aggregation = NoAggregation()
+    """What is averaged after each round; none: shared segments are handed from client to client."""
+    cohort: CohortConfig = CohortConfig()
+    """Which clients take part in a round; by default all of them."""
+    detectors: tuple[AnyDetector, ...] = ()
+    """How the server detects malicious clients, and how it responds."""
+    attacks: tuple[AnyAttack, ...] = ()
+    """How the server tries to recover clients' samples from what they send."""
+    targets: TargetsConfig = TargetsConfig()
+    """The samples that attacks try to recover."""
+    network: NetworkConfig | None = None
+    """Speeds of devices and links, for simulated time in the tables; null: no simulated time."""
+    engine: Engine = InlineEngine()
+    """Where clients run: in this process, or on several hosts. Results are the same."""
+    train: TrainConfig = TrainConfig()
+    """Batches, optimizers and precision."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """When and how the model is scored."""
+    stop: StopConfig | None = None
+    """Early stopping."""
+    observers: tuple[AnyObserver, ...] = ()
+    """What is notified of each round; a resumed run may have others."""
+    device: str = Field(default="cpu", pattern=r"^(cpu|auto|cuda(:\d+)?)$")
+    """cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
+    threads: int | None = Field(default=None, ge=1)
+    """torch threads of this process; null leaves torch's choice."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When the state is saved that a run resumes from."""
+    output: OutputConfig = OutputConfig()
+    """The folder for results."""
+
+    @property
+    def shared_field(self) -> str | None:
+        """The field by which clients share something; None where they share nothing."""
+        if self.clients.heads == "shared":
+            return "clients.heads"
+        tail = self.clients.shares_tail and self.crossings.tail_with_client
+        return "clients.tail" if tail else None
+
+    @property
+    def crossings(self) -> Topology:
+        """What crosses the cut, and who has which segment."""
+        own: Mapping[str, Topology] = self.plugins.of("TOPOLOGIES")
+        return own[self.topology] if self.topology in own else TOPOLOGIES[self.topology]
+
+    @property
+    def gradients_cross(self) -> bool:
+        """Whether training sends gradients: not where clients train their own head alone."""
+        return not isinstance(self.model, AdaptedClassifier) or "head" in self.model.learns
+
+    @property
+    def proximal(self) -> float:
+        """FedProx's mu; 0 where nothing is averaged."""
+        return getattr(self.aggregation, "proximal", 0.0)
+
+    @property
+    def shares(self) -> bool:
+        """Whether clients share anything, by handing it round or by averaging."""
+        return self.shared_field is not None
+
+    @property
+    def splits(self) -> tuple[Literal["test", "validation"], ...]:
+        """The splits that are evaluated."""
+        if self.evaluate.on is not None:
+            return self.evaluate.on
+        return ("validation", "test") if self.data.validation else ("test",)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What an evaluation reports."""
+        if self.evaluate.metrics is not None:
+            return self.evaluate.metrics
+        if not isinstance(self.model, CausalLM):
+            return ("accuracy", "balanced_accuracy", "loss")
+        source = self.data.source
+        chosen = isinstance(source, TextTable) and isinstance(source.task, Classification)
+        return ("loss", "perplexity", "accuracy", *(("answers",) if chosen else ()))
+
+    @property
+    def figures(self) -> list[str]:
+        """The evaluation columns of the `rounds` table."""
+        names = columns_of(self.splits, self.metrics, self.evaluate.controls)
+        aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
+        own = self.clients.heads == "per_client"
+        return [*names, *success_columns(aimed=aimed, own=own)]
+
+    @property
+    def aims(self) -> TargetsConfig:
+        """The targets, in the order in which the attacks want them."""
+        if self.targets.order is not None:
+            return self.targets
+        mixed = any(isinstance(attack, LabelAttackConfig) for attack in self.attacks)
+        return self.targets.model_copy(update={"order": "mixed" if mixed else "data"})
+
+    @property
+    def malicious(self) -> list[int]:
+        """Numbers of the malicious clients, as drawn by the seed."""
+        if self.clients.malicious is None:
+            return []
+        trusted = {client for detector in self.detectors for client in detector.trusted}
+        return self.clients.malicious.chosen(self.clients.count, self.seed, trusted)
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether its samples are texts."""
+        return isinstance(self.model, TextModel)
+
+    def text_reader(self) -> Reader:
+        """How its model reads texts."""
+        assert isinstance(self.model, TextModel), "asked of texts alone"
+        return self.model.reader()

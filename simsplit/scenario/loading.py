@@ -1,0 +1,65 @@
+"""Scenarios from files, from plain values and from other scenarios, with the parts of plugins."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simsplit.errors import ScenarioError
+from simsplit.plugins import Given, gathered
+from simsplit.plugins.record import remind
+from simsplit.scenario.cells import refuse
+from simsplit.scenario.extending import extended
+from simsplit.scenario.files import assign, read
+from simsplit.scenario.messages import left_over
+from simsplit.scenario.model import Scenario
+
+
+def load_scenario(
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    plugins: Given = (),
+) -> Scenario:
+    """Read a scenario file; `overrides` maps dotted fields to values, or to YAML as `--set` does.
+
+    `plugins` are modules with parts of your own: by name, as .py files, or imported.
+
+    >>> load_scenario("scenarios/quickstart.yaml", {"clients.count": 4})  # doctest: +SKIP
+    """
+    values = read(Path(path), overrides or {})
+    refuse(values, Path(path))
+    known = gathered(plugins)
+    try:
+        return parse(values, known)
+    except ScenarioError as error:
+        remind(error, Path(path).parent, known)  # a run's own file may need plugins
+        raise left_over(error, overrides or {}) from None
+
+
+def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
+    """A scenario from plain values, which may name the parts of plugins."""
+    return scenario_class(plugins)(**{str(name): value for name, value in values.items()})
+
+
+def scenario_of(
+    given: "Scenario | Mapping[str, Any] | str | Path",
+    changes: Mapping[str, Any],
+    plugins: Given = (),
+) -> Scenario:
+    """A scenario from a file, from its fields or as it is, with some fields changed."""
+    if isinstance(given, str | Path):
+        return load_scenario(given, changes, plugins)
+    if isinstance(given, Scenario):
+        if not changes:
+            return given
+        values, plugins = given.model_dump(mode="json"), given.plugins
+    else:
+        values = copy.deepcopy(dict(given))
+    for field, value in changes.items():
+        assign(values, field, value)
+    return parse(values, plugins)
+
+
+def scenario_class(plugins: Given = ()) -> type[Scenario]:
+    """Scenario, with the kinds of plugins wherever it has parts."""
+    return extended(Scenario, gathered(plugins))
