@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.assembler import QUERIES, TARGETS
+from simsplit.assembly.supplies import QUERIES, TARGETS
 from simsplit.attacking.curves import point, shortened
 from simsplit.attacking.images import ImageJudge
 from simsplit.attacking.judging import Judgement, Row

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
+from simsplit.assembly.evaluating import writer_for
 from simsplit.bench.overhead import Figures, Say, Side, ratio_of, ratio_row
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
@@ -113,10 +114,9 @@ class _Uncut:
 
 
 def _writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
-    assembler = Assembler(given, data, device)
-    parts = assembler.assemble()
+    parts = Assembler(given, data, device).assemble()
     parts.exchange.announce(parts.clients, counted=False)
-    writer = assembler.writer(parts.exchange)
+    writer = writer_for(given, parts.exchange)
     assert writer is not None, "the bench's model predicts tokens"
     return replace(writer, end=UNENDING)
 

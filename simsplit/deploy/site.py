@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
+from simsplit.assembly.evaluating import pen_for
 from simsplit.data import Prepared, Samples
 from simsplit.deploy.expected import Expected
 from simsplit.deploy.handing import Handing, Unusable, as_tensor
@@ -155,11 +156,11 @@ class Site:
         assembler = Assembler(self.scenario, self.data, self.device, self.secret)
         self.client: Client = assembler.crew([self.number]).clients[self.number]
         self.client.examination.scores = self._scorer()
-        self.client.examination.author = self._author(assembler)
+        self.client.examination.author = self._author()
         return assembler
 
-    def _author(self, assembler: Assembler) -> Author | None:
-        pen, evaluate = assembler.pen, self.scenario.evaluate
+    def _author(self) -> Author | None:
+        pen, evaluate = pen_for(self.scenario), self.scenario.evaluate
         if pen is None:
             return None
         sizes = {"texts": evaluate.generated_texts, "tokens": evaluate.max_new_tokens}

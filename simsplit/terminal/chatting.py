@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
+from simsplit.assembly.evaluating import writer_for
 from simsplit.assembly.restored import restored
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evaluation.sampling import Sampling
@@ -56,7 +57,7 @@ class Chat:
             raise RunError(f"no client {client}; allowed: 0 to {scenario.clients.count - 1}")
         self.scenario, self.client, self.reader = scenario, client, scenario.text_reader()
         assembler, self.parts, _ = restored(run.path, scenario, scenario.prepared(), client)
-        writer = assembler.writer(self.parts.exchange)
+        writer = writer_for(scenario, self.parts.exchange)
         assert writer is not None, "a causal_lm writes"
         self.writer: Writer = writer
         self.tail = _pretrained_tail(scenario, assembler)

@@ -1,0 +1,48 @@
+"""What travels to another process so that it can build some of a run's clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from simsplit.assembly.assembler import Assembler
+from simsplit.data import Prepared
+from simsplit.engine.pool import Crew, InlinePool
+from simsplit.held import hold
+from simsplit.packets import ClientId
+from simsplit.plugins import gathered_again
+from simsplit.scenario import Scenario
+from simsplit.scenario.own import held_by
+
+
+@dataclass(frozen=True)
+class CrewRecipe:
+    """All that another process needs to build some of a run's clients; it travels there."""
+
+    scenario: Scenario
+    data: Prepared
+    device: str
+    held: Mapping[str, object]
+    """What was passed from Python, by digest."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, data: Prepared, device: str) -> "CrewRecipe":
+        """For hosts that compute on `device`."""
+        return cls(scenario, data, device, held_by(scenario.model))
+
+    @property
+    def imports(self) -> Callable[[], object] | None:
+        """What a host has to do before it is sent this; None where all its parts ship."""
+        away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
+        return partial(gathered_again, away) if away else None
+
+    def build(self, numbers: Sequence[ClientId]) -> Crew:
+        """These clients, as they are before training."""
+        hold(self.held)
+        assembler = Assembler(self.scenario, self.data, torch.device(self.device))
+        crew = assembler.crew(numbers)
+        if self.scenario.aggregation.kind == "splitfed_v1":
+            exchange = assembler.exchange(InlinePool(crew))
+            crew.workshop = assembler.workshop(exchange)
+        return crew
