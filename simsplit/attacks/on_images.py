@@ -1,0 +1,22 @@
+"""Attacks that recover images."""
+
+from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
+from simsplit.attacks.fsha import FshaConfig
+from simsplit.attacks.pcat import PcatConfig
+from simsplit.attacks.ridge import RidgeConfig
+from simsplit.attacks.sdar import NaiveSdaConfig, SdarConfig
+from simsplit.attacks.unsplit import UnsplitConfig
+from simsplit.attacks.whitebox import WhiteboxConfig
+
+ON_IMAGES: dict[str, type[AttackConfig]] = {
+    "sdar": SdarConfig,
+    "naive_sda": NaiveSdaConfig,
+    "pcat": PcatConfig,
+    "fora": ForaConfig,
+    "fora_reference": ForaReferenceConfig,
+    "fsha": FshaConfig,
+    "unsplit": UnsplitConfig,
+    "whitebox": WhiteboxConfig,
+    "ridge": RidgeConfig,
+}

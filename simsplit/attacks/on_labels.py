@@ -1,0 +1,16 @@
+"""Attacks that recover labels."""
+
+from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.kmeans import KmeansConfig
+from simsplit.attacks.norm import NormConfig
+from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
+from simsplit.attacks.probe import ProbeConfig
+from simsplit.attacks.spectral import SpectralConfig
+
+ON_LABELS: dict[str, type[AttackConfig]] = {
+    "spectral": SpectralConfig,
+    "norm": NormConfig,
+    "kmeans": KmeansConfig,
+    "probe": ProbeConfig,
+    "optimizer_inversion": OptimizerInversionConfig,
+}

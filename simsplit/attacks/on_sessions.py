@@ -1,0 +1,16 @@
+"""Attacks that recover sessions: texts that clients' models write."""
+
+from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.first_readings import DsiConfig, McConfig, SessionSipConfig
+from simsplit.attacks.pmi import PidiConfig, PmiConfig
+from simsplit.attacks.vmi import RmiConfig, VmiConfig
+
+ON_SESSIONS: dict[str, type[AttackConfig]] = {
+    "mc": McConfig,
+    "session_sip": SessionSipConfig,
+    "dsi": DsiConfig,
+    "vmi": VmiConfig,
+    "rmi": RmiConfig,
+    "pmi": PmiConfig,
+    "pidi": PidiConfig,
+}

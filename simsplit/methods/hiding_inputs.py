@@ -1,0 +1,38 @@
+"""Methods that hide clients' samples."""
+
+from simsplit.methods.admi import AdmiConfig
+from simsplit.methods.base import MethodConfig
+from simsplit.methods.cover import CoverConfig
+from simsplit.methods.custext import CustextConfig
+from simsplit.methods.dp_forward import DpForwardConfig
+from simsplit.methods.dp_sgd import DpSgdConfig
+from simsplit.methods.dualguard import DualguardConfig
+from simsplit.methods.mid import MidConfig
+from simsplit.methods.mixguard import MixguardConfig
+from simsplit.methods.naive_mix import NaiveMixConfig
+from simsplit.methods.noise import NoiseConfig
+from simsplit.methods.nopeek import NopeekConfig
+from simsplit.methods.santext import SantextConfig
+from simsplit.methods.shredder import ShredderConfig
+from simsplit.methods.snd import SndConfig
+from simsplit.methods.splitguard import SplitguardConfig
+from simsplit.methods.text_obfuscator import TextObfuscatorConfig
+
+HIDING_INPUTS: dict[str, type[MethodConfig]] = {
+    "noise": NoiseConfig,
+    "nopeek": NopeekConfig,
+    "shredder": ShredderConfig,
+    "splitguard": SplitguardConfig,
+    "mixguard": MixguardConfig,
+    "naive_mix": NaiveMixConfig,
+    "cover": CoverConfig,
+    "snd": SndConfig,
+    "dp_forward": DpForwardConfig,
+    "mid": MidConfig,
+    "admi": AdmiConfig,
+    "dualguard": DualguardConfig,
+    "text_obfuscator": TextObfuscatorConfig,
+    "santext": SantextConfig,
+    "custext": CustextConfig,
+    "dp_sgd": DpSgdConfig,
+}

@@ -1,0 +1,20 @@
+"""Methods that hide clients' labels."""
+
+from simsplit.methods.base import MethodConfig
+from simsplit.methods.distance_correlation import DistanceCorrelationConfig
+from simsplit.methods.marvell import MarvellConfig
+from simsplit.methods.max_norm import MaxNormConfig
+from simsplit.methods.p3eft import P3eftConfig
+from simsplit.methods.private_backprop import PrivateBackpropConfig
+from simsplit.methods.pslf import PslfConfig
+from simsplit.methods.randomised_response import RandomisedResponseConfig
+
+HIDING_LABELS: dict[str, type[MethodConfig]] = {
+    "p3eft": P3eftConfig,
+    "randomised_response": RandomisedResponseConfig,
+    "distance_correlation": DistanceCorrelationConfig,
+    "pslf": PslfConfig,
+    "marvell": MarvellConfig,
+    "max_norm": MaxNormConfig,
+    "private_backprop": PrivateBackpropConfig,
+}
