@@ -10,41 +10,35 @@ a run whose hosts are lost, in the running process.
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simsplit.assembly import Assembly
-from simsplit.attacking import Attacking
 from simsplit.data import Prepared
-from simsplit.detectors.watch import COLUMNS, Watch
 from simsplit.engine.pool import Places
-from simsplit.errors import RunError, RunFailedError
-from simsplit.evaluation import ATTACK_SUCCESS_ALL
+from simsplit.errors import RunFailedError
 from simsplit.hosting import engine_of, hosts_of
 from simsplit.machine import device_of, pinned_threads
 from simsplit.observers.base import refuse_lacking
 from simsplit.packets import ClientId
-from simsplit.parties.calls import Enter
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.record import changed
 from simsplit.progress import Observer, Observers, Plan, RoundTold
-from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run
-from simsplit.results.directory import ENVIRONMENT
-from simsplit.results.environment import describe_environment, resumed
-from simsplit.results.ledger import Columns, Ledger, Round
-from simsplit.running.accounting import MISSING, unknown_to
+from simsplit.results import Run
+from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
+from simsplit.running.columns import table_columns
+from simsplit.running.directories import describe_resumption, describe_start, run_directory
+from simsplit.running.first_warnings import first_warnings
 from simsplit.running.idle import Idle
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
 from simsplit.running.stopping import Stopping
 from simsplit.scenario import Scenario, own, scenario_of
-from simsplit.scenario.doubts import doubts_of, doubts_of_data
-from simsplit.schedules.cohort import Lineup
 
 Figures = Mapping[str, float]
 
@@ -88,28 +82,6 @@ def run(
     return Run.load(path)
 
 
-def run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
-    """The directory of a run; RunError if it holds another run."""
-    if out is None:
-        return numbered(scenario.output.root / scenario.name, resume=resume, foreign=SWEEP)
-    path = Path(out)
-    if not resume and (path / SCENARIO).exists():
-        raise RunError(
-            f"{path} already holds a run; give another --out, or --resume to go on with it"
-        )
-    return path
-
-
-def numbered(base: Path, *, resume: bool, foreign: str) -> Path:
-    """A free form of `base`, numbered if need be; to resume, the last without a foreign file."""
-    last, candidate, number = None, base, 1
-    while candidate.exists():
-        last = last if (candidate / foreign).exists() else candidate
-        number += 1
-        candidate = base.with_name(f"{base.name}-{number}")
-    return last if resume and last is not None else candidate
-
-
 class Experiment:
     """A run in progress."""
 
@@ -130,7 +102,7 @@ class Experiment:
         self.data = data or scenario.prepared()
         scenario.shapes(self.data.info)
         self.live = live = LiveRun(scenario, self.data, device_of(scenario.device), hosts)
-        self.ledger = Ledger(path, _columns(scenario), live.clock)
+        self.ledger = Ledger(path, table_columns(scenario), live.clock)
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
@@ -152,18 +124,13 @@ class Experiment:
         """Train to the end, or until something stops it."""
         resumed = resume and self._take_up()
         if not resumed:
-            environment = describe_environment(self.live.device, self.scenario.plugins.told())
-            self.ledger.writer.start(self.scenario.yaml(), environment)
-            self.ledger.writer.write_json(DATA, self.data.told())
-            self.ledger.writer.write_text(HOLDINGS, self.data.holdings())
+            describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
         try:
             announce = partial(self._announce, counted=not resumed)
             self.lost_hosts.despite(self.live.progress.round, announce)
             self.observers.begin(self._plan())
-            if unknown_to(self.scenario):
-                self.observers.warn(MISSING)
-            for doubt in () if resumed else self._doubts():
-                self.observers.warn(doubt)
+            for warning in first_warnings(self.scenario, self.data, resumed=resumed):
+                self.observers.warn(warning)
             if not self.live.program.rounds and not resumed:
                 self.as_it_is()
             while not self.stopping.enough:
@@ -192,7 +159,7 @@ class Experiment:
         started = time.perf_counter()
         lineup = live.detection.guard.admit(live.program.lineup(number))
         with parts.exchange.moment.of_round(number, lineup.phase, lineup.clients):
-            self._enter(lineup)
+            live.enter(lineup)
             mark = live.marked(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_nonsense(number, done.reports)
@@ -205,19 +172,19 @@ class Experiment:
         evaluated = time.perf_counter()
         progress.elapsed_s += evaluated - started
         entry = Round(
-            number,
-            lineup.phase.name,
-            self.clients,
-            done.reports,
-            done.dropped,
-            done.late,
-            figures,
-            own,
-            found.clients,
-            found.detections,
-            attacked,
-            frozenset(self.scenario.malicious),
-            frozenset(live.detection.guard.barred),
+            number=number,
+            phase=lineup.phase.name,
+            everybody=self.clients,
+            reports=done.reports,
+            dropped=done.dropped,
+            late=done.late,
+            figures=figures,
+            own=own,
+            signals=found.clients,
+            detections=found.detections,
+            attacked=attacked,
+            malicious=frozenset(self.scenario.malicious),
+            barred=frozenset(live.detection.guard.barred),
         )
         row, clients = self.ledger.enter(entry, parts.wire, progress.simulated_s)
         self.ledger.time(number, trained - started, evaluated - trained, progress.elapsed_s)
@@ -236,7 +203,14 @@ class Experiment:
         none: frozenset[ClientId] = frozenset()
         malicious = frozenset(self.scenario.malicious)
         entry = Round(
-            *(0, phase.name, self.clients, {}, none, none, figures, own),
+            number=0,
+            phase=phase.name,
+            everybody=self.clients,
+            reports={},
+            dropped=none,
+            late=none,
+            figures=figures,
+            own=own,
             attacked=attacked,
             malicious=malicious,
         )
@@ -252,9 +226,7 @@ class Experiment:
             return False
         for complaint in complaints:
             self.observers.warn(complaint)
-        self.ledger.writer.describe(self.scenario.yaml())
-        with suppress(RunError):  # a run is no worse for a note that was lost
-            self.ledger.writer.write_json(ENVIRONMENT, resumed(Run.load(self.path).environment))
+        describe_resumption(self.ledger.writer, self.scenario, self.path)
         return True
 
     def _plan(self) -> Plan:
@@ -268,17 +240,6 @@ class Experiment:
             memory=str(self.live.estimate),
             engine=self.engine,
         )
-
-    def _doubts(self) -> list[str]:
-        of_data = doubts_of_data(self.scenario, self.data) if self.data.at_hand else ()
-        return [*doubts_of(self.scenario), *of_data]
-
-    def _enter(self, lineup: Lineup) -> None:
-        """Tell everyone which phase a round belongs to, and its learning rate."""
-        phase, factor = lineup.phase, lineup.lr_factor
-        self.parts.server.enter(phase, factor)
-        with self.parts.exchange.explained():
-            self.parts.pool.all(self.clients, Enter(phase, factor))
 
     def _evaluated(self, number: int) -> tuple[Figures, Mapping[ClientId, Figures]]:
         """The round's figures, and those of each client that has a model of its own."""
@@ -319,25 +280,3 @@ class Experiment:
                     f"is kept as it was after round {self.checkpoints.kept}. A smaller learning "
                     "rate or train.clip_norm may help"
                 )
-
-
-def _columns(scenario: Scenario) -> Columns:
-    return Columns(
-        scenario.figures,
-        own_figures=_own_figures(scenario),
-        handed=scenario.shares,
-        methods=bool(scenario.method),
-        cohort=not scenario.cohort.whole,
-        staleness=scenario.schedule.kind == "asynchronous",
-        malicious=bool(scenario.detectors or scenario.clients.malicious),
-        signals=Watch.columns(scenario.detectors),
-        detections=COLUMNS if scenario.detectors else (),
-        reported=[name for method in scenario.method for name in method.reported],
-        attacked=Attacking.columns(scenario),
-    )
-
-
-def _own_figures(scenario: Scenario) -> list[str]:
-    """Of a client's own model; a mean over all clients is none."""
-    own = scenario.clients.heads == "per_client"
-    return [name for name in scenario.figures if own and name != ATTACK_SUCCESS_ALL]

@@ -91,8 +91,11 @@ class Packet:
 
     def answered(self, leg: Leg, tensors: tuple[Tensor, ...]) -> "Packet":
         """What goes back for it, on another leg."""
-        where = (self.session, self.position)
-        return Packet(self.client, leg, self.round, self.step, tensors, (), *where)
+        return Packet(
+            *(self.client, leg, self.round, self.step, tensors),
+            session=self.session,
+            position=self.position,
+        )
 
     def on(self, device: torch.device) -> "Packet":
         """The same packet with its tensors on a device."""

@@ -85,17 +85,17 @@ class Assembler:
         exchange = self.exchange(pool)
         if isinstance(self.scenario.aggregation, SplitFedV1):
             pool.crew.workshop = self.workshop(exchange)
-        federation = federation_for(exchange, self.owners)
+        federation, model = federation_for(exchange, self.owners), self.owners.model
         return Assembly(
-            pool,
-            exchange.server,
-            exchange.wire,
-            exchange,
-            federation,
-            course_for(self.scenario, exchange, federation, self.clock),
-            evaluator_for(self.supplies, exchange),
-            self.clients,
-            fingerprint([self.owners.model.head, self.owners.model.trunk, self.owners.model.tail]),
+            pool=pool,
+            server=exchange.server,
+            wire=exchange.wire,
+            exchange=exchange,
+            federation=federation,
+            course=course_for(self.scenario, exchange, federation, self.clock),
+            evaluator=evaluator_for(self.supplies, exchange),
+            clients=self.clients,
+            frozen=fingerprint([model.head, model.trunk, model.tail]),
         )
 
     def exchange(self, pool: Pool) -> Exchange:

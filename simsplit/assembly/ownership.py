@@ -84,15 +84,15 @@ class Ownership:
         travel = not self.averages and self.scenario.clients.handover == "state"
         common = self._common_learner(shared, travel=travel) if shared else None
         return ClientParts(
-            modules["head"],
-            modules.get("tail"),
-            stack,
-            (*learners, *([common] if common else [])),
-            common,
-            travel,
-            self.shapes[1],
-            self.scenario.servers,
-            self.changes(common),
+            head=modules["head"],
+            tail=modules.get("tail"),
+            stack=stack,
+            learners=(*learners, *([common] if common else [])),
+            shared=common,
+            moments_travel=travel,
+            features=self.shapes[1],
+            servers=self.scenario.servers,
+            changes=self.changes(common),
         )
 
     def changes(self, shared: Learner | None) -> Changes | None:

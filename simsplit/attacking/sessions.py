@@ -98,13 +98,13 @@ def spoken(scenario: Scenario, parts: Assembly, data: Prepared, number: int) -> 
     longest = max(len(p) + len(r) for p, r in zip(prompts, crossed, strict=True))
     (to_nothing,) = writer.write(targets.client, [begin], longest, number)
     return Spoken(
-        recorder.packets,
-        writer.in_sessions(""),
-        prompts,
-        crossed,
-        [reader.decode(text).strip() for text in said],
-        meant,
-        torch.tensor(to_nothing, dtype=torch.int64),
+        packets=recorder.packets,
+        in_sessions=writer.in_sessions(""),
+        prompts=prompts,
+        responses=crossed,
+        said=[reader.decode(text).strip() for text in said],
+        meant=meant,
+        to_nothing=torch.tensor(to_nothing, dtype=torch.int64),
     )
 
 

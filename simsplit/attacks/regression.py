@@ -161,6 +161,12 @@ def _solved(system: _Equations, strength: float) -> Ridge:
     penalised = matrix.clone()
     penalised.diagonal().add_(penalty)
     root = torch.linalg.cholesky(penalised)
-    weights = torch.cholesky_solve(system.right, root)
-    mean, offset = system.mean.float(), system.offset.float()
-    return Ridge(mean, basis, weights.float(), offset, root.float(), penalty, system.pairs)
+    return Ridge(
+        mean=system.mean.float(),
+        basis=basis,
+        weights=torch.cholesky_solve(system.right, root).float(),
+        offset=system.offset.float(),
+        root=root.float(),
+        penalty=penalty,
+        pairs=system.pairs,
+    )

@@ -57,13 +57,13 @@ FAST = {"channels_last": True, "label_smoothing": 0.2, "drop_last": True}
 SPLIT = [
     Case("ResNet-18, batch 64, raw", RESNET, 64, [], 1.02, 4),
     Case("ResNet-18, batch 64, LightSplit", RESNET, 64, PROJECTION, 1.02, 4),
-    Case("SimpleCNN, batch 64, raw", SIMPLE, 64, [], 1.05, 30, 25),
-    Case("SimpleCNN, batch 64, LightSplit", SIMPLE, 64, PROJECTION, 1.05, 30, 25),
-    Case("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, 25),
-    Case("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, 25),
-    Case("airbench, batch 500, raw", {"kind": "airbench"}, 500, [], 1.03, 1, 7, train=FAST),
+    Case("SimpleCNN, batch 64, raw", SIMPLE, 64, [], 1.05, 30, pairs=25),
+    Case("SimpleCNN, batch 64, LightSplit", SIMPLE, 64, PROJECTION, 1.05, 30, pairs=25),
+    Case("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, pairs=25),
+    Case("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, pairs=25),
+    Case("airbench, batch 500, raw", {"kind": "airbench"}, 500, [], 1.03, 1, pairs=7, train=FAST),
 ]
-CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50, 15)
+CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50)
 
 
 COLOUR = ("resnet18", "airbench")

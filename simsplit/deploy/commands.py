@@ -88,7 +88,7 @@ def serve(
 
     from simsplit.deploy.keys import SERVER, keys_of
     from simsplit.deploy.serving import serve as served
-    from simsplit.experiment import run_directory
+    from simsplit.running.directories import run_directory
     from simsplit.terminal.printing import print_run
     from simsplit.terminal.runs import observer_for
 

@@ -53,7 +53,7 @@ class Handing:
         return Packet(
             *(packet.client, packet.leg, packet.round, packet.step),
             tuple(torch.zeros((), dtype=t.dtype).expand(t.shape) for t in packet.tensors),
-            packet.names,
+            names=packet.names,
             sealed=closed,
         )
 

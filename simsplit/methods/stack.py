@@ -222,8 +222,15 @@ def build_stack(
                 continue
             where = f"method.{index}"
             stream = seed_for(seed, "method", str(leg), index)
-            beside = (shapes[1], labels, adapters, tokens, tail)
-            site = Site(side, leg, shape, stream, device, where, *beside)
+            site = Site(
+                *(side, leg, shape, stream, device),
+                where=where,
+                features=shapes[1],
+                labels=labels,
+                adapters=adapters,
+                tokens=tokens,
+                tail=tail,
+            )
             sent = config.sent_shape(shape, where)
             chains[leg].append(config.build(site))
             shape = sent

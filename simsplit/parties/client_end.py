@@ -133,7 +133,12 @@ class ClientEnd:
     def make(self, leg: Leg, pending: Pending) -> Packet:
         """The packet of a leg."""
         step, tensors = pending.step, self.makes[leg](self, pending)
-        return Packet(self.number, leg, step.round, step.number, tensors, (), *pending.at)
+        session, position = pending.at
+        return Packet(
+            *(self.number, leg, step.round, step.number, tensors),
+            session=session,
+            position=position,
+        )
 
     def take(self, packet: Packet, pending: Pending) -> None:
         """Process a packet of training."""

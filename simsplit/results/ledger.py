@@ -55,7 +55,7 @@ class Columns:
     """Whether clients hand on what they share, so that some receive what others sent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Round:
     """What one round came to."""
 

@@ -16,10 +16,12 @@ from simsplit.detection import Detection
 from simsplit.engine.pool import Places
 from simsplit.machine import resident_bytes
 from simsplit.packets import ClientId
+from simsplit.parties.calls import Enter
 from simsplit.preflight import refuse_if_too_large
 from simsplit.program import Program
 from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
+from simsplit.schedules.cohort import Lineup
 from simsplit.states import below
 
 
@@ -81,6 +83,13 @@ class LiveRun:
         put_back(self.parts, state)
         self.detection.load(below(state, "detection/"))
         self.attacking.load(below(state, "attacks/"))
+
+    def enter(self, lineup: Lineup) -> None:
+        """Tell server and clients which phase a round belongs to, and its learning rate."""
+        phase, factor = lineup.phase, lineup.lr_factor
+        self.parts.server.enter(phase, factor)
+        with self.parts.exchange.explained():
+            self.parts.pool.all(self.parts.clients, Enter(phase, factor))
 
     def marked(self, round_number: int) -> Mark:
         """How the parts are when a round begins, for `undo`."""

@@ -1,4 +1,4 @@
-"""The graph of imports: no circle, a room's `__init__` counted.
+"""The graph of imports: no circle, a room's `__init__` counted, and no file that knows too many.
 
 `lint-imports` holds which rooms may use which, and that no files of a room import each other.
 """
@@ -7,6 +7,9 @@ from graphlib import CycleError, TopologicalSorter
 
 import grimp
 import pytest
+
+LIMIT = 25
+"""How many other files of the package one file may import."""
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +43,8 @@ def test_circles_through_type_checking_functions_and_init_are_seen(tmp_path, mon
         (package / "below.py").write_text(planted)
         with pytest.raises(CycleError):
             TopologicalSorter(_imports_of("circling")).prepare()
+
+
+def test_no_file_imports_too_many_others(imports):
+    counts = {name: len(found) for name, found in imports.items()}
+    assert {name: count for name, count in counts.items() if count > LIMIT} == {}

@@ -8,8 +8,8 @@ import pytest
 from builders import finished, scenario
 
 from simsplit.errors import RunError, RunFailedError
-from simsplit.experiment import run_directory
 from simsplit.results import Run, RunWriter
+from simsplit.running.directories import run_directory
 
 COLUMNS = {"rounds": ("round", "loss"), "wire": ("round", "bytes")}
 

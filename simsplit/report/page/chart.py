@@ -46,7 +46,7 @@ class Series:
 
         low, high = (None if v is None else of(v) for v in (self.low, self.high))
         words = [self.words[i] for i in kept]
-        return Series(self.name, of(self.x), of(self.y), words, low, high, self.step)
+        return Series(self.name, of(self.x), of(self.y), words, low, high, step=self.step)
 
 
 @dataclass(frozen=True)
