@@ -1,7 +1,7 @@
 """Calls and answers as messages: each type that may cross is written and read by a rule of its own.
 
-The rules are a closed list. A call that is not in it cannot be asked of a deployed client: none
-that exposes samples to attacks, none that gives or takes a client's own state.
+The rules are a closed list. A call that is not in it cannot be asked of a deployed client. Each
+call that exists is in one of two lists: `ANSWERS` or `REFUSED` (a test holds that).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +15,35 @@ from simsplit.deploy.tensors import blank
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.calls import (
+    Abandon,
     Assess,
     Begin,
     BeginAside,
     Call,
+    CloseSession,
+    ContinueTexts,
+    CountExposures,
     CountSteps,
     Enter,
+    Expose,
+    ExposeAnswer,
     HandOver,
     Hear,
+    InputsOf,
+    LabelsOf,
+    LoadOwn,
+    LoadShared,
     Note,
+    OwnState,
+    OwnTokens,
+    Plan,
+    Predict,
     Probe,
+    ProbeTexts,
     Proceed,
     Receive,
     ReportRound,
+    SharedState,
     Write,
     WriteOn,
 )
@@ -269,6 +285,19 @@ ANSWERS: dict[type[Call[object]], Form] = {
     Receive: NOTHING,
 }
 """The calls that a deployed client answers, and how its answers cross."""
+REFUSED: frozenset[type[Call[object]]] = frozenset(
+    {
+        # samples, labels and outputs, and packets that training does not send
+        *(InputsOf, LabelsOf, OwnTokens, Predict, CountExposures, Expose, ExposeAnswer),
+        # passes over texts that the server chooses; a deployed client writes by itself
+        *(ProbeTexts, ContinueTexts, CloseSession),
+        # a client's state, which it keeps in its own checkpoints
+        *(OwnState, LoadOwn, SharedState, LoadShared),
+        # a server knows the phases from the scenario, and a client that drops out says nothing
+        *(Plan, Abandon),
+    }
+)
+"""The calls that a deployed client does not answer: the simulator alone asks them."""
 _BY_NAME = {
     "phase": PHASE,
     "lr_factor": FACTOR,

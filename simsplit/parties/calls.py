@@ -4,9 +4,10 @@ Pools carry calls to wherever a client lives; a deployed client accepts some of 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from inspect import isabstract
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -414,11 +415,13 @@ class LoadOwn(Call[None]):
         client.keeping.load(self.state)
 
 
-CALLS: tuple[type[Call[object]], ...] = (
-    *(Enter, Begin, BeginAside, Abandon, Proceed, ReportRound, Plan, CountSteps),
-    *(Probe, ProbeTexts, ContinueTexts, CloseSession, Predict, Note, Assess, Write, WriteOn),
-    *(CountExposures, Expose, ExposeAnswer, OwnTokens, LabelsOf),
-    *(Hear, HandOver, Receive, SharedState, LoadShared),
-    *(OwnState, LoadOwn),
-)
-"""All calls that a client answers."""
+def _concrete(kind: type[Any]) -> Iterator[type[Call[object]]]:
+    for below in kind.__subclasses__():
+        if not isabstract(below):
+            yield below
+        yield from _concrete(below)
+
+
+CALLS: tuple[type[Call[object]], ...] = tuple(_concrete(Call))
+"""All calls that a client answers, so that none can be left out of the choice of what a deployed
+client answers (see `deploy.messages`)."""
