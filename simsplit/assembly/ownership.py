@@ -242,7 +242,7 @@ class Ownership:
     def _placed(self, module: nn.Module, owner: Owner) -> nn.Module:
         """On the device, and frozen if it is not to learn."""
         module = module.to(self.device)
-        if owner not in getattr(self.scenario.model, "learns", (owner,)):
+        if owner not in self.scenario.model.learning:
             module.requires_grad_(False)
         if self.scenario.train.channels_last:
             module = module.to(memory_format=torch.channels_last)

@@ -8,7 +8,7 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, classifying
-from simsplit.models.fresh import InputShape, SegmentRequest, Shape
+from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.served import (
     Adapters,
     Layout,
@@ -60,6 +60,10 @@ class AdaptedClassifier(TextModel):
                 "model.adapters", f"got {self.adapters}, and learns leaves adapters out; use 1"
             )
         return self
+
+    @property
+    def learning(self) -> tuple[Owner, ...]:
+        return self.learns
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """A text's tokens; and its pooled state under each set of adapters."""

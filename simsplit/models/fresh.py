@@ -83,6 +83,11 @@ class SplitConfig(Config):
         """Whether everybody knows the weights that clients start from."""
         return False
 
+    @property
+    def learning(self) -> tuple[Owner, ...]:
+        """The segments that learn; the others keep the weights that they start with."""
+        return ("head", "trunk", "tail")
+
     @abstractmethod
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Cut and feature shape per sample; ScenarioError if such samples do not fit the network.
@@ -137,6 +142,10 @@ class LaidOut(SplitConfig):
     learns: tuple[Owner, ...] = ("head", "trunk", "tail")
     """Segments that learn; the others keep the weights that they start with. (Whoever trains a
     clone of a segment, as attacks do, trains it all the same.)"""
+
+    @property
+    def learning(self) -> tuple[Owner, ...]:
+        return self.learns
 
     @staticmethod
     def called(owner: Owner) -> tuple[Owner, str]:

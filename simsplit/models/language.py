@@ -38,6 +38,10 @@ class LanguageConfig(TextModel):
     lora: Lora | None = None
     """Adapters in the segments that learn; null: all their weights learn."""
 
+    @property
+    def learning(self) -> tuple[Owner, ...]:
+        return self.learns
+
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Both shapes are a text's tokens by the model's width."""
         self.refuse_misfits(input_shape)

@@ -177,7 +177,7 @@ def _lacking_of_labels(scenario: Scenario, index: int, release: Response) -> Ite
             yield f"{other.word} stands before the draw; list it after"
         elif release.keeps_tail and other.release is None and not other.reencodes:
             yield f"what {other.word} does besides is not accounted for"
-    learns = "tail" in getattr(scenario.model, "learns", ("tail",))
+    learns = "tail" in scenario.model.learning
     shared = scenario.clients.shares_tail and scenario.clients.count > 1
     if release.keeps_tail and learns and shared:
         yield (
@@ -192,7 +192,7 @@ def _lacking(scenario: Scenario, index: int, release: Release) -> Iterator[str]:
         yield f"what crosses under {scenario.topology} is not accounted for"
     behind = {Leg.SMASHED: ("head", "samples"), Leg.FEATURES_GRAD: ("tail", "labels")}
     segment, what = behind[release.leg]
-    if segment in getattr(scenario.model, "learns", (segment,)):
+    if segment in scenario.model.learning:
         yield (
             f"the {segment} learns from {what} as they are, and what it computes of others later "
             f"depends on them; leave {segment} out of model.learns"

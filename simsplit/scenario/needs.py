@@ -159,7 +159,7 @@ def setting_of(scenario: ScenarioFields) -> Setting:
     both_ways = isinstance(scenario.model, TextModel) and scenario.model.both_ways
     texts, in_turn = padding is not None, schedule in ("round_robin", "per_client")
     public = data.auxiliary > 0 or data.public is not None
-    learned = "trunk" in getattr(scenario.model, "learns", ("trunk",))
+    learned = "trunk" in scenario.model.learning
     of_legs: dict[tuple[Given, Leg | None], int] = {
         (what, leg): int(not _culprits(methods, what, leg))
         for leg in legs
@@ -206,7 +206,7 @@ def _own_adapters(scenario: ScenarioFields) -> bool:
     alone = scenario.clients.count == 1 and scenario.aggregation.kind == "none"
     own = scenario.clients.heads == "per_client" or alone
     own = own and scenario.train.client.lookahead is None
-    return own and "head" in getattr(scenario.model, "learns", ())
+    return own and "head" in scenario.model.learning
 
 
 def messages_of(methods: Sequence[MethodConfig]) -> int:

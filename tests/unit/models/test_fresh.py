@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from simsplit.models import MicronNet, ResNet18, SimpleCNN
+from simsplit.models import MODELS, MicronNet, ResNet18, SimpleCNN
 from simsplit.seeds import isolated
 
 IMAGE = (3, 32, 32)
@@ -119,3 +119,11 @@ def test_split_training_step_equals_the_joint_one(config):
         assert ours.grad is not None
         assert torch.equal(ours.grad, theirs.grad)
     assert same(split, joint)  # the running statistics moved alike
+
+
+def test_every_model_says_which_segments_learn():
+    for kind, config in MODELS.items():
+        expected = {"adapted_classifier": ("head", "tail")}.get(kind, ("head", "trunk", "tail"))
+        assert config().learning == expected, kind
+        if "learns" in config.model_fields:
+            assert config(learns=["tail"]).learning == ("tail",), kind
