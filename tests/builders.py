@@ -54,7 +54,7 @@ def entered(run: Experiment, number: int) -> Lineup:
     """Who takes part in a round, whom all have been told of; the run stays in that round."""
     lineup, moment = run.live.program.lineup(number), run.parts.exchange.moment
     moment.round, moment.phase, moment.counted_as = number, lineup.phase, lineup.phase.name
-    run._enter(lineup)
+    run.live.enter(lineup)
     return lineup
 
 
