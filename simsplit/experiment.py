@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +125,17 @@ class Experiment:
         if not resumed:
             describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
         try:
-            announce = partial(self._announce, counted=not resumed)
-            self.lost_hosts.despite(self.live.progress.round, announce)
+            with self.lost_hosts.recover(self.live.progress.round):
+                self._announce(self.live.progress.round, counted=not resumed)
             self.observers.begin(self._plan())
             for warning in first_warnings(self.scenario, self.data, resumed=resumed):
                 self.observers.warn(warning)
             if not self.live.program.rounds and not resumed:
                 self.as_it_is()
             while not self.stopping.enough:
-                self.lost_hosts.despite(self.live.progress.round + 1, self.round)
+                number = self.live.progress.round + 1
+                with self.lost_hosts.recover(number):
+                    self.round(number)
         except KeyboardInterrupt:
             self.observers.end("interrupted")
             raise
@@ -145,9 +146,9 @@ class Experiment:
 
     def _announce(self, number: int, *, counted: bool) -> None:
         """Tell clients where they begin, and what methods broadcast."""
-        with self.parts.exchange.explained():
+        with self.parts.exchange.name_failures():
             if not number:
-                self.parts.pool.back_to(0)
+                self.parts.pool.return_to(0)
             self.parts.exchange.announce(self.clients, counted=counted)
 
     def _warn(self, message: str) -> None:
@@ -266,7 +267,7 @@ class Experiment:
     def _untrained(self, clients: Sequence[ClientId]) -> Iterator[None]:
         """A context without training, in which these clients hold what is shared."""
         parts = self.parts
-        with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.explained():
+        with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.name_failures():
             (parts.federation or parts.exchange).settle(clients)
             yield
 

@@ -87,4 +87,4 @@ class Program:
 
 def _steps_per_epoch(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
     """Each client's batches in a pass over its data."""
-    return parts.pool.all(parts.clients, CountSteps(phase.source))
+    return parts.pool.ask_all(parts.clients, CountSteps(phase.source))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.data import Batcher, Samples
-from simsplit.engine.pool import Crew, InlinePool
+from simsplit.engine.pool import InlinePool
 from simsplit.methods.base import Method
 from simsplit.methods.stack import Stack
 from simsplit.packets import Leg, Packet
@@ -143,7 +143,7 @@ def cut(
         device=CPU,
     )
     tap, server = Recorder(), Server(end)
-    exchange = Exchange(InlinePool(Crew({0: client})), server, Wire([tap]), topology)
+    exchange = Exchange(InlinePool({0: client}), server, Wire([tap]), topology)
     exchange.moment.round = 1
     return Cut(parts, client, server, exchange, tap)
 

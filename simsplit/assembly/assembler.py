@@ -15,7 +15,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import flops_of
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
-from simsplit.engine.pool import Crew, InlinePool, Pool
+from simsplit.engine.pool import InlinePool, Pool
 from simsplit.evaluation import Evaluator
 from simsplit.network.clock import Flops
 from simsplit.network.timing import Clock
@@ -81,10 +81,10 @@ class Assembler:
 
     def assemble(self, pool: Pool | None = None) -> Assembly:
         """The live parts, around clients that live in `pool`, or here."""
-        pool = pool or InlinePool(self.crew(self.clients))
+        pool = pool or self.make_pool(self.clients)
         exchange = self.exchange(pool)
         if isinstance(self.scenario.aggregation, SplitFedV1):
-            pool.crew.workshop = self.workshop(exchange)
+            pool.workshop = self.workshop(exchange)
         federation, model = federation_for(exchange, self.owners), self.owners.model
         return Assembly(
             pool=pool,
@@ -115,9 +115,9 @@ class Assembler:
         keeps = config.moments == "keep"
         return TrunkCopies(exchange, pace, keep_moments=keeps, elsewhere=elsewhere)
 
-    def crew(self, numbers: Sequence[ClientId]) -> Crew:
-        """Some of the clients."""
+    def make_pool(self, numbers: Sequence[ClientId]) -> InlinePool:
+        """Make some of the clients, in this process."""
         maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
         if len(numbers) > self.seats and self.owners.may_rest:
-            return Crew(Roster(numbers, maker, self.seats))
-        return Crew({number: maker.make(number) for number in numbers})
+            return InlinePool(Roster(numbers, maker, self.seats))
+        return InlinePool({number: maker.make(number) for number in numbers})

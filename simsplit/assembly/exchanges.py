@@ -45,7 +45,7 @@ def _sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
 
     def decode(packet: Packet) -> torch.Tensor:
         message = server.stack.messages(packet.leg, packet.tensors)[0]
-        return server.stack.unpack(packet.leg, message, server.end.step(packet))
+        return server.stack.unpack(packet.leg, message, server.end.open_step(packet))
 
     detectors, seed = scenario.detectors, seed_for(scenario.seed, "server", "sensor")
     return Sensor(signals_of(detectors), sketched_of(detectors), decode, seed, moment=moment)

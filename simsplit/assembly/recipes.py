@@ -8,7 +8,7 @@ import torch
 
 from simsplit.assembly.assembler import Assembler
 from simsplit.data import Prepared
-from simsplit.engine.pool import Crew, InlinePool
+from simsplit.engine.pool import InlinePool
 from simsplit.held import hold
 from simsplit.packets import ClientId
 from simsplit.plugins import gathered_again
@@ -17,7 +17,7 @@ from simsplit.scenario.own import held_by
 
 
 @dataclass(frozen=True)
-class CrewRecipe:
+class HostRecipe:
     """All that another process needs to build some of a run's clients; it travels there."""
 
     scenario: Scenario
@@ -27,7 +27,7 @@ class CrewRecipe:
     """What was passed from Python, by digest."""
 
     @classmethod
-    def of(cls, scenario: Scenario, data: Prepared, device: str) -> "CrewRecipe":
+    def of(cls, scenario: Scenario, data: Prepared, device: str) -> "HostRecipe":
         """For hosts that compute on `device`."""
         return cls(scenario, data, device, held_by(scenario.model))
 
@@ -37,12 +37,11 @@ class CrewRecipe:
         away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
         return partial(gathered_again, away) if away else None
 
-    def build(self, numbers: Sequence[ClientId]) -> Crew:
-        """These clients, as they are before training."""
+    def build(self, numbers: Sequence[ClientId]) -> InlinePool:
+        """Build these clients as they are before training."""
         hold(self.held)
         assembler = Assembler(self.scenario, self.data, torch.device(self.device))
-        crew = assembler.crew(numbers)
+        pool = assembler.make_pool(numbers)
         if self.scenario.aggregation.kind == "splitfed_v1":
-            exchange = assembler.exchange(InlinePool(crew))
-            crew.workshop = assembler.workshop(exchange)
-        return crew
+            pool.workshop = assembler.workshop(assembler.exchange(pool))
+        return pool

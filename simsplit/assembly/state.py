@@ -17,7 +17,7 @@ from simsplit.states import below, by_client
 def state_of(parts: Assembly) -> dict[str, Tensor]:
     """Every owner's tensors under one name each."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-    own = {} if parts.pool.remote else parts.pool.all(parts.clients, OwnState())
+    own = {} if parts.pool.remote else parts.pool.ask_all(parts.clients, OwnState())
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
     if parts.frozen is not None:
@@ -38,7 +38,7 @@ def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     parts.server.learner.load(below(state, "server/"))
     if not parts.pool.remote:
         own = by_client(state)
-        parts.pool.each({c: LoadOwn(own.get(c, {})) for c in parts.clients})
+        parts.pool.ask_each({c: LoadOwn(own.get(c, {})) for c in parts.clients})
     if parts.federation is not None:
         parts.federation.load(below(state, "average/"))
         parts.pool.load_workshop(below(state, "copies/"))

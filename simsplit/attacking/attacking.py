@@ -295,7 +295,7 @@ class Attacking:
             answered = split == TARGETS and any(config.gradients for config in self.configs)
             last = Leg.FEATURES_GRAD if self.scenario.gradients_cross else Leg.FEATURES
             expose = Expose(split, number, batch, by_batch)
-            yield parts.exchange.exposed(client, expose, last if answered else None)
+            yield parts.exchange.expose(client, expose, last if answered else None)
 
     def _own(self, number: int) -> list[Tensor | None]:
         """Masks of the targets' own tokens in their packets, batch by batch: for the judge."""

@@ -38,7 +38,7 @@ def api(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table,
     plain = _Peft(alone, device)
     figures: Figures = {}
     measured = _ratio(alone.exchange.step, plain.train, device, quick)
-    split, whole = alone.exchange.reports([0])[0]["train_loss"], plain.mean_loss
+    split, whole = alone.exchange.collect_reports([0])[0]["train_loss"], plain.mean_loss
     if abs(split - whole) > 1e-3 * abs(whole):
         raise ProtocolError(f"over the API it ends at loss {split:.6f}, by peft at {whole:.6f}")
     rows = [ratio_row("one set of adapters over peft", measured, 1.05)]
@@ -59,7 +59,7 @@ class _Peft:
     def __init__(self, parts: Assembly, device: torch.device) -> None:
         pool: Any = parts.pool
         trunk: Any = parts.server.end.trunk
-        client = pool.crew.clients[0].training.end
+        client = pool.clients[0].training.end
         self.body: Any = copy.deepcopy(trunk.body).to(device)
         self.reader: nn.Module = copy.deepcopy(client.tail.reader)
         own: dict[str, nn.Parameter] = dict(self.body.named_parameters())

@@ -81,7 +81,7 @@ def main(clients: int, rounds: int) -> None:
         seconds = sorted(side.seconds() for _ in range(rounds + 1))
         gc.collect()
         resident = sum(held or 0 for held in (resident_bytes(), *hosts.resident_bytes()))
-        states = side.parts.pool.all(side.parts.clients, OwnState())
+        states = side.parts.pool.ask_all(side.parts.clients, OwnState())
         owned = sum(t.nbytes for state in states.values() for t in state.values())
     found = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
     print(json.dumps(found))  # noqa: T201 - the parent reads it

@@ -144,7 +144,7 @@ class _Reported(Rounds):
         self.enter()
 
     def after(self) -> None:
-        self.parts.exchange.reports(self.parts.clients)
+        self.parts.exchange.collect_reports(self.parts.clients)
 
 
 def _refuse_other(apart: Rounds, inline: Rounds) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from simsplit.assembly import CrewRecipe
+from simsplit.assembly import HostRecipe
 from simsplit.bench.rounds import PHASE, Rounds, noise_for, scenario
-from simsplit.engine.pool import Answer, Crew, InlinePool
+from simsplit.engine.pool import Answer, InlinePool
 from simsplit.errors import ProtocolError
 from simsplit.machine import pinned_threads
 from simsplit.packets import ClientId, Leg, Packet, Packets
@@ -69,7 +69,7 @@ class _Messages(InlinePool):
     """A pool whose clients answer messages."""
 
     def __init__(self, grid: Any, nodes: list[int]) -> None:  # noqa: ANN401 - Flower's
-        super().__init__(Crew({}))
+        super().__init__({})
         self.grid, self.nodes = grid, nodes
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
@@ -87,7 +87,7 @@ class _Messages(InlinePool):
     def tell(self, client: ClientId, call: Call[object]) -> None:
         self.ask(client, call)
 
-    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+    def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         return {client: self.ask(client, call) for client, call in calls.items()}
 
 
@@ -130,25 +130,25 @@ def _client_app() -> Any:  # noqa: ANN401 - Flower's
     def query(message: Message, context: Context) -> Message:
         del context
         record: Any = message.content["call"]
-        answer = _crew().ask(int(record["client"]), _call_of(message.content))
+        answer = _pool_here().ask(int(record["client"]), _call_of(message.content))
         return Message(_told(answer), reply_to=message)
 
     return app
 
 
-_CREWS: list[Crew] = []
+_POOLS: list[InlinePool] = []
 """The clients of this process, made with the first message."""
 
 
-def _crew() -> Crew:
-    if not _CREWS:
+def _pool_here() -> InlinePool:
+    if not _POOLS:
         torch.set_num_threads(1)
         given = _scenario()
-        crew = CrewRecipe.of(given, noise_for(given, SAMPLES), "cpu").build(range(CLIENTS))
-        for client in crew.clients.values():
+        pool = HostRecipe.of(given, noise_for(given, SAMPLES), "cpu").build(range(CLIENTS))
+        for client in pool.clients.values():
             client.training.enter(PHASE, 1.0)
-        _CREWS.append(crew)
-    return _CREWS[0]
+        _POOLS.append(pool)
+    return _POOLS[0]
 
 
 def _asked(client: ClientId, call: Call[Any]) -> Any:  # noqa: ANN401 - Flower's

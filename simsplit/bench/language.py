@@ -72,7 +72,7 @@ def _against_whole(
         parts = _assembled(model, [], device, batch=batch)
         whole = _Whole(model, parts, device)
         measured = _ratio(_stepper(parts), whole.train, device, quick)
-        split, plain = parts.exchange.reports([0])[0]["train_loss"], whole.mean_loss
+        split, plain = parts.exchange.collect_reports([0])[0]["train_loss"], whole.mean_loss
         if abs(split - plain) > 1e-3 * abs(plain):
             raise ProtocolError(f"the split ends at loss {split:.6f}, the whole at {plain:.6f}")
         rows.append(ratio_row(name, measured, 1.05))

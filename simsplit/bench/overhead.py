@@ -183,7 +183,9 @@ def _synchronise(device: torch.device) -> None:
 
 def _same_loss(parts: Assembly, plain: PlainLoop) -> None:
     """Both sides have trained on the same batches: their mean losses must agree."""
-    reports = [report for report in parts.exchange.reports(parts.clients).values() if report]
+    reports = [
+        report for report in parts.exchange.collect_reports(parts.clients).values() if report
+    ]
     samples = sum(report["samples"] for report in reports)
     split = sum(report["train_loss"] * report["samples"] for report in reports) / samples
     joint = plain.loss_sum.item() / samples
@@ -242,7 +244,7 @@ def random_data(shape: tuple[int, int, int], clients: int, *, total: int) -> Pre
 def feed_of(parts: Assembly, client: ClientId) -> Feed:
     """A client's batches of its own data."""
     assert isinstance(parts.pool, InlinePool), "benches that look at batches run inline"
-    return parts.pool.crew.clients[client].training.feeds["private"]
+    return parts.pool.clients[client].training.feeds["private"]
 
 
 def _memory(say: Say, further: Mapping[str, int]) -> tuple[Table, Figures]:

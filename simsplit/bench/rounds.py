@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from simsplit.assembly import Assembler, CrewRecipe
+from simsplit.assembly import Assembler, HostRecipe
 from simsplit.bench.overhead import random_data
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
@@ -58,7 +58,7 @@ class Rounds:
         pool = None
         if places is not None:
             samples = [len(part) for part in data.parts]
-            pool = places.pool(partial(CrewRecipe.of, given, data), samples, cpu)
+            pool = places.pool(partial(HostRecipe.of, given, data), samples, cpu)
         assembler = Assembler(given, data, cpu)
         assembler.seats = seats
         self.parts = assembler.assemble(pool)
@@ -82,7 +82,7 @@ class Rounds:
     def enter(self) -> None:
         """Have all enter the phase."""
         self.parts.server.enter(self.phase, 1.0)
-        self.parts.pool.all(self.parts.clients, Enter(self.phase, 1.0))
+        self.parts.pool.ask_all(self.parts.clients, Enter(self.phase, 1.0))
 
     def before(self) -> None:
         """What a side does before each of its rounds, untimed."""

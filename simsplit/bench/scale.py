@@ -106,7 +106,7 @@ def _clients_share(inline: Rounds) -> float:
     """The part of a round that clients compute, and so could do at once."""
     pool = inline.parts.pool
     assert isinstance(pool, InlinePool), "the side without hosts"
-    inline.parts.exchange.pool = timed = _Timed(pool.crew)
+    inline.parts.exchange.pool = timed = _Timed(pool.clients)
     whole = inline.seconds()
     return timed.spent_s / whole
 

@@ -20,7 +20,7 @@ from simsplit.deploy.messages import answer_form, call_told, understood
 from simsplit.deploy.session import Blames, ClientLost, Session
 from simsplit.deploy.sockets import What, what_of
 from simsplit.engine.host import on_device
-from simsplit.engine.pool import Crew, Job, Outcome, Pool, Workshop
+from simsplit.engine.pool import Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
@@ -59,7 +59,6 @@ class RemotePool(Pool):
         """`lose` is told of a client that is asked no more, and whether for what it sent; `judge`
         knows whose fault it is that a hand-over cannot be used.
         """
-        super().__init__(Crew({}))
         self.sessions, self.expected, self.device = sessions, expected, device
         self._lose, self._judge = lose, judge
         self._received: dict[ClientId, Packet] = {}
@@ -94,7 +93,7 @@ class RemotePool(Pool):
         if isinstance(call, Proceed) and not self._asides:
             self._through(client)
 
-    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+    def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         """All at once; clients that were expelled are not asked, and not in the answers."""
         there = {client: call for client, call in calls.items() if client in self.sessions}
         numbers = {client: self._send(client, call) for client, call in there.items()}
@@ -105,7 +104,7 @@ class RemotePool(Pool):
         self._ahead, self._round, self._asides = deque(turns), round_number, asides
         self._work_ahead()
 
-    def whole_rounds(
+    def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
         """All at the same time, against copies of the trunk that are here; given back in order."""
@@ -119,12 +118,12 @@ class RemotePool(Pool):
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> dict[ClientId, Outcome]:
         """Each in a thread of its own: copies know nothing of each other, nor do streams."""
-        assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
+        own = self.workshop
+        assert own is not None, "assembly gives one to every splitfed_v1"
         while len(self._workshops) < len(jobs):
-            own = self.crew.workshop
-            self._workshops.append(own.another() if self._workshops else own)
+            self._workshops.append(own.make_another() if self._workshops else own)
         alike = partial(torch.set_num_threads, torch.get_num_threads())
-        most = 1 if self.crew.workshop.draws else len(jobs)
+        most = 1 if own.draws else len(jobs)
         try:
             with ThreadPoolExecutor(most, initializer=alike) as threads:
                 at_work = {
@@ -141,18 +140,11 @@ class RemotePool(Pool):
             self._left.clear()
         return {client: future.result() for client, future in at_work.items()}
 
-    def workshop_state(self) -> dict[str, Tensor]:
-        return self.crew.workshop.state() if self.crew.workshop else {}
-
-    def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        if self.crew.workshop is not None:
-            self.crew.workshop.load(state)
-
     def keep(self, round_number: int) -> None:
         """Every client writes a checkpoint of its own."""
         self._command(KEEP, round_number)
 
-    def back_to(self, round_number: int) -> None:
+    def return_to(self, round_number: int) -> None:
         """Every client takes up the checkpoint that it wrote then."""
         for session in self.sessions.values():
             session.forget()

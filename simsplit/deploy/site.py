@@ -119,7 +119,7 @@ class Site:
         self.rules.check(call)
         self._touched = self._touched or not isinstance(call, CountSteps)
         answer = self._sealed(call.on(self.client))
-        self.rules.answered(call, answer, waiting=self.client.training.waits)
+        self.rules.answered(call, answer, waiting=self.client.training.is_waiting)
         self.steps = self._taken
         value, made = told(answer_form(call), answer)
         return frame_of({"number": number, "answer": value}, made)
@@ -154,7 +154,7 @@ class Site:
     def _build(self) -> Assembler:
         """The client as it is before training."""
         assembler = Assembler(self.scenario, self.data, self.device, self.secret)
-        self.client: Client = assembler.crew([self.number]).clients[self.number]
+        self.client: Client = assembler.make_pool([self.number]).clients[self.number]
         self.client.examination.scores = self._scorer()
         self.client.examination.author = self._author()
         return assembler

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simsplit.engine.pool import ClientError, Crew, Job
+from simsplit.engine.pool import ClientError, InlinePool, Job
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError
 from simsplit.machine import resident_bytes
 from simsplit.packets import ClientId, Packet
@@ -32,8 +32,8 @@ class Recipe(Protocol):
     def imports(self) -> Callable[[], object] | None:
         """What a host has to do before it can be sent the recipe, if anything."""
 
-    def build(self, numbers: Sequence[ClientId]) -> Crew:
-        """These clients, as they are before training."""
+    def build(self, numbers: Sequence[ClientId]) -> InlinePool:
+        """Build these clients as they are before training."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Failure:
     error: ClientError | ProtocolError | RunFailedError
     trace: str
 
-    def explained(self) -> Exception:
-        """The exception, with the host's traceback as its note."""
+    def with_trace(self) -> Exception:
+        """Return the exception, with the host's traceback as its note."""
         self.error.add_note(self.trace)
         return self.error
 
@@ -55,7 +55,7 @@ class Host:
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
         cross_as_numpy()
-        self.crew = Crew({})
+        self.pool = InlinePool({})
         self.device = torch.device("cpu")
         self.failed: Failure | None = None
 
@@ -79,10 +79,10 @@ class Host:
     def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
         """Hold these clients from now on, and no others."""
         self.device, self.failed = torch.device(device), None
-        self.crew = Crew({})  # let the memory of the former ones go first
-        self.crew = recipe.build(numbers)
+        self.pool = InlinePool({})  # let the memory of the former ones go first
+        self.pool = recipe.build(numbers)
 
-    def each(self, calls: Mapping[ClientId, Call[object]]) -> object:
+    def ask_each(self, calls: Mapping[ClientId, Call[object]]) -> object:
         """The clients' answers, or the first failure."""
         return self._answer(lambda: {c: self._ask(c, call) for c, call in calls.items()})
 
@@ -96,23 +96,22 @@ class Host:
         if isinstance(answer, Failure):
             self.failed = answer
 
-    def whole_round(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> object:
-        """What a client's whole round came to, or its failure."""
-        workshop = self.crew.workshop
+    def train_round(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> object:
+        """Train a client's whole round, and return its outcome or its failure."""
+        workshop = self.pool.workshop
         assert workshop is not None, "the recipe gives one to every splitfed_v1"
         return self._answer(lambda: workshop.train(client, job, trunk))
 
     def workshop_state(self) -> dict[str, Tensor]:
-        """What its workshop remembers."""
-        return self.crew.workshop.state() if self.crew.workshop else {}
+        """Return what its workshop remembers."""
+        return self.pool.workshop_state()
 
     def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `workshop_state` gave."""
-        if self.crew.workshop is not None:
-            self.crew.workshop.load(state)
+        """Restore what `workshop_state` returned."""
+        self.pool.load_workshop(state)
 
     def _ask(self, client: ClientId, call: Call[object]) -> object:
-        return self.crew.ask(client, call if self.device.type == "cpu" else call.moved(self.device))
+        return self.pool.ask(client, call if self.device.type == "cpu" else call.moved(self.device))
 
     def _answer(self, call: Callable[[], object]) -> object:
         """What a call gives, or a failure: its own, or one that is still to be told."""

@@ -1,8 +1,9 @@
-"""Where clients live. A pool carries calls to several clients and gives back their answers."""
+"""Where clients live: a pool carries calls to several clients and gives back their answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
@@ -21,19 +22,19 @@ Answer = TypeVar("Answer")
 
 
 class ClientError(Exception):
-    """Something that a client raised: whose it was, on which leg (or in which call), and what."""
+    """An exception that a client raised, with the client, the leg (or call) and the cause."""
 
     def __init__(self, client: ClientId, where: str, cause: str) -> None:
         self.client, self.where, self.cause = client, where, cause
         super().__init__(f"client {client}, {where}: {cause}")
 
     def __reduce__(self) -> tuple[type, tuple[ClientId, str, str]]:
-        """As exceptions are pickled by what they say, not by what they were made of."""
+        """Pickle the arguments: by default an exception is pickled by its message alone."""
         return ClientError, (self.client, self.where, self.cause)
 
     @classmethod
     def of(cls, client: Client, call: Call[object], cause: Exception) -> "ClientError":
-        """From an exception of this process."""
+        """Make one from an exception of this process."""
         leg = call.leg(client)
         where = type(call).__name__ if leg is None else f"leg {leg}"
         return cls(client.number, where, f"{type(cause).__name__}: {cause}")
@@ -43,7 +44,7 @@ class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where th
     """A host's process is gone, and with it the state of its clients."""
 
     advice: ClassVar[str] = "Fewer hosts, a smaller batch or more memory may help"
-    """What to do where it happens again and again."""
+    """What helps where it happens again and again."""
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
         self.host = host
@@ -66,72 +67,54 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What such a round came to."""
+    """The result of such a round."""
 
     report: dict[str, float]
     counts: Counts
-    """What crossed the wire meanwhile."""
+    """The packets and bytes that crossed the wire."""
     trunk: dict[str, Tensor] | None = None
     """The trunk's weights afterwards; None from a client that dropped out."""
     late: bool = False
     readings: Readings | None = None
-    """What a sensor on that wire has read."""
+    """The readings of a sensor on that wire."""
 
 
 class Workshop(Protocol):
     """Where whole rounds of clients are done, one after another (see schedules/copies.py)."""
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
-        """Do one client's job from these weights of the trunk."""
+        """Train one client's job, starting from these weights of the trunk."""
 
     @property
     def draws(self) -> bool:
         """Whether it draws from torch's one global stream, so that one works at a time."""
 
-    def another(self) -> "Workshop":
-        """One with a trunk of its own, for another client's round at the same time."""
+    def make_another(self) -> "Workshop":
+        """Make one with a trunk of its own, for another client's round at the same time."""
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers from round to round."""
+        """Return what it remembers from round to round."""
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
-
-
-@dataclass
-class Crew:
-    """Clients that live in one process, and where their whole rounds are done there."""
-
-    clients: Mapping[ClientId, Client]
-    workshop: Workshop | None = field(default=None)
-
-    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        try:
-            if isinstance(self.clients, Roster):
-                return self.clients.ask(client, call)
-            return call.on(self.clients[client])
-        except SimsplitError:
-            raise
-        except Exception as error:
-            raise ClientError.of(self.clients[client], call, error) from error
+        """Restore what `state` returned."""
 
 
 class Places(Protocol):
-    """Where a run's clients are, if not in its process; they may be lost, and come back."""
+    """Processes that hold a run's clients; they may be lost, and come back."""
 
     def __len__(self) -> int:
-        """How many of them take memory from the run's machine."""
+        """Return how many of them take memory from the run's machine."""
 
     def pool(
         self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
     ) -> "Pool":
-        """The clients there; `recipe_of` makes what they are built from on a device."""
+        """Build the clients there; `recipe_of` makes what they are built from on a device."""
 
     def revive(self) -> list[int]:
-        """Put others where some were lost; which these are."""
+        """Replace the processes that were lost, and return which these are."""
 
     def resident_bytes(self) -> list[int | None]:
-        """What each has in memory; None where that cannot be known."""
+        """Return what each has in memory; None where that cannot be known."""
 
     @property
     def expelled(self) -> Collection[ClientId]:
@@ -142,23 +125,23 @@ class Pool(ABC):
     """Clients, wherever they are."""
 
     remote: ClassVar[bool] = False
-    """Whether clients are others' and keep to themselves: outputs, labels, checkpoints."""
+    """Whether clients are others' and keep outputs, labels and checkpoints to themselves."""
+    clients: Mapping[ClientId, Client] = MappingProxyType({})
+    """The clients that live in this process."""
+    workshop: Workshop | None = None
+    """Where this process trains whole rounds of clients (splitfed_v1)."""
 
-    def __init__(self, crew: Crew) -> None:
-        """`crew` is what of it lives in this process."""
-        self.crew = crew
+    def keep(self, round_number: int) -> None:  # noqa: B027 - most pools have nothing to do
+        """Have clients that keep their own state do so after a round."""
 
-    def keep(self, round_number: int) -> None:  # noqa: B027 - nothing to do is an answer
-        """Have clients that keep their own state do so, as it is after a round."""
-
-    def back_to(self, round_number: int) -> None:  # noqa: B027
-        """Bring them back to what they kept after a round; 0: as before training."""
+    def return_to(self, round_number: int) -> None:  # noqa: B027
+        """Return such clients to what they kept after a round; 0: to before training."""
 
     def mark(self, round_number: int) -> None:  # noqa: B027
-        """Have such clients remember how they are when a round begins."""
+        """Have such clients remember their state when a round begins."""
 
     def undo(self, round_number: int) -> None:  # noqa: B027
-        """Bring them back to what they remembered when this round began."""
+        """Return such clients to what they remembered when this round began."""
 
     @abstractmethod
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
@@ -166,67 +149,69 @@ class Pool(ABC):
 
     @abstractmethod
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """As `ask`, where nobody waits for an answer."""
+        """Call one client, and wait for no answer."""
 
     @abstractmethod
-    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
-        """The answers of several clients, each to a call of its own, in that order."""
+    def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """Call several clients, each with a call of its own; answers come in that order."""
 
-    def all(self, clients: Iterable[ClientId], call: Call[Answer]) -> dict[ClientId, Answer]:
-        """The answers of several clients to the same call."""
-        return self.each(dict.fromkeys(clients, call))
+    def ask_all(self, clients: Iterable[ClientId], call: Call[Answer]) -> dict[ClientId, Answer]:
+        """Call several clients with the same call, and return their answers."""
+        return self.ask_each(dict.fromkeys(clients, call))
 
-    def expect(  # noqa: B027 - nothing to do is an answer
+    def expect(  # noqa: B027 - most pools do nothing ahead
         self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False
     ) -> None:
-        """Be told who will be asked to `Begin` next, in this order: a chance to work ahead.
+        """Announce who will be asked to `Begin` next, in this order, so that a pool can work ahead.
 
         `asides`: every step is followed by a `BeginAside`.
         """
 
     @abstractmethod
-    def whole_rounds(
+    def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """Do every client's job, each from the same trunk; outcomes in the order of `jobs`."""
+        """Train every client's job from the same trunk; yield outcomes in the order of `jobs`."""
 
-    @abstractmethod
     def workshop_state(self) -> dict[str, Tensor]:
-        """What the workshops remember, of all clients."""
+        """Return what the workshops of all clients remember."""
+        return self.workshop.state() if self.workshop is not None else {}
 
-    @abstractmethod
     def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `workshop_state` gave."""
+        """Restore what `workshop_state` returned."""
+        if self.workshop is not None:
+            self.workshop.load(state)
 
 
 class InlinePool(Pool):
     """Every client in this process; the reference that other pools must equal bit for bit."""
 
+    def __init__(self, clients: Mapping[ClientId, Client]) -> None:
+        self.clients = clients
+
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """This is every step's path."""
-        return self.crew.ask(client, call)
+        """Call one client; an exception that is not ours becomes a `ClientError`."""
+        try:
+            # A roster answers some calls without giving the client a seat.
+            if isinstance(self.clients, Roster):
+                return self.clients.ask(client, call)
+            return call.on(self.clients[client])
+        except SimsplitError:
+            raise
+        except Exception as error:
+            raise ClientError.of(self.clients[client], call, error) from error
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        self.crew.ask(client, call)
+        self.ask(client, call)
 
-    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
-        """One client after another."""
-        return {client: self.crew.ask(client, call) for client, call in calls.items()}
+    def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """Call one client after another."""
+        return {client: self.ask(client, call) for client, call in calls.items()}
 
-    def whole_rounds(
+    def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """The clients' rounds, one after another."""
+        """Train one client's round after another."""
+        assert self.workshop is not None, "assembly gives one to every splitfed_v1"
         for client, job in jobs.items():
-            yield client, self._workshop().train(client, job, trunk)
-
-    def workshop_state(self) -> dict[str, Tensor]:
-        return self.crew.workshop.state() if self.crew.workshop else {}
-
-    def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        if self.crew.workshop is not None:
-            self.crew.workshop.load(state)
-
-    def _workshop(self) -> Workshop:
-        assert self.crew.workshop is not None, "assembly gives one to every splitfed_v1"
-        return self.crew.workshop
+            yield client, self.workshop.train(client, job, trunk)

@@ -20,7 +20,7 @@ from torch import Tensor
 from simsplit.engine.cluster import cluster
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, cross_as_numpy, on_device
-from simsplit.engine.pool import Crew, HostLost, Job, Outcome, Pool
+from simsplit.engine.pool import HostLost, Job, Outcome, Pool
 from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Begin, BeginAside, Call, Proceed
@@ -28,7 +28,7 @@ from simsplit.parties.calls import Begin, BeginAside, Call, Proceed
 AHEAD = 2
 """Forward passes, and whole rounds, that each host may have waiting."""
 JOINING_S = 15.0
-"""How long a cluster's nodes may take to join before it is said that there are too few."""
+"""How long a cluster's nodes may take to join before hosts are refused."""
 Answer = TypeVar("Answer")
 
 
@@ -58,22 +58,18 @@ class Hosts:
 
     @property
     def expelled(self) -> tuple[ClientId, ...]:
-        """None: these clients are one's own."""
+        """No clients: those of one's own hosts are never expelled."""
         return ()
-
-    def placed(self, samples: Sequence[int]) -> list[int]:
-        """A host for each client, by how many samples each has."""
-        return placed(samples, len(self))
 
     def pool(
         self, recipe_of: Callable[[str], Recipe], samples: Sequence[int], device: torch.device
     ) -> "RayPool":
-        """A run's clients, on these hosts."""
+        """Build a run's clients on these hosts."""
         recipe = recipe_of("cuda" if self.gpus else "cpu")
-        return RayPool(self, recipe, self.placed(samples), device)
+        return RayPool(self, recipe, place_clients(samples, len(self)), device)
 
-    def _room(self) -> int:
-        """How many hosts the nodes could hold if nobody else were there."""
+    def _count_room(self) -> int:
+        """Count the hosts that the nodes could hold if nobody else were there."""
         needs: dict[str, float] = {"CPU": self.threads, "GPU": self.gpus}
         return sum(
             int(min(node["Resources"].get(kind, 0) // n for kind, n in needs.items() if n))
@@ -82,9 +78,9 @@ class Hosts:
         )
 
     def _refuse_more_than_fit(self, count: int) -> None:
-        """For Ray would wait for further nodes, without a word; those just joining get a moment."""
+        """Refuse hosts for which Ray would wait for ever; nodes that are joining get a moment."""
         until = time.monotonic() + JOINING_S
-        while count > (room := self._room()) and time.monotonic() < until:
+        while count > (room := self._count_room()) and time.monotonic() < until:
             time.sleep(0.2)
         if count > room:
             each = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
@@ -94,7 +90,7 @@ class Hosts:
             )
 
     def resident_bytes(self) -> list[int | None]:
-        """What each host has in memory; None for one that is gone."""
+        """Return what each host has in memory; None for one that is gone."""
         try:
             held: list[int | None] = self._ray.get([a.resident_bytes.remote() for a in self.actors])
         except self._ray.exceptions.RayError:
@@ -102,7 +98,7 @@ class Hosts:
         return held
 
     def revive(self) -> list[int]:
-        """Put new hosts where some were lost; which these are."""
+        """Start new hosts where some were lost, and return which these are."""
         lost = []
         for index, actor in enumerate(self.actors):
             try:
@@ -120,7 +116,7 @@ class Hosts:
 
 @contextmanager
 def hosts_for(config: HostsConfig, count: int, store_bytes: int) -> Iterator[Hosts]:
-    """Hosts, started at once, for the length of a block."""
+    """Start hosts at once, and end them with the block."""
     processors = math.ceil(count * config.threads) if config.address is None else None
     with cluster(config.address, processors, store_bytes):
         hosts = Hosts(config, count)
@@ -130,8 +126,8 @@ def hosts_for(config: HostsConfig, count: int, store_bytes: int) -> Iterator[Hos
             hosts.close()
 
 
-def placed(samples: Sequence[int], hosts: int) -> list[int]:
-    """A host for each client, so that all hold about as many samples: the largest are dealt first.
+def place_clients(samples: Sequence[int], hosts: int) -> list[int]:
+    """Choose a host for each client, the largest first, so that all hold about as many samples.
 
     Where a client lives changes nothing but time.
     """
@@ -155,7 +151,6 @@ class RayPool(Pool):
         device: torch.device,
     ) -> None:
         """`where` names each client's host; `device` is the server's."""
-        super().__init__(Crew({}))
         self._ray = hosts._ray
         self.hosts, self.where, self.device = hosts, list(where), device
         self._ahead: deque[ClientId] = deque()
@@ -179,19 +174,19 @@ class RayPool(Pool):
         for reference, host in building.items():
             self._get(reference, host)
 
-    def each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
-        """One message per host."""
+    def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
+        """Send one message per host."""
         by_host: dict[int, dict[ClientId, Call[Answer]]] = {}
         for client, call in calls.items():
             by_host.setdefault(self.where[client], {})[client] = call
-        asked = {h: self.hosts.actors[h].each.remote(each) for h, each in by_host.items()}
+        asked = {h: self.hosts.actors[h].ask_each.remote(each) for h, each in by_host.items()}
         answers: dict[ClientId, Answer] = {}
         for host, reference in asked.items():
             answers |= self._get(reference, host)
         return {client: on_device(answers[client], self.device) for client in calls}
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """One message to the client's host."""
+        """Send one message to the client's host, unless the answer is already under way."""
         host = self.where[client]
         if isinstance(call, Begin) and client in self._early:
             reference = self._early.pop(client)
@@ -199,22 +194,22 @@ class RayPool(Pool):
             reference = self.hosts.actors[host].ask.remote(client, call)
         answer: Answer = on_device(self._get(reference, host), self.device)
         if isinstance(call, Begin | Proceed | BeginAside) and answer == ():
-            self._through(client)
+            self._finish_step(client)
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """The same, not waited for: a failure is told with the host's next answer."""
+        """Send one message and wait for nothing: a failure comes with the host's next answer."""
         self.hosts.actors[self.where[client]].tell.remote(client, call)
         if isinstance(call, Proceed) and not self._asides:
-            self._through(client)
+            self._finish_step(client)
 
     def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
-        """Start the first turns' forward passes now, and further ones as these are used up."""
+        """Start the first turns' forward passes now, and others as these are used up."""
         self._ahead, self._round, self._asides = deque(turns), round_number, asides
         self._work_ahead()
 
-    def _through(self, client: ClientId) -> None:
-        """A client's step is over, or will be before its host does anything else for it."""
+    def _finish_step(self, client: ClientId) -> None:
+        """Note that a client's step is over before its host does anything else for the client."""
         self._stepping.discard(client)
         self._work_ahead()
 
@@ -223,6 +218,7 @@ class RayPool(Pool):
 
         A client's next one may start once its last backward pass has been sent off.
         """
+        # The order is kept although another client may be free: results must not depend on time.
         while self._ahead and len(self._early) < AHEAD * len(self.hosts):
             client = self._ahead[0]
             if client in self._stepping:
@@ -232,10 +228,10 @@ class RayPool(Pool):
             actor = self.hosts.actors[self.where[client]]
             self._early[client] = actor.ask.remote(client, Begin(self._round))
 
-    def whole_rounds(
+    def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """On all hosts at once, each with a few jobs in hand; given back in the order of `jobs`."""
+        """Train on all hosts at once, a few jobs on each; yield in the order of `jobs`."""
         shared = self._ray.put(dict(trunk))
         waiting = [deque(c for c in jobs if self.where[c] == h) for h in range(len(self.hosts))]
         running: dict[Any, ClientId] = {}
@@ -244,7 +240,7 @@ class RayPool(Pool):
             if waiting[host]:
                 client = waiting[host].popleft()
                 actor = self.hosts.actors[host]
-                running[actor.whole_round.remote(client, jobs[client], shared)] = client
+                running[actor.train_round.remote(client, jobs[client], shared)] = client
 
         for host in range(len(self.hosts)):
             for _ in range(AHEAD):
@@ -259,12 +255,12 @@ class RayPool(Pool):
             yield wanted, self._get(done.pop(wanted), self.where[wanted])
 
     def workshop_state(self) -> dict[str, Tensor]:
-        """The workshop states of all hosts, merged."""
+        """Return the workshop states of all hosts, merged."""
         asked = [actor.workshop_state.remote() for actor in self.hosts.actors]
         return {k: t for host, ref in enumerate(asked) for k, t in self._get(ref, host).items()}
 
     def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        """To each host what belongs to its clients."""
+        """Send each host the state of its clients."""
         for host, actor in enumerate(self.hosts.actors):
             own = {k: t for k, t in state.items() if self.where[int(k.split("/")[0])] == host}
             self._get(actor.load_workshop.remote(own), host)
@@ -274,17 +270,17 @@ class RayPool(Pool):
         try:
             answer = self._ray.get(reference)
         except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
-            raise HostLost(host, self._clients(host), _told(error)) from None
+            raise HostLost(host, self._clients(host), _shorten(error)) from None
         if isinstance(answer, Failure):
-            raise answer.explained()
+            raise answer.with_trace()
         return answer
 
     def _clients(self, host: int) -> list[ClientId]:
         return [client for client, place in enumerate(self.where) if place == host]
 
 
-def _told(error: Exception) -> str:
-    """Ray's reason, without the identifiers before it and the advice that follows."""
+def _shorten(error: Exception) -> str:
+    """Return Ray's reason, without the identifiers before it and the advice after it."""
     text = " ".join(str(error).split())
     for before in ("The actor is dead because ", "Worker exit detail: "):
         text = text.rpartition(before)[2]

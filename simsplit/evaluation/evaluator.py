@@ -197,7 +197,7 @@ class Evaluator:
                 self.exchange.write(client, split, round_number)
             return self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
         for probe in probes:
-            self.scorer.add(split, self.exchange.outputs(client, probe))
+            self.scorer.add(split, self.exchange.predict(client, probe))
         figures = self.scorer.figures(split)
         if self.generator is not None:
             figures |= self.generator.figures(client, samples, round_number, self.metrics)
@@ -206,7 +206,7 @@ class Evaluator:
     def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
         batches = range(math.ceil(num_samples / self.config.batch_size))
         outputs = [
-            self.exchange.outputs(client, Probe(split, round_number, each)) for each in batches
+            self.exchange.predict(client, Probe(split, round_number, each)) for each in batches
         ]
         return torch.cat(outputs).cpu()
 

@@ -110,7 +110,7 @@ class Writer(Pen):
             passes = self.passes(client, prompts, tokens, round_number, session)
             asked = next(passes)
             while True:
-                scores = self.exchange.outputs(client, asked)
+                scores = self.exchange.predict(client, asked)
                 try:
                     asked = passes.send(scores)
                 except StopIteration as over:
@@ -119,7 +119,7 @@ class Writer(Pen):
 
     def _session(self, client: ClientId) -> AbstractContextManager[int | None]:
         if self.in_sessions(self.exchange.reading):
-            return self.exchange.session(client)
+            return self.exchange.open_session(client)
         return nullcontext()
 
 

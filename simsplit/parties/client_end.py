@@ -1,7 +1,7 @@
 """The client's end of a step: how it makes each leg's tensors, and what it does with what arrives.
 
-An end knows nothing of the server beyond the packets it gets. What each leg is made by and taken by
-stands in two tables, which a topology's own end fills from the functions here (see
+An end knows nothing of the server beyond the packets it gets. Two tables name the functions that
+make each leg and take it; a topology's own end fills them from the functions here (see
 `simsplit.topologies`). Between two turns a step waits as a `Pending`.
 """
 
@@ -49,14 +49,14 @@ class ClientParts:
     features: tuple[int, ...] = ()
     """Shape of the trunk's output per sample."""
     servers: int = 1
-    """How many servers offer the same, of which each gets as few messages as can be."""
+    """How many servers offer the same trunk; each gets as few messages as possible."""
     changes: Changes | None = None
-    """What codes shared weights; None: they cross as they are."""
+    """The code of shared weights; None: they cross unchanged."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """What a client keeps of a step between two of its turns."""
+    """The state of a step between two of the client's turns."""
 
     given: Batch
     """The batch before methods changed it."""
@@ -64,7 +64,7 @@ class Pending:
     phase: Phase
     learns: bool = True
     """Whether the client learns from the step; not if it only exposes packets to attacks."""
-    told: bool = True
+    counted: bool = True
     """Whether the step counts in the round's figures; not if it is aside."""
     turn: int = 0
     """Index of the client's current turn."""
@@ -74,18 +74,18 @@ class Pending:
     context: Tensors = ()
     """Inputs of all segments beside the activations, such as masks."""
     sent: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What was sent, with its autograd graph."""
+    """The tensor that was sent, with its autograd graph."""
     arrived: Tensor | None = None
     """The features, as a leaf that collects the tail's gradient."""
     plain: Mapping[Leg, int] = field(default_factory=dict)
     """Bytes by leg that would be sent without methods."""
     session: Session | None = None
-    """The session that it is a pass of, if it is one."""
+    """The session that the step is a pass of, if any."""
     at: tuple[int | None, int] = (None, 0)
     """That session's number, and the position in it."""
 
     def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
-        """What a segment is given beside its input: masks, and in a session its cache."""
+        """Return a segment's inputs beside the activations: masks, and in a session its cache."""
         return self.context if self.session is None else self.session.beside(segment, x)
 
 
@@ -125,13 +125,13 @@ class ClientEnd:
         self.sessions = Sessions()
         self.random = any(learner.random for learner in self.learners)
 
-    def step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
-        """The client's view of a step, for its methods."""
+    def open_step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
+        """Open the client's view of a step, for its methods."""
         at = (self.number, round_number, number, self.seed)
         return Step(*at, training=training, phase=phase, stage=self.stage, stock=self.stock)
 
     def make(self, leg: Leg, pending: Pending) -> Packet:
-        """The packet of a leg."""
+        """Make the packet of a leg."""
         step, tensors = pending.step, self.makes[leg](self, pending)
         session, position = pending.at
         return Packet(
@@ -144,28 +144,29 @@ class ClientEnd:
         """Process a packet of training."""
         self.takes[packet.leg](self, packet, pending)
 
-    def outputs(self, packet: Packet, pending: Pending) -> Tensor:
-        """The model's outputs for returned features; nothing is learned."""
+    def compute_outputs(self, packet: Packet, pending: Pending) -> Tensor:
+        """Compute the model's outputs for returned features; nothing is learned."""
         with torch.no_grad(), self.autocast():
             arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
             outputs = self.through_tail(self.stack.lift(arrived, pending.step), pending)
         if pending.session is not None:
             outputs = outputs[:, -1]
-        elif pending.labels.ndim > 1:  # of texts, only where something is to come out
+        elif pending.labels.ndim > 1:  # a text's other tokens have nothing to be compared with
             outputs = outputs[pending.labels != IGNORED]
         return outputs.float()
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """The tail's output for lifted features."""
+        """Run the tail on lifted features."""
         if self.tail is None:
             raise ProtocolError("this client's topology leaves the tail to the server")
         out: Tensor = self.tail(lifted, *pending.beside("tail", lifted))
         return out
 
     def learn(self, pending: Pending) -> None:
-        """End the step: one optimizer step, unless a method refuses it."""
+        """End the step: take one optimizer step, unless a method refuses it."""
+        # What a session has cached was computed with the weights before this step.
         self.sessions.clear()
-        if pending.told:
+        if pending.counted:
             self.tally.add_told(pending.step.told)
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
@@ -174,7 +175,7 @@ class ClientEnd:
             learner.clear()
 
     def smash(self, pending: Pending) -> Tensors:
-        """Smashed data: the head's output, encoded."""
+        """Run the head, and encode its output as smashed data."""
         for learner in self.learners:
             learner.train(pending.step.training)
         given, step, phase = pending.given, pending.step, pending.phase
@@ -182,7 +183,7 @@ class ClientEnd:
         batch = self.stack.transform(given, step)
         pending.labels, pending.context, step.mask = batch.labels, batch.context, batch.mask
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
-        with self.autocast(), self._noise(step, "head"), self._embedding(step):
+        with self.autocast(), self._seed_dropout(step, "head"), self._keep_embedding(step):
             with torch.set_grad_enabled(learned):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
@@ -191,21 +192,21 @@ class ClientEnd:
         return (*packed, *(batch.context if pending.session is None else pending.session.news))
 
     def tell_labels(self, pending: Pending) -> Tensors:
-        """The labels of what was sent."""
+        """Return the labels of what was sent."""
         return (pending.labels,)
 
     def score(self, packet: Packet, pending: Pending) -> None:
-        """Decode the features and compute the loss; their gradient is kept to be sent.
+        """Decode the features, compute the loss, and keep the features' gradient to be sent.
 
-        In a phase whose gradients stay home the client learns here and now.
+        In a phase whose gradients do not cross, the client learns at once.
         """
         features = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
         self._judge(features.detach().requires_grad_(), pending)
 
     def practise(self, pending: Pending) -> None:
-        """The same without a server: a method stands in for the trunk."""
+        """Take a step without a server: a method stands in for the trunk."""
         self.smash(pending)
-        with self.autocast(), self._noise(pending.step, "trunk"):
+        with self.autocast(), self._seed_dropout(pending.step, "trunk"):
             made = self.stack.stand_in(pending.sent, pending.step)
         if made is None:
             phase = pending.step.phase
@@ -216,26 +217,27 @@ class ClientEnd:
         """Compute the loss of features, and its gradients."""
         step, phase = pending.step, pending.phase
         pending.arrived = arrived
-        with self.autocast(), self._noise(step, "tail"):
+        with self.autocast(), self._seed_dropout(step, "tail"):
             lifted = self.stack.lift(arrived, step)
-            loss = self._scored(lifted, pending) if pending.told or phase.task else None
+            loss = self._score_outputs(lifted, pending) if pending.counted or phase.task else None
             extra = self.stack.tail_loss(step)
+        # Methods have used these; kept longer, they would hold the graph of the whole step.
         step.outputs = step.task = step.embedded = None
-        if pending.told and pending.learns:
+        if pending.counted and pending.learns:
             self.tally.add_method_loss(extra, len(pending.labels))
         terms = [term for term in (loss, extra) if term is not None]
         whole = sum(terms[1:], start=terms[0])
         if not pending.learns:
             whole.backward(inputs=[arrived])
-        elif phase.gradients:  # a method's own way to the head is walked again from what was sent
+        elif phase.gradients:  # a method's own way to the head is needed again in `carry_back`
             whole.backward(retain_graph=self.stack.reaches_head)
         else:
             pending.over = True
             if whole.requires_grad:
-                whole.backward(inputs=self._learning(phase))
+                whole.backward(inputs=self._list_learning(phase))
 
     def answer(self, pending: Pending) -> Tensors:
-        """The gradient of the features, in as many messages as methods make of it."""
+        """Return the gradient of the features, in as many messages as methods make of it."""
         assert pending.arrived is not None, "the features arrive before their gradient leaves"
         assert pending.arrived.grad is not None, "the loss does not depend on the features"
         step = pending.step
@@ -245,26 +247,26 @@ class ClientEnd:
         return tuple(chain.from_iterable(packed))
 
     def carry_back(self, packet: Packet, pending: Pending) -> None:
-        """Backward pass through the head, of the returned gradient and methods' loss terms."""
-        grad = self._reply(packet, pending.step)
+        """Run the backward pass through the head, of the returned gradient and loss terms."""
+        grad = self._recombine_reply(packet, pending.step)
         term = self.stack.loss(pending.step)
         self.tally.add_method_loss(term, len(pending.labels))
         if pending.sent.requires_grad:
             roots = [pending.sent] if term is None else [pending.sent, term]
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
 
-    def _scored(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """The task's loss; without a graph if the task is not learned."""
+    def _score_outputs(self, lifted: Tensor, pending: Pending) -> Tensor:
+        """Compute the task's loss; without a graph if the task is not learned."""
         with torch.set_grad_enabled(pending.phase.task):
             outputs = self.through_tail(lifted, pending)
             loss = self.stack.task_loss(outputs, pending.labels, self.loss, pending.step)
             pending.step.outputs, pending.step.task = outputs, loss
-        if pending.told and pending.learns:
+        if pending.counted and pending.learns:
             self.tally.add(loss, outputs, pending.labels)
         return loss
 
-    def _reply(self, packet: Packet, step: Step) -> Tensor:
-        """The gradient of what was sent, recombined if `outgoing` made several messages."""
+    def _recombine_reply(self, packet: Packet, step: Step) -> Tensor:
+        """Return the gradient of what was sent, summed up if `outgoing` made several messages."""
         weights = step.memo.get("weights", [1.0])
         messages = self.stack.messages(packet.leg, packet.tensors)
         if len(messages) != len(weights):
@@ -274,8 +276,8 @@ class ClientEnd:
             return grads[0]
         return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)
 
-    def _learning(self, phase: Phase) -> list[nn.Parameter]:
-        """The learners that learn in a phase."""
+    def _list_learning(self, phase: Phase) -> list[nn.Parameter]:
+        """List the parameters that learn in a phase."""
         return [
             parameter
             for learner in self.learners
@@ -285,8 +287,8 @@ class ClientEnd:
         ]
 
     @contextmanager
-    def _embedding(self, step: Step) -> Iterator[None]:
-        """A context in which what the head embeds is kept, for methods that lead back to it."""
+    def _keep_embedding(self, step: Step) -> Iterator[None]:
+        """Open a context that keeps what the head embeds, for methods that lead back to it."""
         tokens = getattr(self.head, "tokens", None)
         if not (step.training and self.stack.reaches_head and isinstance(tokens, nn.Module)):
             yield
@@ -303,10 +305,11 @@ class ClientEnd:
         finally:
             handle.remove()
 
-    def _noise(self, step: Step, segment: str) -> AbstractContextManager[object]:
-        """A context in which dropout draws from this step's own random stream."""
+    def _seed_dropout(self, step: Step, segment: str) -> AbstractContextManager[object]:
+        """Open a context in which dropout draws from this step's own random stream."""
         if not (self.random and step.training):
             return nullcontext()
+        # Training proper adds no phase to the scope, so that its draws do not depend on others.
         phase = () if step.phase == "train" else (step.phase,)
         scope = ("dropout", segment, step.round, step.number, *phase)
         return isolated(self.seed, *scope, device=self.device)

@@ -93,7 +93,7 @@ class Examination:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         pending, self._pending = self._pending, None
         (features,) = packets
-        return self._views.mean(self.end.outputs(features, pending))
+        return self._views.mean(self.end.compute_outputs(features, pending))
 
     def note(self, packets: Packets) -> None:
         """Keep the model's outputs for the returned features until they are assessed."""
@@ -116,7 +116,7 @@ class Examination:
         return self.author
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether features are to come back for what was sent."""
         return self._pending is not None
 
@@ -141,6 +141,6 @@ class Examination:
             return tuple(self.end.make(leg, pending) for leg in self.legs)
 
     def _step(self, round_number: int, number: int, reading: str) -> Step:
-        step = self.end.step(round_number, number, "evaluate", training=False)
+        step = self.end.open_step(round_number, number, "evaluate", training=False)
         step.reading = reading
         return step

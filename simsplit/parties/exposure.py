@@ -66,7 +66,7 @@ class Exposure:
     ) -> Pending:
         phase = self.training.phase
         name = phase.name if as_in_training else "evaluate"
-        step = self.end.step(round_number, number, name, training=as_in_training)
+        step = self.end.open_step(round_number, number, name, training=as_in_training)
         batch = self.exams[split].batch(number)
         step.labels = batch.labels if as_in_training else None
         return Pending(batch, step, phase, learns=False)

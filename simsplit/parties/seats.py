@@ -61,7 +61,7 @@ class Seat:
     def busy(self) -> bool:
         """Whether the client is in the middle of something that its modules are needed for."""
         client = self.client
-        return client.training.waits or client.examination.waits
+        return client.training.is_waiting or client.examination.is_waiting
 
     def leave(self, flat: Flat) -> None:
         """Copy all that the client remembers into its flat form."""

@@ -1,7 +1,7 @@
 """The server's side of the cut: it takes its turns of a step with an end, and learns from them.
 
-It sees packets and its own parameters, nothing else. Several clients may be in flight: what each
-one's backward pass needs is kept by client.
+It sees packets and its own parameters, nothing else. Several clients may be in flight, so what the
+backward pass of each needs is kept by client.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,26 +19,27 @@ from simsplit.phases import Phase
 from simsplit.protocol import Turn
 
 Manner = Literal["train", "infer", "skip", "abandon"]
-"""infer: nothing is learned. skip: nor is there a trunk; what arrived goes back. abandon: as train,
-for a client that will not answer, so that no trace of it stays in the trunk."""
+"""train: the trunk learns. infer: nothing learns. skip: nothing learns, and what arrived goes back
+without the trunk. abandon: as train, but no trace stays in the trunk, as the client will not
+answer."""
 
 
 class Server:
-    """The server's side of training: it answers packets, and updates the trunk."""
+    """The server's side of training, which answers packets and updates the trunk."""
 
     def __init__(self, end: ServerEnd) -> None:
         self.end, self.learner, self.stack = end, end.learner, end.stack
         self.updates = 0
         """Steps that the trunk has taken since the run, or its resumption, began."""
         self.trust: Mapping[ClientId, float] = {}
-        """What a client's gradients count, where it is not 1."""
+        """The weight of a client's gradients, where it is not 1."""
         self.returns = True
         """Whether gradients of smashed data are sent back."""
         self._versions: Versions | None = None
         self._flights: dict[ClientId, Flight] = {}
 
     def announce(self) -> Sequence[tuple[Tensor, ...]]:
-        """What methods announce to every client before training."""
+        """Return what methods announce to every client before training."""
         return self.stack.announce()
 
     def enter(self, phase: Phase, lr_factor: float) -> None:
@@ -55,35 +56,38 @@ class Server:
             with self.learner.untouched():
                 return self._answer(arrived, turn, training=True)
         answers = self._answer(arrived, turn, training=manner == "train", skipping=manner == "skip")
+        # The trunk learns once for the whole cohort: a step per client would make the order of
+        # clients matter.
         if turn.last and manner == "train":
             self.learn_now()
         return answers
 
     def forget(self, client: ClientId) -> None:
-        """Drop what is kept for a client's step, or for a cohort's by its first client."""
+        """Drop what is kept for a client's step, or by its first client for a cohort's."""
         self._flights.pop(client, None)
 
     @contextmanager
-    def late_gradients(self) -> Iterator[None]:
-        """A context in which the trunk may be updated between a client's two passes."""
+    def keep_versions(self) -> Iterator[None]:
+        """Open a context in which the trunk may be updated between a client's two passes."""
         self._versions = Versions(self.learner)
         try:
             yield
         finally:
             self._versions = None
 
-    def staleness(self, client: ClientId) -> int:
-        """Trunk updates since a client's forward pass; 0 outside of a step."""
+    def count_staleness(self, client: ClientId) -> int:
+        """Count trunk updates since a client's forward pass; 0 outside of a step."""
         flight = self._flights.get(client)
         return 0 if flight is None else self.updates - flight.updates
 
     def report(self, client: ClientId) -> dict[str, float]:
-        """The sums of a client's steps this round, if the server computes the loss."""
+        """Return the sums of a client's steps this round, if the server computes the loss."""
         tally = self.end.tallies.get(client)
         return {} if tally is None else tally.read()
 
     def learn_now(self) -> None:
-        """One optimizer step of the trunk."""
+        """Take one optimizer step of the trunk."""
+        # What a session has cached was computed with the weights before this step.
         self.end.sessions.clear()
         step_together([self.learner])
         self.updates += 1
@@ -97,10 +101,15 @@ class Server:
         skipping: bool = False,
     ) -> dict[ClientId, Packets]:
         packets = [packets[0] for packets in arrived.values()]
-        flight = self._boarded(packets, training=training) if turn.first else self._landed(packets)
+        if turn.first:
+            flight = self._open_flight(packets, training=training)
+        else:
+            flight = self._take_flight(packets)
         flight.skips_trunk = skipping
+        # The backward pass needs the weights that the forward pass saw, if others learn in between.
         late = self._versions if training and turn.first and not turn.last else None
-        with late.after(self.updates) if late else nullcontext(flight.version) as flight.version:
+        weights = nullcontext(flight.version) if late is None else late.after(self.updates)
+        with weights as flight.version:
             for place, leg in enumerate(turn.takes):
                 self.end.takes[leg](self.end, flight, [sent[place] for sent in arrived.values()])
         if turn.last and flight.version is not None and self._versions is not None:
@@ -116,18 +125,18 @@ class Server:
             for place, packet in enumerate(packets)
         }
 
-    def _boarded(self, packets: Sequence[Packet], *, training: bool) -> Flight:
+    def _open_flight(self, packets: Sequence[Packet], *, training: bool) -> Flight:
         members = [
             Member(
                 packet.client,
-                self.end.step(packet, training=training),
+                self.end.open_step(packet, training=training),
                 self.trust.get(packet.client, 1.0),
             )
             for packet in packets
         ]
         return Flight(members, training, self.updates)
 
-    def _landed(self, packets: Sequence[Packet]) -> Flight:
+    def _take_flight(self, packets: Sequence[Packet]) -> Flight:
         flight = self._flights.pop(packets[0].client, None)
         clients = [packet.client for packet in packets]
         if flight is None or [member.client for member in flight.members] != clients:

@@ -117,8 +117,8 @@ class ServerEnd:
         self.tallies: dict[ClientId, Tally] = {}
         """Losses that are computed here, by client."""
 
-    def step(self, packet: Packet, *, training: bool = True) -> Step:
-        """The server's view of a packet's step, for its methods."""
+    def open_step(self, packet: Packet, *, training: bool = True) -> Step:
+        """Open the server's view of a packet's step, for its methods."""
         return Step(packet.client, packet.round, packet.step, self.seed, training=training)
 
     def through_trunk(self, flight: Flight, packets: Sequence[Packet]) -> None:

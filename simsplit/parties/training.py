@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packet, Packets
+from simsplit.packets import Leg, Packets
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.feed import Feed
 from simsplit.phases import TRAIN, Phase
@@ -13,7 +13,7 @@ from simsplit.protocol import Protocol
 
 
 class Training:
-    """A client's part in training: it takes batches, sends, and learns from replies."""
+    """A client's part in training: it takes batches, sends packets, and learns from replies."""
 
     def __init__(
         self,
@@ -37,26 +37,32 @@ class Training:
             learner.learn(phase.learns)
             learner.set_lr_factor(lr_factor, phase.lr)
 
-    def begin(self, round_number: int) -> Packets:
-        """Take the next batch, and send the first packets of a step."""
-        return self._begin(self.phase, round_number, told=True)
+    def begin(self, round_number: int, aside: Phase | None = None) -> Packets:
+        """Take the next batch of the phase, or of one aside, and send a step's first packets."""
+        phase = aside or self.phase
+        self._pending = pending = self._open(phase, round_number, counted=aside is None)
+        if not phase.crosses:
+            self.end.practise(pending)
+            self._end(pending)
+            return ()
+        return self._make(self.turns[0].sends, pending)
 
     def begin_aside(self, round_number: int) -> Packets:
         """Begin a step of the phase aside; nothing is sent if none is due."""
         aside = self.phase.aside
         if aside is None or self.taken[self.phase.source] % aside.every:
             return ()
-        return self._begin(aside.phase, round_number, told=False)
+        return self.begin(round_number, aside.phase)
 
     def proceed(self, packets: Packets) -> Packets:
         """Process the server's packets; send the next ones, or learn if the step is over."""
-        pending = self._waiting()
+        pending = self._require_pending()
         for packet in packets:
             self.end.take(packet, pending)
         pending.turn += 1
         sends = self.turns[pending.turn].sends
-        made = self._made(sends, pending) if sends and not pending.over else ()
-        if not made or self._is_all(made, pending.phase):
+        made = self._make(sends, pending) if sends and not pending.over else ()
+        if not made or self._is_last(made, pending.phase):
             self._end(pending)
         return made
 
@@ -65,75 +71,70 @@ class Training:
         with ExitStack() as untouched:
             for learner in self.end.learners:
                 untouched.enter_context(learner.untouched())
-            pending = self._opened(self.phase, round_number, told=True)
+            pending = self._open(self.phase, round_number)
             first = self.turns[0].sends[:1] if self.phase.crosses else ()
-            sent = self._made(first, pending)
+            sent = self._make(first, pending)
+        # The bytes were sent, so a plain cut is charged for them too.
         if pending.phase.gradients:
             self._count_plain(pending, self.protocol.legs_before_dropout)
         return sent
 
     def report(self) -> dict[str, float]:
-        """The round's sums; then start new ones."""
+        """Return the round's sums, and start new ones."""
         return self.end.tally.read() | self.end.stack.report()
 
     def steps_per_epoch(self, source: str) -> int:
-        """Batches in one pass over this client's data from a source (private or public)."""
+        """Count the batches in one pass over this client's private or public data."""
         return self.feeds[source].steps_per_epoch if source in self.feeds else 0
 
     def plan(self, rounds: int) -> tuple[list[Phase], Phase]:
-        """What the methods ask for: phases before training, and training itself."""
+        """Return the phases that methods ask for before training, and the phase of training."""
         return self.end.stack.plan(rounds), self.end.stack.proper()
 
-    def _begin(self, phase: Phase, round_number: int, *, told: bool) -> Packets:
-        self._pending = self._opened(phase, round_number, told=told)
-        if not phase.crosses:
-            self.end.practise(self._pending)
-            self._end(self._pending)
-            return ()
-        return self._made(self.turns[0].sends, self._pending)
-
-    def _is_all(self, made: Packets, phase: Phase) -> bool:
-        """Whether a step is over with these: the gradient of what it began with is not sent."""
+    def _is_last(self, made: Packets, phase: Phase) -> bool:
+        """Whether a step ends with these packets, as no gradient of its first ones returns."""
         first, legs = self.protocol.crossings[0], self.protocol.legs
         return not phase.returns and legs[legs.index(made[-1].leg) + 1 :] == (first.gradient,)
 
     def _end(self, pending: Pending) -> None:
-        """Learn from a step, which is over."""
+        """Learn from a step that is over."""
         self._pending = None
         back = () if pending.phase.gradients else self.protocol.gradients
         self._count_plain(pending, [leg for leg in self.protocol.legs if leg not in back])
         self.end.learn(pending)
 
-    def _opened(self, phase: Phase, round_number: int, *, told: bool) -> Pending:
+    def _open(self, phase: Phase, round_number: int, *, counted: bool = True) -> Pending:
         number = self.taken[phase.source]
         self.taken[phase.source] += 1
         for poison in self.poisons:
             poison.on_round(round_number)
         batch = self.feeds[phase.source].batch(number)
-        step = self.end.step(round_number, number, phase.name, training=True)
+        step = self.end.open_step(round_number, number, phase.name, training=True)
         step.labels = batch.labels
-        return Pending(batch, step, phase, told=told)
+        return Pending(batch, step, phase, counted=counted)
 
-    def _made(self, legs: Sequence[Leg], pending: Pending) -> Packets:
-        return tuple(self._sent(self.end.make(leg, pending)) for leg in legs)
-
-    def _sent(self, packet: Packet) -> Packet:
-        """A packet after poisons have changed it."""
-        for poison in self.poisons:
-            packet = poison.on_packet(packet)
-        return packet
+    def _make(self, legs: Sequence[Leg], pending: Pending) -> Packets:
+        """Make the packets of these legs, and let poisons change them."""
+        made = []
+        for leg in legs:
+            packet = self.end.make(leg, pending)
+            for poison in self.poisons:
+                packet = poison.on_packet(packet)
+            made.append(packet)
+        return tuple(made)
 
     def _count_plain(self, pending: Pending, legs: Sequence[Leg]) -> None:
-        """Count the bytes of a plain cut on these legs: one has no warm-up."""
+        """Count the bytes that a plain cut would send on these legs."""
+        # A plain cut has no warm-up, so steps of other phases cost it nothing.
         if pending.phase.name == TRAIN:
             self.end.tally.plain_bytes += sum(pending.plain.get(leg, 0) for leg in legs)
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether a step has begun that is not over."""
         return self._pending is not None
 
-    def _waiting(self) -> Pending:
+    def _require_pending(self) -> Pending:
         if self._pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         return self._pending

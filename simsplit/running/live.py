@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from simsplit.assembly import Assembler, Assembly, CrewRecipe
+from simsplit.assembly import Assembler, Assembly, HostRecipe
 from simsplit.assembly.sizing import estimate
 from simsplit.assembly.state import put_back, state_of
 from simsplit.attacking import Attacking
@@ -64,7 +64,7 @@ class LiveRun:
         if self.hosts is None:
             return assembler.assemble()
         samples = [len(part) for part in self.data.parts]
-        recipe_of = partial(CrewRecipe.of, self.scenario, self.data)
+        recipe_of = partial(HostRecipe.of, self.scenario, self.data)
         return assembler.assemble(self.hosts.pool(recipe_of, samples, self.device))
 
     def state(self) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class LiveRun:
         wire = self.parts.wire
         wire.up, wire.down = progress.bytes_up, progress.bytes_down
         self.parts.exchange.holder = progress.holder
-        self.parts.pool.back_to(progress.round)
+        self.parts.pool.return_to(progress.round)
         put_back(self.parts, state)
         self.detection.load(below(state, "detection/"))
         self.attacking.load(below(state, "attacks/"))
@@ -88,8 +88,8 @@ class LiveRun:
         """Tell server and clients which phase a round belongs to, and its learning rate."""
         phase, factor = lineup.phase, lineup.lr_factor
         self.parts.server.enter(phase, factor)
-        with self.parts.exchange.explained():
-            self.parts.pool.all(self.parts.clients, Enter(phase, factor))
+        with self.parts.exchange.name_failures():
+            self.parts.pool.ask_all(self.parts.clients, Enter(phase, factor))
 
     def marked(self, round_number: int) -> Mark:
         """How the parts are when a round begins, for `undo`."""

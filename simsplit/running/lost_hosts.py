@@ -1,6 +1,7 @@
-"""What happens when a host is lost: back to the last checkpoint, and on from there."""
+"""Recovery from lost hosts: a run returns to its last checkpoint, and goes on from there."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from simsplit.engine.pool import HostLost
 from simsplit.errors import RunFailedError
@@ -9,7 +10,7 @@ from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.live import LiveRun
 
 LOSSES = 3
-"""How often hosts may be lost in the same round before the run gives up."""
+"""How many times hosts may be lost in the same round before the run gives up."""
 
 
 class LostHosts:
@@ -19,16 +20,18 @@ class LostHosts:
         self.live, self.checkpoints, self.observer = live, checkpoints, observer
         self._lost: list[int] = []
 
-    def despite(self, number: int, take: Callable[[int], None]) -> None:
-        """Train a round; if a host is lost, restore the last checkpoint."""
+    @contextmanager
+    def recover(self, number: int) -> Iterator[None]:
+        """Open a context for a round; if a host is lost in it, restore the last checkpoint."""
         try:
-            take(number)
+            yield
         except HostLost as lost:
             self._put_back(number, lost)
 
     def _put_back(self, number: int, lost: HostLost) -> None:
-        assert self.live.hosts is not None, "none other can be lost"
-        if lost.host not in self.live.hosts.expelled:  # which happens but once
+        assert self.live.hosts is not None, "only a run on hosts loses one"
+        # A client is expelled once only, so its loss does not count as a repeated one.
+        if lost.host not in self.live.hosts.expelled:
             self._lost.append(number)
         times = self._lost.count(number)
         if times > LOSSES:
@@ -43,14 +46,14 @@ class LostHosts:
 
     def _start_again(self, lost: HostLost) -> None:
         live = self.live
-        assert live.hosts is not None, "none other can be lost"
+        assert live.hosts is not None, "only a run on hosts loses one"
         others = [str(host) for host in live.hosts.revive() if host != lost.host]
         too = f" (so was host {', '.join(others)})" if others else ""
         self.observer.warn(f"{lost}{too}; going on from the end of round {self.checkpoints.kept}")
         live.build()
         complaints = self.checkpoints.take_up()
         if complaints is None:
-            live.parts.pool.back_to(0)
+            live.parts.pool.return_to(0)
             self.checkpoints.writer.rewind(self.checkpoints.writer.empty())
         for complaint in complaints or ():
             self.observer.warn(complaint)

@@ -54,7 +54,7 @@ class Notes(Observer):
         guarantees = guarantees_of(live.scenario)
         if not guarantees:
             return {}
-        steps = live.parts.pool.all(live.parts.clients, CountSteps("private"))
+        steps = live.parts.pool.ask_all(live.parts.clients, CountSteps("private"))
         times = times_sent(Run.load(self.path).wire, steps)
         samples = [len(part) for part in live.data.parts]
         every = [told(each, times, samples) for each in guarantees]

@@ -39,9 +39,9 @@ class AsTheyCome(Course):
         self._stale.clear()
         self._done, self._total, self._tick = 0, sum(lineup.steps.values()), tick
         actors = {client: self._steps(client, lineup) for client in lineup.clients}
-        with self.exchange.server.late_gradients():
+        with self.exchange.server.keep_versions():
             play(actors, self.clock.server.slots, self.max_ahead)
-        done = self.finished(lineup)
+        done = self.finish(lineup)
         for client, report in done.reports.items():
             if "steps" in report:
                 stale = self._stale[client] or [0]
@@ -64,11 +64,11 @@ class AsTheyCome(Course):
     def _step(self, client: ClientId) -> Iterator[Stage]:
         rows = 0
         first, *_ = self.exchange.topology.training.turns
-        for event in self.exchange.stages(client):
+        for event in self.exchange.step_by_events(client):
             if isinstance(event, Turn):
                 yield self.clock.computing(client, event, rows)
                 if event.last and not event.by_client:
-                    self._stale[client].append(self.exchange.server.staleness(client))
+                    self._stale[client].append(self.exchange.server.count_staleness(client))
                 continue
             if event.leg is first.sends[0]:  # what it took is known once it sets out
                 rows = len(event.tensors[0])

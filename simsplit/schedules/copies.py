@@ -33,7 +33,7 @@ class TrunkCopies:
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Do a client's steps; its trunk's weights come back unless it dropped out."""
         exchange, learner = self.exchange, self.exchange.server.learner
-        with exchange.moment.of_round(job.round, job.phase, [client]), exchange.explained():
+        with exchange.moment.of_round(job.round, job.phase, [client]), exchange.name_failures():
             exchange.server.enter(job.phase, job.lr_factor)
             learner.forget_moments()
             learner.take({**trunk, **self._moments.get(client, {})})
@@ -46,7 +46,7 @@ class TrunkCopies:
         if self.keep_moments:
             self._moments[client] = _copied(learner.moments())
         return Outcome(
-            report=exchange.reports([client])[client],
+            report=exchange.collect_reports([client])[client],
             counts=exchange.wire.take(),
             trunk=None if job.drops else _copied(learner.weights()),
             late=self.pace.late(client),
@@ -58,8 +58,8 @@ class TrunkCopies:
         """Whether the trunk has dropout, which draws from torch's one global stream."""
         return self.exchange.server.learner.random
 
-    def another(self) -> "TrunkCopies":
-        """One with a trunk of its own; what either remembers of a client both do."""
+    def make_another(self) -> "TrunkCopies":
+        """Make one with a trunk of its own; what either remembers of a client both do."""
         made = self._elsewhere()
         made._moments = self._moments
         made.exchange.server.trust = self.exchange.server.trust

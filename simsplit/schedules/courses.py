@@ -1,7 +1,7 @@
-"""How a round goes: in turn over one trunk, as one batch, with a trunk each, or as they come.
+"""Courses of a round: in turn over one trunk, as one batch, with a trunk each, or as events come.
 
 All courses train the same clients through the same exchange; they differ in who waits for whom, and
-give back what each client did in the round.
+return what each client did in the round.
 """
 
 from abc import ABC, abstractmethod
@@ -18,13 +18,13 @@ from simsplit.schedules.pace import Pace
 from simsplit.schedules.responses import Turns
 
 Tick = Callable[[int, int], None]
-"""Told after each step how many are done, of how many."""
+"""Called after each step with the number of steps done, and of all steps."""
 Report = dict[str, float]
 
 
 @dataclass
 class RoundDone:
-    """What a round came to: sums by client, and who dropped out or was late."""
+    """The result of a round: sums by client, and who dropped out or was late."""
 
     reports: dict[ClientId, Report] = field(default_factory=dict)
     dropped: frozenset[ClientId] = frozenset()
@@ -38,28 +38,28 @@ class Course(ABC):
         self.exchange, self.pace, self.federation = exchange, pace, federation
 
     def run(self, lineup: Lineup, tick: Tick) -> RoundDone:
-        """Take a lineup through the round, averages included."""
+        """Take a lineup through a round, averages included."""
         self.pace.restart()
-        with self.exchange.explained():
+        with self.exchange.name_failures():
             if self.federation is not None:
                 self.federation.send(lineup.clients, lineup.round)
             return self.train(lineup, tick)
 
     @abstractmethod
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
-        """Take the steps, and average if there is something to."""
+        """Take the round's steps, and average if there is something to average."""
 
-    def finished(self, lineup: Lineup) -> RoundDone:
-        """The reports of a round whose steps were taken here, and the averages made of it."""
-        reports = self.exchange.reports(lineup.clients)
+    def finish(self, lineup: Lineup) -> RoundDone:
+        """Collect the reports of a round whose steps were taken here, and average."""
+        reports = self.exchange.collect_reports(lineup.clients)
         late = frozenset(client for client in lineup.clients if self.pace.late(client))
         done = RoundDone(reports, lineup.drops, late)
         if self.federation is not None:
-            self.federation.collect(self.heard(done), lineup.round, {})
+            self.federation.collect(self.count_samples(done), lineup.round, {})
         return done
 
-    def heard(self, done: RoundDone) -> dict[ClientId, int]:
-        """Samples of those whose work counts in an average."""
+    def count_samples(self, done: RoundDone) -> dict[ClientId, int]:
+        """Count the samples of the clients whose work counts in an average."""
         lost = done.dropped | (done.late if self.pace.skips else frozenset())
         return {
             client: int(report["samples"])
@@ -80,7 +80,7 @@ class InTurn(Course):
         *,
         hands_over: bool,
     ) -> None:
-        """`hands_over`: what clients share goes from one to the next before each step."""
+        """Build it; `hands_over`: what clients share goes to the next one before each step."""
         super().__init__(exchange, pace, federation)
         self.schedule = schedule
         self.hands_over = hands_over
@@ -91,6 +91,7 @@ class InTurn(Course):
         """Train the round's turns one after another."""
         turns = list(self.schedule.turns(lineup.steps))
         left = dict(lineup.steps)
+        # A client may only begin ahead of its turn if nothing of other turns reaches its head.
         if not (self.hands_over or self.pace.skips or lineup.drops):
             asides = lineup.phase.aside is not None
             self.exchange.pool.expect(turns, lineup.round, asides=asides)
@@ -106,11 +107,11 @@ class InTurn(Course):
             if self.turns is not None and left[client] == 0:
                 self.turns.end(client)
             tick(done, len(turns))
-        return self.finished(lineup)
+        return self.finish(lineup)
 
 
 class Together(Course):
-    """Lap after lap, each of them one step of the trunk on all its batches."""
+    """Laps, each of them one step of the trunk on all its batches."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Together(Course):
         self.schedule = schedule
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
-        """Lap after lap; who drops out or is late is not in the lap's batch."""
+        """Train lap after lap; clients that drop out or are late are not in the lap's batch."""
         total, done = sum(lineup.steps.values()), 0
         for number, lap in enumerate(self.schedule.laps(lineup.steps), start=1):
             there = [client for client in lap if not self.pace.stops(client)]
@@ -132,17 +133,17 @@ class Together(Course):
             for client in leaving:
                 self.exchange.abandon(client)
             if staying:
-                self.exchange.together(staying)
+                self.exchange.step_together(staying)
             done += len(lap)
             tick(done, total)
-        return self.finished(lineup)
+        return self.finish(lineup)
 
 
 class Apart(Course):
     """Each client's whole round against its own copy of the trunk, then the copies' average."""
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
-        """Client after client, or on several hosts at once."""
+        """Train client after client, or on several hosts at once."""
         assert self.federation is not None, "copies of a trunk are there to be averaged"
         assert self.federation.trunk is not None, "copies of a trunk are there to be averaged"
         jobs = {
@@ -151,14 +152,14 @@ class Apart(Course):
                 steps,
                 lineup.phase,
                 lineup.lr_factor,
-                client in lineup.drops,
-                self.pace.spent_s[client],
+                drops=client in lineup.drops,
+                spent_s=self.pace.spent_s[client],
             )
             for client, steps in lineup.steps.items()
         }
         total, done = sum(lineup.steps.values()), 0
         trunks, reports, late = {}, {}, set()
-        outcomes = self.exchange.pool.whole_rounds(jobs, self.federation.trunk.weights)
+        outcomes = self.exchange.pool.train_rounds(jobs, self.federation.trunk.weights)
         for client, outcome in outcomes:
             self.exchange.wire.absorb(outcome.counts)
             if self.exchange.sensor and outcome.readings:
@@ -170,7 +171,8 @@ class Apart(Course):
                 late.add(client)
             done += lineup.steps[client]
             tick(done, total)
-        self.exchange.server.learner.forget_moments()  # of whichever copy was trained here last
+        # The moments are those of the copy that was trained here last.
+        self.exchange.server.learner.forget_moments()
         result = RoundDone(reports, lineup.drops, frozenset(late))
-        self.federation.collect(self.heard(result), lineup.round, trunks)
+        self.federation.collect(self.count_samples(result), lineup.round, trunks)
         return result

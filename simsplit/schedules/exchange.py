@@ -1,13 +1,14 @@
 """The choreography of a step: one walk over a topology's protocol, in every way that it is walked.
 
-In turn, a cohort at once, as events come, abandoned half-way, without learning (evaluation, texts
-that are continued, exposure to attacks): each is the same walk, with other calls to the clients and
-another manner of the server. Nothing here knows which legs there are.
+A step in turn, of a cohort at once, as events come, abandoned half-way or without learning
+(evaluation, texts that are continued, exposure to attacks) is the same walk, with other calls to
+the clients and another manner of the server. Nothing here knows which legs there are.
 
-Whatever a client, a method or the server throws in the middle of a step becomes one message that
-says whose step it was, in which round, and on which leg.
+An exception of a client, a method or the server in the middle of a step becomes one message that
+names the round, the client and the leg.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -47,15 +48,16 @@ from simsplit.wire import Wire
 WITHOUT_TRUNK = "without_trunk"
 """The reading of an evaluation in which the server hands back what it is sent."""
 Event = Packet | Turn
-"""Of a walk: a packet that sets out, or the turn that is about to be taken."""
+"""An event of a walk: a packet that sets out, or the turn that is about to be taken."""
 Probing = Probe | ProbeTexts | ContinueTexts
+_exhaust: Callable[[Iterator[object]], None] = deque[object](maxlen=0).extend
 Proceeding = Callable[[Packets, Leg], Call[Packets]]
-"""What a client is asked that has received packets and is to make a leg."""
+"""Makes the call to a client that has received packets and is to make a leg."""
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """What one way of walking asks for."""
+    """The calls, the turns and the manner of one way of walking."""
 
     begin: Call[Packets]
     turns: Sequence[Turn]
@@ -70,7 +72,7 @@ class Exchange:
         self.pool, self.server, self.wire, self.topology = pool, server, wire, topology
         self.moment = wire.moment
         self.sensor: Sensor | None = None
-        """What detectors see by; a tap of the wire."""
+        """The tap of the wire by which detectors see."""
         self.holder: ClientId | None = None
         """The client that trained last, and so holds what is handed from client to client."""
         self.reading = ""
@@ -81,63 +83,55 @@ class Exchange:
 
     def step(self, client: ClientId) -> None:
         """Let one client take one training step."""
-        for _ in self.stages(client):
-            pass
+        _exhaust(self._walk([client], self._plan_training()))
+        self._step_aside(client)
 
-    def stages(self, client: ClientId) -> Iterator[Event]:
-        """The same, told as it goes. Whoever iterates decides when it goes on."""
-        yield from self._walked([client], self._training(Begin(self.moment.round)))
-        aside = self.moment.phase.aside
-        if aside is not None:
-            begin = BeginAside(self.moment.round)
-            with self.moment.counting_as(aside.phase.name):
-                walk = _Walk(begin, self.topology.training.turns, _manner(aside.phase.gradients))
-                for _ in self._walked([client], walk):
-                    pass
+    def step_by_events(self, client: ClientId) -> Iterator[Event]:
+        """Let one client take one training step; the caller decides when each event happens."""
+        yield from self._walk([client], self._plan_training())
+        self._step_aside(client)
 
-    def together(self, clients: Sequence[ClientId]) -> None:
+    def step_together(self, clients: Sequence[ClientId]) -> None:
         """Let a cohort take one step on the concatenation of its batches."""
-        for _ in self._walked(clients, self._training(Begin(self.moment.round))):
-            pass
+        _exhaust(self._walk(clients, self._plan_training()))
 
     def abandon(self, client: ClientId) -> None:
         """Let a client drop out after its first packet: what crossed is counted, nobody learns."""
         turns = self.topology.training.turns_before_dropout
         manner: Manner = "abandon" if self.moment.phase.gradients else "infer"
-        walk = _Walk(Abandon(self.moment.round), turns, manner)
-        for _ in self._walked([client], walk):
-            pass
+        _exhaust(self._walk([client], _Walk(Abandon(self.moment.round), turns, manner)))
 
-    def outputs(self, client: ClientId, probe: Probing) -> Tensor:
-        """A client's outputs for what it is probed with; nobody learns."""
-        return self.pool.ask(client, Predict(*self._probed(client, self._read(probe))))
+    def predict(self, client: ClientId, probe: Probing) -> Tensor:
+        """Return a client's outputs for what it is probed with; nobody learns."""
+        return self.pool.ask(client, Predict(*self._probe(client, self._add_reading(probe))))
 
     def note(self, client: ClientId, probe: Probing) -> None:
-        """The same, of a client that keeps its outputs to itself."""
-        self.pool.ask(client, Note(*self._probed(client, self._read(probe))))
+        """Probe a client that keeps its outputs to itself."""
+        self.pool.ask(client, Note(*self._probe(client, self._add_reading(probe))))
 
     def write(self, client: ClientId, split: str, round_number: int) -> None:
         """Have a client that keeps its texts to itself write some, pass by pass."""
         self._sessions += 1
         begin = Write(split, round_number, self._sessions, self.reading)
-        packets, leg = self._probed(client, begin)
+        packets, leg = self._probe(client, begin)
         while packets:
-            packets, leg = self._probed(client, WriteOn(packets, leg))
+            packets, leg = self._probe(client, WriteOn(packets, leg))
         self.server.end.sessions.close(client, begin.session)
 
-    def _read(self, probe: Probing) -> Probing:
+    def _add_reading(self, probe: Probing) -> Probing:
         return replace(probe, reading=self.reading)
 
-    def _probed(self, client: ClientId, probe: Call[Packets]) -> tuple[Packets, Leg]:
-        """What comes back to a client that is probed, and the leg that it comes on."""
+    def _probe(self, client: ClientId, probe: Call[Packets]) -> tuple[Packets, Leg]:
+        """Probe a client, and return what comes back to it and the leg that it comes on."""
         turns = self.topology.inference.turns
         manner: Manner = "skip" if self.reading == WITHOUT_TRUNK else "infer"
-        crossed = self._crossed(client, _Walk(probe, turns[:-1], manner))
+        # The last turn is the client's: it makes outputs of the packets, and sends nothing.
+        crossed = self._collect_packets(client, _Walk(probe, turns[:-1], manner))
         return tuple(packet for packet in crossed if packet.leg in turns[-1].takes), turns[-1].leg
 
     @contextmanager
-    def session(self, client: ClientId) -> Iterator[int]:
-        """The number of a new session, which both sides have forgotten when the context ends."""
+    def open_session(self, client: ClientId) -> Iterator[int]:
+        """Number a new session, which both sides forget when the context ends."""
         self._sessions += 1
         number = self._sessions
         try:
@@ -148,15 +142,15 @@ class Exchange:
 
     @contextmanager
     def read_as(self, reading: str) -> Iterator[None]:
-        """A context whose outputs are those of a control."""
+        """Open a context whose outputs are those of a control."""
         before, self.reading = self.reading, reading
         try:
             yield
         finally:
             self.reading = before
 
-    def exposed(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
-        """What would cross for a batch that attacks are judged by; nobody learns.
+    def expose(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
+        """Collect what would cross for a batch that attacks are judged by; nobody learns.
 
         `until` is the last leg of the client's that is wanted; None: those that a step begins with.
         """
@@ -165,25 +159,25 @@ class Exchange:
             0 if until is None else next(n for n, turn in enumerate(every) if until in turn.sends)
         )
         turns = every[: last + 1]
-        return self._crossed(client, _Walk(expose, turns, "infer", ExposeAnswer))
+        return self._collect_packets(client, _Walk(expose, turns, "infer", ExposeAnswer))
 
-    def reports(self, clients: Sequence[ClientId]) -> dict[ClientId, dict[str, float]]:
-        """The sums of clients' steps this round, from whoever computed their losses."""
-        own = self.pool.all(clients, ReportRound())
+    def collect_reports(self, clients: Sequence[ClientId]) -> dict[ClientId, dict[str, float]]:
+        """Collect the sums of clients' steps this round, from the side that computed the losses."""
+        own = self.pool.ask_all(clients, ReportRound())
         return {client: self.server.report(client) | report for client, report in own.items()}
 
     def announce(self, clients: Sequence[ClientId], *, counted: bool) -> None:
-        """Tell every client what the methods broadcast; once per run it is counted."""
+        """Send every client what the methods broadcast; once per run it is counted."""
         announced = self.server.announce()
         tensors = tuple(tensor for message in announced for tensor in message)
         if counted and tensors:
             for client in clients:
                 self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
-        self.pool.all(clients, Hear(announced))
+        self.pool.ask_all(clients, Hear(announced))
 
     def hand_over(self, client: ClientId) -> Packet | None:
-        """Bring what the clients share from its holder to `client`, if that is another; what it
-        was sent.
+        """Bring what the clients share from its holder to `client`, if that is another, and return
+        the packet.
         """
         holder, self.holder = self.holder, client
         if holder is None or holder == client:
@@ -196,7 +190,7 @@ class Exchange:
         return carried
 
     def bring_from(self, earlier: ClientId | None) -> None:
-        """Have whoever trained last hold what an earlier holder has, uncounted."""
+        """Bring what an earlier holder has to the client that trained last, uncounted."""
         if earlier is None or self.holder is None or earlier == self.holder:
             return
         packet = self.pool.ask(earlier, HandOver(0))
@@ -204,21 +198,32 @@ class Exchange:
             self.pool.ask(self.holder, Receive(packet))
 
     def settle(self, clients: Sequence[ClientId]) -> None:
-        """Bring what is handed round to all who are about to be evaluated with it, uncounted."""
+        """Bring what is handed round to the clients that are about to be evaluated, uncounted."""
         others = [client for client in clients if client != self.holder]
         if others and self.holder is not None:
             packet = self.pool.ask(self.holder, HandOver(0))
             if packet.tensors:
-                self.pool.all(others, Receive(packet))
+                self.pool.ask_all(others, Receive(packet))
 
-    def _training(self, begin: Call[Packets]) -> _Walk:
-        return _Walk(begin, self.topology.training.turns, _manner(self.moment.phase.gradients))
+    def _plan_training(self) -> _Walk:
+        manner = _choose_manner(gradients=self.moment.phase.gradients)
+        return _Walk(Begin(self.moment.round), self.topology.training.turns, manner)
 
-    def _crossed(self, client: ClientId, walk: _Walk) -> list[Packet]:
-        return [event for event in self._walked([client], walk) if isinstance(event, Packet)]
+    def _step_aside(self, client: ClientId) -> None:
+        """Let a client take the step that the phase has between its own, if one is due."""
+        aside = self.moment.phase.aside
+        if aside is None:
+            return
+        manner = _choose_manner(gradients=aside.phase.gradients)
+        walk = _Walk(BeginAside(self.moment.round), self.topology.training.turns, manner)
+        with self.moment.counting_as(aside.phase.name):
+            _exhaust(self._walk([client], walk))
 
-    def _walked(self, clients: Sequence[ClientId], walk: _Walk) -> Iterator[Event]:
-        """Turn after turn, until nothing more is sent."""
+    def _collect_packets(self, client: ClientId, walk: _Walk) -> list[Packet]:
+        return [event for event in self._walk([client], walk) if isinstance(event, Packet)]
+
+    def _walk(self, clients: Sequence[ClientId], walk: _Walk) -> Iterator[Event]:
+        """Take turn after turn, until nothing more is sent."""
         sent: dict[ClientId, Packets] = {}
         arrived: dict[ClientId, Packets] = {}
         for turn in walk.turns:
@@ -241,11 +246,12 @@ class Exchange:
                     arrived[packet.client] = (*arrived.get(packet.client, ()), carried)
                     yield carried
         self._at = None
+        # A walk may end before the server's last turn; what it keeps for that turn is dropped.
         self.server.forget(clients[0])
 
     def _ask(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> dict[ClientId, Packets]:
         if len(calls) > 1:
-            return self.pool.each(calls)
+            return self.pool.ask_each(calls)
         ((client, call),) = calls.items()
         if turn.sends:
             return {client: self.pool.ask(client, call)}
@@ -253,24 +259,24 @@ class Exchange:
         return {}
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """A context in which whatever is thrown is told with round, client, leg and cause."""
+    def name_failures(self) -> Iterator[None]:
+        """Open a context in which an exception names its round, client, leg and cause."""
         try:
             yield
         except SimsplitError:
             raise
-        except ClientError as error:  # which says where on a host it came from, if on one
+        except ClientError as error:  # its cause says where on a host it came from
             raise RunFailedError(f"round {self.moment.round}, {error}") from (
                 error.__cause__ or error
             )
         except Exception as error:
             if self._at is None:
-                raise  # an observer's, say: no side of the cut had a part in it
+                raise  # an observer's, for example: no side of the cut had a part in it
             client, leg = self._at
             where = f"round {self.moment.round}, client {client}, leg {leg} (at the server)"
             raise RunFailedError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-def _manner(gradients: bool) -> Manner:
-    """A phase whose gradients stay with clients leaves the server as it is."""
+def _choose_manner(*, gradients: bool) -> Manner:
+    """Choose how the server walks; a phase without its gradients leaves the server unchanged."""
     return "train" if gradients else "infer"

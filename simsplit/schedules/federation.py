@@ -48,12 +48,12 @@ class Federation:
         """Give those who are about to train what all share (BROADCAST)."""
         if self.shared is not None:
             packets = self._coded(self._broadcast(clients, round_number))
-            self.pool.each({p.client: Receive(self.wire.carry(p)) for p in packets})
+            self.pool.ask_each({p.client: Receive(self.wire.carry(p)) for p in packets})
 
     def settle(self, clients: Sequence[ClientId]) -> None:
         """Bring clients to where the server is, uncounted: to be evaluated with the averages."""
         if self.shared is not None:
-            self.pool.each({p.client: Receive(p) for p in self._broadcast(clients, 0)})
+            self.pool.ask_each({p.client: Receive(p) for p in self._broadcast(clients, 0)})
 
     def collect(
         self, samples: Mapping[ClientId, int], round_number: int, trunks: Mapping[ClientId, Weights]
@@ -62,7 +62,7 @@ class Federation:
         trusted = {c: self.trust.get(c, 1.0) * count for c, count in samples.items()}
         samples = {client: max(1, round(count)) for client, count in trusted.items()}
         if self.shared is not None:
-            sent = self.pool.all(samples, HandOver(round_number))
+            sent = self.pool.ask_all(samples, HandOver(round_number))
             packets = {client: self.wire.carry(packet) for client, packet in sent.items()}
             updates = {client: (self._read(p), samples[client]) for client, p in packets.items()}
             self.shared.average(round_number, updates)

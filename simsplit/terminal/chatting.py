@@ -89,7 +89,7 @@ class Chat:
             return None
         server, seen = self.parts.server, torch.empty(0)
         for packet in (each for each in packets if each.leg is Leg.FEATURES):
-            made = server.stack.unpack(packet.leg, packet.tensors, server.end.step(packet))
+            made = server.stack.unpack(packet.leg, packet.tensors, server.end.open_step(packet))
             seen = torch.cat([seen, made], 1) if packet.position else made
         if len(seen) != 1:
             return None  # several rows for one text: a method mixes, or covers

@@ -40,7 +40,7 @@ def test_attack_success_is_that_of_the_triggered_samples(tmp_path: Path):
     pixels = data.test.inputs[rows].float() / 255
     pixels[..., -3:, -3:] = 1.0
     mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (data.mean, data.std))
-    client = parts.pool.crew.clients[parts.exchange.holder].training.end
+    client = parts.pool.clients[parts.exchange.holder].training.end
     with torch.no_grad():
         for module in (client.head, parts.server.end.trunk, client.tail):
             module.eval()
@@ -185,7 +185,7 @@ def test_downweight_counts_a_tenth(topology: str, aggregation: str, tmp_path: Pa
         if aggregation == "none":
             made.parts.exchange.step(0)
         else:
-            made.parts.exchange.together([0, 1, 2])
+            made.parts.exchange.step_together([0, 1, 2])
         after = made.parts.server.learner.weights()
         moved.append({n: after[n].detach() - before[n] for n in before if after[n].requires_grad})
     full, tenth = moved

@@ -104,7 +104,7 @@ def test_training_over_the_api_is_pefts_on_the_whole_model_to_the_bit(family, tm
     given = api_scenario(tmp_path, family, clients={"count": 1})
     expected = trained_whole(given)
     run = finished(given, tmp_path / "run")
-    client = run.parts.pool.crew.clients[0].training.end
+    client = run.parts.pool.clients[0].training.end
     own = dict(expected.body.named_parameters())
     moved = 0
     for name, weight in client.head.sets[0].items():

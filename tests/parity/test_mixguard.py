@@ -89,7 +89,7 @@ def test_the_server_sees_texts_as_they_are_only_where_it_may(inference, tmp_path
     given = mixed(tmp_path, clients={"count": 1}, data=APART, mixguard=how)
     made = experiment(given, tmp_path / "run")
     made.parts.wire.taps.append(Tap())
-    end = made.parts.pool.crew.clients[0].training.end
+    end = made.parts.pool.clients[0].training.end
     plain: list[torch.Tensor] = []
     make = end.make
 
@@ -117,7 +117,7 @@ def test_the_server_sees_texts_as_they_are_only_where_it_may(inference, tmp_path
 
 def test_secrets_are_of_a_stream_that_the_server_has_not(tmp_path):
     made = experiment(mixed(tmp_path), tmp_path / "run")
-    client, server = made.parts.pool.crew.clients[0], made.parts.server
+    client, server = made.parts.pool.clients[0], made.parts.server
     assert client.training.end.seed != server.end.seed
     assert server.stack.modules.state_dict() == {}
     assert [type(method).__name__ for method in server.stack.smashed] == ["Method"]
@@ -143,7 +143,7 @@ def test_calibration_learns_in_public_phases_alone(tmp_path):
     given = mixed(tmp_path, mixguard={"refine_every": 0, "warm_up": 2}, clients={"count": 1})
     watch = Weights()
     made = Experiment(given, tmp_path / "run", [watch])
-    watch.client = made.parts.pool.crew.clients[0]
+    watch.client = made.parts.pool.clients[0]
     made.run(resume=False)
     changed = [
         {name: not torch.equal(before[name], after[name]) for name in before}

@@ -122,8 +122,7 @@ def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
     heads = [
-        made.parts.pool.crew.clients[0].training.end.head.state_dict()
-        for made in (plain, late, forged)
+        made.parts.pool.clients[0].training.end.head.state_dict() for made in (plain, late, forged)
     ]
     assert all(torch.equal(heads[0][name], tensor) for name, tensor in heads[1].items())
     assert not all(torch.equal(heads[0][name], tensor) for name, tensor in heads[2].items())
@@ -174,7 +173,7 @@ def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
     )
     made.run(resume=False)
     reach = reached(list(made.live.attacking.attacks.values()))
-    clients = [made.parts.pool.crew.clients[number] for number in range(3)]
+    clients = [made.parts.pool.clients[number] for number in range(3)]
     private: list[Tensor] = [made.data.train.inputs, made.data.train.labels]
     for client in clients:
         private += [t for learner in client.training.end.learners for t in learner.state().values()]

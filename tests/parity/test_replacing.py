@@ -63,7 +63,7 @@ def test_a_resumed_run_sends_the_same(method, padding, tmp_path):
 def test_the_vocabulary_is_the_one_before_training(tmp_path):
     wanted = given(tmp_path, EVERY)
     made = experiment(wanted, tmp_path / "run")
-    client = made.parts.pool.crew.clients[0].training
+    client = made.parts.pool.clients[0].training
     known = client.end.stack.smashed[0].known
     before = client.end.head.tokens.weight.detach().clone()
     made.run(resume=False)

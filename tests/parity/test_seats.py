@@ -54,8 +54,8 @@ def test_resting_clients_are_live_ones_bit_for_bit(case: str, tmp_path: Path, se
     plain = finished(wanted, tmp_path / "plain")
     seats(FEW)
     resting = finished(wanted, tmp_path / "resting")
-    assert not isinstance(plain.parts.pool.crew.clients, Roster)
-    assert isinstance(resting.parts.pool.crew.clients, Roster)
+    assert not isinstance(plain.parts.pool.clients, Roster)
+    assert isinstance(resting.parts.pool.clients, Roster)
     assert_equal(tmp_path / "plain", tmp_path / "resting")
 
 
@@ -99,5 +99,5 @@ def test_what_clients_share_keeps_all_of_them_live(tmp_path: Path, seats: Any) -
         {"method": [{"kind": "cast", "to": "int8"}]},
         {"clients": {"heads": "shared"}},
     ):
-        crew = Experiment(given(**changes), tmp_path / "run").parts.pool.crew
-        assert not isinstance(crew.clients, Roster)
+        pool = Experiment(given(**changes), tmp_path / "run").parts.pool
+        assert not isinstance(pool.clients, Roster)

@@ -101,15 +101,15 @@ def test_a_trunk_copy_comes_back_as_its_adapters(
     given = small(tmp_path, model, aggregation="splitfed_v1", schedule=PARALLEL)
     made = experiment(given, tmp_path / "run")
     pool, sent = made.parts.pool, []
-    whole_rounds = pool.whole_rounds
+    train_rounds = pool.train_rounds
 
     def watched(jobs: Any, trunk: dict[str, Tensor]) -> Iterator[Any]:
         sent.append(trunk)
-        for client, outcome in whole_rounds(jobs, trunk):
+        for client, outcome in train_rounds(jobs, trunk):
             sent.append(outcome.trunk)
             yield client, outcome
 
-    pool.whole_rounds = watched
+    pool.train_rounds = watched
     made.run(resume=False)
     sizes = {sum(tensor.nbytes for tensor in tensors.values()) for tensors in sent}
     assert len(sent) == 2 * 3
@@ -148,7 +148,7 @@ def test_heads_of_ones_own_that_never_learn_are_in_no_checkpoint(tmp_path: Path)
 
 def everything(run: Experiment) -> dict[str, Tensor]:
     """All weights as they are now, whether they learn or not."""
-    clients = run.parts.pool.crew.clients
+    clients = run.parts.pool.clients
     held = {"trunk": run.parts.server.end.trunk}
     held |= {f"{n}.head": client.training.end.head for n, client in clients.items()}
     tails = {n: client.training.end.tail for n, client in clients.items()}
@@ -212,7 +212,7 @@ def as_earlier_versions_kept_it(given: Scenario, path: Path) -> dict[str, Tensor
     made = experiment(given, path)
     del tensors["frozen"]
     before = dict(tensors)
-    client = made.parts.pool.crew.clients[progress.holder or 0]
+    client = made.parts.pool.clients[progress.holder or 0]
     held = [("server/", made.parts.server.learner), ("holder/", client.sharing.shared)]
     for prefix, learner in held:
         for name, tensor in learner._everything().items():

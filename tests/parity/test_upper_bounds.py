@@ -38,7 +38,7 @@ def test_the_reference_is_shown_the_images_of_the_very_step(tmp_path, monkeypatc
     clients = Run.load(made.path).clients
     watched = clients if heads == "shared" else clients[clients["client"] == 0]
     assert len(seen) == watched["steps"].sum() > 2
-    head = made.parts.pool.crew.clients[0].training.end.head.train()
+    head = made.parts.pool.clients[0].training.end.head.train()
     for smashed, pixels, known in seen:
         with torch.no_grad():
             ours = head(known.normalised(pixels))

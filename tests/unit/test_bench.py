@@ -35,7 +35,7 @@ def test_losses_that_differ_are_no_comparison() -> None:
     samples = 12
     assert plain.loss_sum.item() / samples > 0.5
     _same_loss(parts, plain)
-    assert parts.exchange.reports([0]) == {0: {}}  # what was compared has been read
+    assert parts.exchange.collect_reports([0]) == {0: {}}  # what was compared has been read
     stepper(parts)(0)
     with pytest.raises(ProtocolError, match="the split ends at loss"):
         _same_loss(parts, plain)

@@ -27,7 +27,7 @@ ONE_ROUND = {"schedule": {"rounds": 1}}
 def accuracy_by_hand(made: Experiment, client: int) -> float:
     """The client's own head and tail around the trunk, without any of the parties."""
     data, parts = made.data, made.parts
-    mine = parts.pool.crew.clients[client].training.end
+    mine = parts.pool.clients[client].training.end
     batcher = Batcher(data.test, mean=data.mean, std=data.std)
     net = torch.nn.Sequential(mine.head, parts.server.end.trunk, mine.tail).eval()
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_views_of_an_image_count_as_published(tmp_path: Path) -> None:
     """By hand: half the image, a quarter each of a pixel up left and down right, all mirrored."""
     given = scenario(**ONE_ROUND, evaluate={"mirrored": True, "shifted": True})
     made = finished(given, tmp_path / "run")
-    end = made.parts.pool.crew.clients[2].training.end
+    end = made.parts.pool.clients[2].training.end
     net = torch.nn.Sequential(end.head, made.parts.server.end.trunk, end.tail).eval()
     batcher = Batcher(made.data.test, mean=made.data.mean, std=made.data.std)
     images = batcher.batch(torch.arange(len(made.data.test))).inputs
@@ -117,7 +117,7 @@ def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> Non
     given = scenario(model={"cut": "l2h"}, clients={"count": 2, "handover": handover})
     made = experiment(given, tmp_path / "run")
     entered(made, 1)
-    head = made.parts.pool.crew.clients[0].training.end.head
+    head = made.parts.pool.clients[0].training.end.head
     made.parts.exchange.step(0)
     made.parts.exchange.holder = 1  # another client's learner over the same modules
     made.parts.evaluator.evaluate(1)
@@ -218,7 +218,7 @@ class TestControls:
 
     def by_hand(self, made: Experiment, *, trunk: bool) -> tuple[float, float]:
         """Loss and accuracy of the words of the test texts."""
-        end, test = made.parts.pool.crew.clients[0].training.end, made.data.test
+        end, test = made.parts.pool.clients[0].training.end, made.data.test
         with torch.no_grad():
             z = end.head(test.inputs)
             logits = end.tail(made.parts.server.end.trunk(z) if trunk else z)
@@ -261,10 +261,8 @@ class TestControls:
         run = Run.load(made.path)
         row = run.rounds.iloc[-1]
         assert row["test_loss"] == row["test_loss_without_trunk"]
-        begun = (
-            experiment(made.scenario, tmp_path / "begun").parts.pool.crew.clients[0].training.end
-        )
-        end = made.parts.pool.crew.clients[0].training.end
+        begun = experiment(made.scenario, tmp_path / "begun").parts.pool.clients[0].training.end
+        end = made.parts.pool.clients[0].training.end
         for segment in ("head", "tail"):
             before, after = (getattr(each, segment).state_dict() for each in (begun, end))
             assert any(not torch.equal(weight, after[name]) for name, weight in before.items())

@@ -21,7 +21,7 @@ def given(path, **changes):
 
 def by_hand(made, prompt, tokens, end):
     """One text, alone and unpadded, through the three segments."""
-    client, text = made.parts.pool.crew.clients[0].training.end, prompt.clone()
+    client, text = made.parts.pool.clients[0].training.end, prompt.clone()
     for _ in range(tokens):
         with torch.no_grad():
             logits = client.tail(made.parts.server.end.trunk(client.head(text[None])))

@@ -8,7 +8,7 @@ from builders import scenario
 
 from simsplit import hosting
 from simsplit.engine.config import HostsConfig
-from simsplit.engine.ray_pool import placed
+from simsplit.engine.ray_pool import place_clients
 from simsplit.errors import ScenarioError
 from simsplit.hosting import engine_of, num_hosts
 
@@ -126,4 +126,4 @@ def test_a_number_of_hosts_that_cannot_be(hosts: object) -> None:
     ],
 )
 def test_where_clients_are_placed(samples: list[int], hosts: int, where: list[int]) -> None:
-    assert placed(samples, hosts) == where
+    assert place_clients(samples, hosts) == where

@@ -100,7 +100,7 @@ def calibrated(path: Path, client_lr: float, **fields: Any) -> tuple[Run, dict[s
     made = experiment(text_scenario(path, **changes), path / "run")
     made.ledger.writer.start("", {})
     made.round(1)
-    stack = made.parts.pool.crew.clients[0].training.end.stack
+    stack = made.parts.pool.clients[0].training.end.stack
     return Run.load(path / "run"), stack.modules.state_dict()
 
 

@@ -52,7 +52,7 @@ class Cutting:
         assembler = Assembler(given, given.prepared(), torch.device("cpu"))
         self.parts, self.seen = assembler.assemble(), []
         self.writer = writer_for(given, self.parts.exchange)
-        client, server = self.parts.pool.crew.clients[0].training.end, self.parts.server.end
+        client, server = self.parts.pool.clients[0].training.end, self.parts.server.end
         owned = {"head": client.head, "trunk": server.trunk, "tail": client.tail or server.tail}
         for owner, segment in owned.items():
             theirs = whole(family)
@@ -145,11 +145,11 @@ def test_scores_are_those_of_the_whole_model(family, head, tmp_path):
     cutting, model = Cutting(tmp_path, family, head=head), whole(family)
     texts = torch.randint(3, WORDS, (2, 9), generator=rng_for(0, "texts"))
     exchange = cutting.parts.exchange
-    with exchange.session(0) as number, torch.no_grad():
+    with exchange.open_session(0) as number, torch.no_grad():
         session = InSession(0, 0, list(texts[:, :5]), 0, session=number)
-        got = [exchange.outputs(0, session.begin())]
+        got = [exchange.predict(0, session.begin())]
         both = torch.tensor([True, True])
-        got += [exchange.outputs(0, session.go_on(texts[:, at], both)) for at in range(5, 9)]
+        got += [exchange.predict(0, session.go_on(texts[:, at], both)) for at in range(5, 9)]
         named = inspect.signature(model.forward).parameters
         kept = {"cache" if "cache" in named else "past_key_values": transformers.DynamicCache()}
         expected = [model(texts[:, :5], **kept).logits[:, -1]]
@@ -280,22 +280,22 @@ def test_what_draws_nothing_anew_gives_a_session_the_scores_of_whole_texts(kind,
     method = [{"kind": kind, **PASSING[kind]}]
     changes = {"model": {**PUBLIC, "head": 1, "tail": 1}} if kind == "admi" else {}
     cutting = Cutting(tmp_path, method=method, **changes)
-    stack = cutting.parts.pool.crew.clients[0].training.end.stack
+    stack = cutting.parts.pool.clients[0].training.end.stack
     for parameter in stack.modules.parameters():  # or the adapter adds nothing, and all is alike
         torch.nn.init.normal_(parameter, std=0.3, generator=rng_for(0, "other weights"))
     tokens = torch.randint(3, WORDS, (3, 5), generator=rng_for(0, "tokens"))
     scores = []
     exchange, prompts = cutting.parts.exchange, [torch.tensor(each) for each in PROMPTS]
     for sort in (InSession, WholeTexts):
-        with exchange.session(0) as number:
+        with exchange.open_session(0) as number:
             own = {"session": number} if sort is InSession else {}
             passes = sort(0, 0, prompts, 0, **own)
-            got, left = [exchange.outputs(0, passes.begin())], torch.ones(3, dtype=torch.bool)
+            got, left = [exchange.predict(0, passes.begin())], torch.ones(3, dtype=torch.bool)
             for place in range(4):
                 if place == 2:  # one of the texts has ended
                     left = torch.tensor([True, False, True])
                     tokens = tokens[left]
-                got.append(exchange.outputs(0, passes.go_on(tokens[:, place], left)))
+                got.append(exchange.predict(0, passes.go_on(tokens[:, place], left)))
                 left = left[left]
             scores.append(got)
         tokens = torch.randint(3, WORDS, (3, 5), generator=rng_for(0, "tokens"))
@@ -337,7 +337,7 @@ def test_scores_that_are_no_numbers_are_told(sampling):
 def test_a_failure_leaves_no_session_open(tmp_path):
     cutting = Cutting(tmp_path)
     before = cutting.write(PROMPTS)
-    tail = cutting.parts.pool.crew.clients[0].training.end.tail
+    tail = cutting.parts.pool.clients[0].training.end.tail
     weight = tail.reader.weight.data.clone()
     tail.reader.weight.data.fill_(torch.nan)
     with pytest.raises(RunFailedError, match="no numbers"):
@@ -351,10 +351,10 @@ def test_a_failure_leaves_no_session_open(tmp_path):
 def begun_session(path):
     """A session of two prompts of two tokens, that has sent these."""
     exchange = Cutting(path).parts.exchange
-    with exchange.session(0) as number:
+    with exchange.open_session(0) as number:
         prompts = [torch.tensor([3, 4]), torch.tensor([5, 6])]
         session = InSession(0, 0, prompts, 0, session=number)
-        exchange.outputs(0, session.begin())
+        exchange.predict(0, session.begin())
         yield exchange, session
 
 
@@ -363,7 +363,7 @@ def test_a_session_does_not_go_on_after_its_end(tmp_path):
     with begun_session(tmp_path) as (exchange, session):
         pass
     with pytest.raises(ProtocolError, match="session 1 of client 0 is over, or never began"):
-        exchange.outputs(0, session.go_on(token, both))
+        exchange.predict(0, session.go_on(token, both))
 
 
 def test_a_session_goes_on_where_it_is_and_with_the_texts_it_has(tmp_path):
@@ -371,31 +371,31 @@ def test_a_session_goes_on_where_it_is_and_with_the_texts_it_has(tmp_path):
     with begun_session(tmp_path) as (exchange, session):
         session.position = 7
         with pytest.raises(ProtocolError, match="has come to token 2, and cannot go on at 7"):
-            exchange.outputs(0, session.go_on(token, both))
+            exchange.predict(0, session.go_on(token, both))
         session.position = 2
         with pytest.raises(ProtocolError, match="a session of 2 texts was sent 1"):
-            exchange.outputs(0, session.go_on(token[:1], both))
+            exchange.predict(0, session.go_on(token[:1], both))
 
 
 def test_other_weights_have_no_use_for_a_sessions_caches(tmp_path):
     cutting = Cutting(tmp_path)
     exchange = cutting.parts.exchange
-    with exchange.session(0) as number:
+    with exchange.open_session(0) as number:
         session = InSession(0, 0, [torch.tensor([3, 4])], 0, session=number)
-        exchange.outputs(0, session.begin())
+        exchange.predict(0, session.begin())
         exchange.step(0)
         with pytest.raises(ProtocolError, match="is over"):
-            exchange.outputs(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
+            exchange.predict(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
 
 
 def test_weights_that_were_handed_over_have_no_use_for_them_either(tmp_path):
     exchange = Cutting(tmp_path).parts.exchange
-    with exchange.session(0) as number:
+    with exchange.open_session(0) as number:
         session = InSession(0, 0, [torch.tensor([3, 4])], 0, session=number)
-        exchange.outputs(0, session.begin())
+        exchange.predict(0, session.begin())
         exchange.pool.ask(0, LoadShared(exchange.pool.ask(1, SharedState())))
         with pytest.raises(ProtocolError, match="is over"):
-            exchange.outputs(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
+            exchange.predict(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
 
 
 def test_a_cache_of_another_model_is_told():

@@ -65,7 +65,7 @@ def live(tmp_path_factory):
 def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
     made, said = live
     record = record_of(made.live.attacking._knowledge("mc"), said.packets)
-    client, server = made.parts.pool.crew.clients[0].training.end, made.parts.server.end
+    client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
     assert len({len(prompt) for prompt in said.prompts}) > 1, "or padding is not tested"
     assert record.prompts.tolist() == [len(prompt) for prompt in said.prompts]
     for row, (prompt, response) in enumerate(zip(said.prompts, said.responses, strict=True)):
@@ -91,7 +91,7 @@ def test_texts_that_end_are_recorded_to_their_end(tmp_path):
     lengths = [len(p) + len(r) for p, r in zip(said.prompts, said.responses, strict=True)]
     assert record.lengths.tolist() == lengths
     assert len(set(map(len, said.responses))) > 1
-    head = made.parts.pool.crew.clients[0].training.end.head
+    head = made.parts.pool.clients[0].training.end.head
     for row, (prompt, response) in enumerate(zip(said.prompts, said.responses, strict=True)):
         with torch.no_grad():
             sent = head(torch.cat([prompt, response])[None])[0]
@@ -240,7 +240,7 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
     attacks = [{"kind": kind, **KINDS[kind]} for kind in ("mc", "vmi", "pidi")]
     schedule = {"kind": "round_robin", "rounds": 1}
     made = finished(given(tmp_path, *attacks, schedule=schedule), tmp_path / "run")
-    client, server = made.parts.pool.crew.clients[0].training.end, made.parts.server.end
+    client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
     attacking = made.live.attacking
     for title, owner in (("mc", "tail"), ("vmi", "head")):
         made_by = attacking.attacks[title]

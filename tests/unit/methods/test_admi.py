@@ -50,7 +50,7 @@ def stepped(made: Experiment, rounds: int = 1) -> Tap:
 
 
 def end_of(made: Experiment) -> Any:
-    return made.parts.pool.crew.clients[0].training.end
+    return made.parts.pool.clients[0].training.end
 
 
 def weights(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -163,15 +163,15 @@ def test_the_bottleneck_comes_after_the_warm_up(tmp_path):
     assert torch.equal(stepped(made).seen[0].tensors[0], stepped(plain).seen[0].tensors[0])
     end = end_of(made)
     z = torch.ones(1, 2, 16)
-    assert torch.equal(end.stack.encode(z, end.step(1, 0, "evaluate", training=False)), z)
+    assert torch.equal(end.stack.encode(z, end.open_step(1, 0, "evaluate", training=False)), z)
     entered(made, 2)
-    assert not torch.equal(end.stack.encode(z, end.step(1, 0, "evaluate", training=False)), z)
+    assert not torch.equal(end.stack.encode(z, end.open_step(1, 0, "evaluate", training=False)), z)
 
 
 def test_each_part_has_its_rate(tmp_path):
     made = defended(tmp_path, {"warm_up": 1})
     entered(made, 1)
-    (learner,) = made.parts.pool.crew.clients[0].training.end.learners
+    (learner,) = made.parts.pool.clients[0].training.end.learners
     rates = [[group["lr"] for group in each.param_groups] for each in learner.optimizers]
     assert rates == [[2e-5], [2e-4, 4e-4]]
     entered(made, 2)
@@ -240,7 +240,7 @@ def rounds_of(made: Experiment) -> list[tuple[float, list[Any]]]:
 def read_by(tail: torch.nn.Module, made: Experiment, features: list[Any]) -> float:
     """How often a tail gives the response's next token, of features that crossed."""
     right = count = 0
-    feed = made.parts.pool.crew.clients[0].training.feeds["private"]
+    feed = made.parts.pool.clients[0].training.feeds["private"]
     for packet in features:
         labels = feed.batch(packet.step).labels
         with torch.no_grad():

@@ -150,7 +150,7 @@ def test_in_the_warm_up_nothing_crosses_and_then_three_legs_do(tmp_path):
 
 def test_the_head_learns_in_the_warm_up_and_not_after_it(tmp_path):
     made = defended(tmp_path)
-    client = made.parts.pool.crew.clients[0].training.end
+    client = made.parts.pool.clients[0].training.end
     trunk = made.parts.server.end.trunk
     made.parts.exchange.announce(made.clients, counted=True)
     for number, learns in ((1, True), (2, False)):

@@ -102,7 +102,7 @@ def test_nothing_is_learned_from_a_fake_batch(tmp_path):
     every = {"kind": "splitguard", "after": 0, "probability": 1.0}
     given = scenario(method=[every], schedule={"rounds": 1})
     made = experiment(given, tmp_path / "run")
-    client = made.parts.pool.crew.clients[0].training.end
+    client = made.parts.pool.clients[0].training.end
     before = {n: t.detach().clone() for n, t in client.head.named_parameters()}
     trunk = next(made.parts.server.end.trunk.parameters()).detach().clone()
     made.run(resume=False)

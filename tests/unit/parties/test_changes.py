@@ -97,7 +97,7 @@ def test_clients_hold_what_the_averaging_side_believes_they_do(tmp_path: Path) -
     believed = made.parts.federation.changes
     assert believed is not None
     for client in made.parts.clients:
-        keeping: Keeping = made.parts.pool.crew.clients[client].keeping  # type: ignore[attr-defined]
+        keeping: Keeping = made.parts.pool.clients[client].keeping  # type: ignore[attr-defined]
         assert keeping.parts.changes is not None
         for name, tensor in keeping.parts.changes.held.items():
             assert torch.equal(tensor, believed.held[name]), (client, name)

@@ -185,7 +185,7 @@ def features_to_a_client_without_a_tail(made: Cut) -> None:
 
 
 def answer_after_an_evaluation(made: Cut) -> None:
-    made.exchange.outputs(0, Probe("test", 1, 0))
+    made.exchange.predict(0, Probe("test", 1, 0))
     reply_to_nothing(made)
 
 

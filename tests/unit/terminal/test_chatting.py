@@ -46,7 +46,7 @@ def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
     made = chat.write("a grim song is", 6)
     assert made.read == made.text  # a tail that learned nothing is the one that it began as
     fresh = chat.scenario.model.segment("head", (32,), 1, chat.scenario.seed)
-    now = chat.parts.pool.crew.clients[1].training.end.head
+    now = chat.parts.pool.clients[1].training.end.head
     assert not torch.equal(fresh.tokens.weight, now.tokens.weight)
 
 
