@@ -1,8 +1,6 @@
-"""What `mkdocs build` calls: pages written from the package, so that they cannot fall behind it."""
+"""What `mkdocs build` calls: pages made from the package, and links of the repository."""
 
-from collections.abc import Iterator
-
-from making import commands, fields, gallery, links, top
+from making import fields, links, pages
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -16,7 +14,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages to those that lie in the folder."""
+    """Add the pages that are made to those that lie in the folder."""
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
     return files
@@ -26,11 +24,3 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Rewrite a hand-written page's links to files of the repository."""
     path = page.file.src_uri
     return markdown if page.file.generated_by else links.rewrite(markdown, f"docs/{path}")
-
-
-def pages() -> Iterator[tuple[str, str]]:
-    """Each generated page: its path, and its Markdown."""
-    yield "gallery.md", gallery.page()
-    yield "reference/command-line.md", commands.page()
-    yield from fields.pages()
-    yield from top.pages()

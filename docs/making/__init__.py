@@ -1,1 +1,16 @@
-"""Pages of the site that are written from the package."""
+"""Pages of the site that are made from the package, so that they cannot fall behind it."""
+
+from collections.abc import Iterator
+
+from making import api, commands, compatibility, fields, gallery, plugins, top
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Each page that is made: its path in the site, and its Markdown."""
+    yield "gallery.md", gallery.page()
+    yield "reference/command-line.md", commands.page()
+    yield "reference/python.md", api.page()
+    yield "reference/plugins.md", plugins.page()
+    yield "reference/compatibility.md", compatibility.page()
+    yield from fields.pages()
+    yield from top.pages()

@@ -9,8 +9,8 @@ from simsplit.report.tables import Table
 
 _TOLD_BY_MODULE = ("methods", "attacks", "detectors", "poisons")
 """Groups whose parts have a file each, with a docstring that says how they work."""
-_NOT_HERE = "scenarios"
-"""Those are the gallery's."""
+_NOT_HERE = ("scenarios", "compatibility")
+"""Groups that have pages of their own: the gallery, and the table of parts."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -23,7 +23,7 @@ def pages() -> Iterator[tuple[str, str]]:
 def listed() -> list[tuple[str, str]]:
     """What `simsplit list` knows: each group, and the words of its parts."""
     (index,) = catalogue(None)
-    return [(group, words) for group, words in index.rows if group != _NOT_HERE]
+    return [(group, words) for group, words in index.rows if group not in _NOT_HERE]
 
 
 def _index() -> str:
@@ -31,8 +31,9 @@ def _index() -> str:
     text = (
         "# Reference\n\nWritten from the code at each build. `simsplit list` prints the same in a"
         " terminal, with the parts of your plugins; `simsplit schema` writes a JSON Schema.\n\n"
-        "By hand: [command line](command-line.md), [run directory](run-directory.md),"
-        " [from Python](python.md).\n"
+        "Beside the groups: [command line](command-line.md), [run directory](run-directory.md),"
+        " [Python](python.md), [plugins](plugins.md),"
+        " [which part works with what](compatibility.md).\n"
     )
     return f"{text}\n{table(('group', 'parts'), rows)}"
 

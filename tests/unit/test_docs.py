@@ -7,16 +7,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from pages import pages
 
-from simsplit.catalogue import groups
+import simsplit
+from simsplit.catalogue import catalogue, groups
 from simsplit.data.sources import DigitsSource
 from simsplit.errors import ScenarioError
+from simsplit.plugins.parts import EXPORTS
 from simsplit.scenario import load_scenario
 from simsplit.scenario.shipped import names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-HAND_WRITTEN = sorted(file for file in DOCS.rglob("*.md"))
 
 
 class Fetched(HTMLParser):
@@ -101,17 +103,40 @@ def test_the_threat_models_name_every_part_once(group: str) -> None:
     assert sorted(rows) == sorted(parts)
 
 
-@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
-def test_every_command_and_scenario_in_a_page_exists(page: Path) -> None:
-    from simsplit.__main__ import app
+def test_every_dict_that_a_plugin_may_export_is_in_the_reference() -> None:
+    text = pages()["docs/reference/plugins.md"].text
+    assert not [name for name in EXPORTS if f"| `{name}` |" not in text]
 
-    text = page.read_text(encoding="utf-8")
-    known = {command.name or command.callback.__name__ for command in app.registered_commands}
-    known |= {group.name for group in app.registered_groups}
-    called = re.findall(r"^simsplit (\w+)(?: ([\w/-]+)(?= |$))?", text, re.MULTILINE)
-    assert {command for command, _ in called} <= known | {"list"}
-    trained = {name for command, name in called if command in ("run", "sweep", "validate")}
-    assert trained - {"mine", ""} <= set(names())
+
+def test_every_public_name_is_in_the_reference_with_its_signature() -> None:
+    text = pages()["docs/reference/python.md"].text
+    assert not [name for name in simsplit.__all__ if f"\n## {name}\n" not in text]
+    assert re.search(r"```py\nload_scenario\(\n? *path: str \| Path,", text)
+
+
+def test_the_table_of_parts_is_what_the_command_prints() -> None:
+    (table,) = catalogue("compatibility")
+    page = pages()["docs/reference/compatibility.md"].text
+    lines = page.replace("\\_", "_").splitlines()
+    assert not [row for row in table.rows if f"| {' | '.join(row)} |" not in lines]
+
+
+def test_every_variable_that_is_explained_is_read() -> None:
+    text = pages()["docs/reference/command-line.md"].text
+    rows = text.split("## Environment variables")[1].split("\n\n")[1]
+    assert "SIMSPLIT_CACHE" in rows
+    read = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "simsplit").rglob("*.py"))
+    assert not [name for name in re.findall(r"^\| `(\w+)`", rows, re.M) if f'"{name}"' not in read]
+
+
+def test_every_file_of_a_run_directory_is_explained() -> None:
+    written = set()
+    for file in (ROOT / "simsplit" / "results").rglob("*.py"):
+        named = r'^[A-Z_]+ = "(\w+\.(?:csv|json|yaml|html|txt))"'
+        written |= set(re.findall(named, file.read_text(encoding="utf-8"), re.M))
+    page = (DOCS / "reference" / "run-directory.md").read_text(encoding="utf-8")
+    assert {"scenario.yaml", "summary.json"} <= written
+    assert not [name for name in written if f"`{name}`" not in page]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,354 @@
+"""The Markdown pages of the repository and the site, and a check of all that they have one type.
+
+Commands go through the command line's own parser, scenarios and `--set` through the scenario model,
+and each page is followed from top to bottom: what it shows or attacks, it must have run before.
+Nothing is trained.
+"""
+
+import ast
+import doctest
+import inspect
+import os
+import re
+import shlex
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from itertools import dropwhile, groupby
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+from typer.main import get_command
+
+import simsplit
+from simsplit.__main__ import app
+from simsplit.catalogue import catalogue
+from simsplit.commands.options import pairs_of, plugins_of
+from simsplit.deploy.terms import refuse_undeployable
+from simsplit.experiment import run_directory
+from simsplit.results import SCENARIO, SWEEP
+from simsplit.scenario import Scenario, has_sweep, load_scenario, load_sweep
+from simsplit.scenario.starting import begin
+from simsplit.sweep.plan import sweep_directory
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+TOP = ("README.md", "RESULTS.md", "CONTRIBUTING.md")
+ELSEWHERE = ("examples/plugins/README.md", "deploy/flower/README.md")
+SHELL = ("", "sh", "bash")
+"""Languages of fences that hold commands."""
+HISTORY = ("changes.md",)
+"""Pages that tell of commands as they once were."""
+UNCHECKED = ("text", "json", "py")
+"""Languages of fences with nothing to type; `py` is a signature, made from the code."""
+OTHERS = {
+    *("docker", "flower-superlink", "flower-supernode", "flwr", "git", "lint-imports", "mkdocs"),
+    *("mlflow", "mypy", "ray", "ruff", "tensorboard", "wandb"),
+}
+"""Programs of others, whose words are not checked."""
+_FENCE = re.compile(r"^( *)```+ *(\S*)[^\n]*\n(.*?)^\1```+ *$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`(simsplit [^`\n]+)`")
+_PLACEHOLDER = re.compile(r"\b[A-Z]([A-Z_/]*|=.*)$")
+
+
+class PageError(AssertionError):
+    """Something on a page does not hold; says where and why."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: the file it is from (or would be), and its text."""
+
+    name: str
+    text: str
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it has anything that one types."""
+        return any(True for _ in self.spans) or any(
+            language not in UNCHECKED for language, _ in self.fences
+        )
+
+    @property
+    def fences(self) -> Iterator[tuple[str, str]]:
+        """Each block of code: its language, and what is in it."""
+        for _, language, inside in _FENCE.findall(self.text):
+            yield language.strip("{}."), textwrap.dedent(inside)
+
+    @property
+    def spans(self) -> Iterator[str]:
+        """Each command of simsplit within a sentence."""
+        for span in _SPAN.findall(_FENCE.sub("", self.text)):
+            yield span.replace("\\|", "|")
+
+
+@cache
+def pages() -> dict[str, Page]:
+    """Every page, by its name: written by hand, or made from the package."""
+    files = [ROOT / name for name in (*TOP, *ELSEWHERE)] + sorted(DOCS.rglob("*.md"))
+    names = [file.relative_to(ROOT).as_posix() for file in files if file.exists()]
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+    texts |= {f"docs/{path}": text for path, text in made() if path not in HISTORY}
+    return {name: Page(name, text) for name, text in texts.items()}
+
+
+@cache
+def made() -> list[tuple[str, str]]:
+    """The pages that the site makes from the package: their paths there, and their texts."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        return [*import_module("making").pages()]
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+def command_lines(block: str) -> Iterator[list[str]]:
+    """The words of each command of a block, without comments and variables before it."""
+    for line in block.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+        lexer.whitespace_split = True
+        try:
+            words = [*lexer]
+        except ValueError as error:
+            raise PageError(f"{line}: {error}") from None
+        for is_between, part in groupby(words, lambda word: word in (";", "&&", "|")):
+            command = [*dropwhile(re.compile(r"[A-Z_]+=").match, part)]
+            if command and not is_between:
+                yield command
+
+
+@dataclass
+class Reader:
+    """Follows a page in a folder of its own, as a newcomer would."""
+
+    folder: Path
+    page: Page
+    left: list[str] = field(default_factory=list)
+    """Files that earlier commands wrote."""
+
+    def follow(self) -> None:
+        """Check every block and every command of the page."""
+        for name in ("scenarios", "examples", "docs", "deploy", "simsplit", "tests"):
+            (self.folder / name).symlink_to(ROOT / name)
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            for language, inside in self.page.fences:
+                self._block(language, inside)
+            for span in self.page.spans:
+                self._span(span)
+        finally:
+            os.chdir(before)
+
+    def _block(self, language: str, inside: str) -> None:
+        if language in SHELL:
+            for words in command_lines(inside):
+                self._at(shlex.join(words), self._command, words)
+        elif language == "yaml":
+            self._at(inside, self._scenario_text, inside)
+        elif language == "python":
+            self._at(inside, check_python, _included(inside))
+        elif language == "pycon":
+            examples = doctest.DocTestParser().get_examples(inside)
+            names = ", ".join(simsplit.__all__)
+            code = "\n".join(each.source for each in examples)
+            self._at(inside, check_python, f"from simsplit import {names}\n{code}")
+        elif language not in UNCHECKED:
+            raise PageError(f"{self.page.name}: a block of {language!r}, which nothing checks")
+
+    def _at(self, what: str, check: Any, *given: Any) -> None:
+        try:
+            check(*given)
+        except (Exception, SystemExit) as error:  # of whatever kind: it is a reader's
+            raise PageError(f"{self.page.name}: {what.strip()}\n  {error}") from error
+
+    def _command(self, words: list[str]) -> None:
+        program, rest = words[0], words[1:]
+        if program == "python" and rest[:2] == ["-m", "simsplit"]:
+            program, rest = "simsplit", rest[2:]
+        if program == "simsplit":
+            self._simsplit(rest)
+        elif program == "pip":
+            _check_extras(rest)
+        elif program == "make":
+            known = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert set(rest) <= set(known), f"make knows {', '.join(known)}"
+        elif program == "python":
+            assert rest[0] == "-m" or (ROOT / rest[0]).exists(), f"no {rest[0]}"
+        elif program == "cd":
+            pass
+        else:
+            assert program in OTHERS, f"{program} is no program that a page may name"
+
+    def _simsplit(self, words: list[str]) -> None:
+        name, given = parse_command(words)
+        check = getattr(self, f"_check_{name}", None)
+        if check is not None:
+            check(**given)
+
+    def _span(self, span: str) -> None:
+        """A command in a sentence: it may leave out what it is about, and nothing is run."""
+        words = shlex.split(span)
+        if words[1].startswith("-"):
+            return
+        try:
+            name, given = parse_command(words[1:])
+        except (click.MissingParameter, click.exceptions.Exit):
+            return
+        except click.UsageError as error:
+            raise PageError(f"{self.page.name}: {span}\n  {error.format_message()}") from error
+        if name in ("run", "sweep", "validate") and not _PLACEHOLDER.search(str(given["file"])):
+            changes = [each.replace("...", "/data") for each in given["set_"] or []]
+            given["set_"] = [each for each in changes if not _PLACEHOLDER.search(each)]
+            self._at(span, self._load, name, given)
+
+    # What each command would read or write
+
+    def _load(self, name: str, given: dict[str, Any]) -> "list[tuple[str, Scenario]]":
+        file, overrides = given["file"], pairs_of(list(given["set_"] or ()))
+        plugins = plugins_of(list(given["plugin"] or ()))
+        if name == "validate" and has_sweep(file, overrides):
+            name = "sweep"
+        if name == "sweep":
+            swept = load_sweep(file, overrides, plugins)
+            return [(cell.name, cell.scenario) for cell in swept.cells]
+        return [("", load_scenario(file, overrides, plugins))]
+
+    def _check_run(self, **given: Any) -> None:
+        ((_, scenario),) = self._load("run", given)
+        folder = run_directory(scenario, given["out"], resume=given["resume"])
+        assert not given["resume"] or folder.exists(), f"nothing was run in {folder} before"
+        self._wrote(folder, scenario)
+
+    def _check_sweep(self, **given: Any) -> None:
+        cells = self._load("sweep", given)
+        swept = load_sweep(given["file"], pairs_of(list(given["set_"] or ())))
+        folder = sweep_directory(swept, given["out"], resume=given["resume"])
+        for cell, scenario in cells:
+            self._wrote(folder / cell, scenario)
+        (folder / SWEEP).write_text("")
+
+    def _wrote(self, folder: Path, scenario: Scenario) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SCENARIO).write_text(scenario.yaml())
+
+    def _check_validate(self, **given: Any) -> None:
+        self._load("validate", given)
+
+    def _check_new(self, *, name: str, from_: str) -> None:
+        begin(name, from_, Path())
+
+    def _check_list(self, *, what: str | None, plugin: Any, **rest: Any) -> None:
+        catalogue(what, plugins_of(list(plugin or ())))
+        del rest
+
+    def _check_serve(self, **given: Any) -> None:
+        scenario = load_scenario(given["file"], pairs_of(list(given["set_"] or ())))
+        refuse_undeployable(scenario)
+        self._wrote(Path(given["out"] or scenario.output.root / scenario.name), scenario)
+
+    def _check_join(self, **given: Any) -> None:
+        refuse_undeployable(load_scenario(given["approve"], pairs_of(list(given["set_"] or ()))))
+
+    _check_check = _check_join
+
+    def _check_attack(self, **given: Any) -> None:
+        changes = pairs_of(list(given["set_"] or ()))
+        outside = ("targets.", "data.")
+        fields = {n if n.startswith(outside) else f"attacks.0.{n}": v for n, v in changes.items()}
+        overrides = {"attacks": "[]", "attacks.0.kind": given["kind"], **fields}
+        known = plugins_of(list(given["plugin"] or ()))
+        for folder in self._runs([given["run_dir"]]):
+            load_scenario(folder / SCENARIO, overrides, known)
+
+    def _check_show(self, **given: Any) -> None:
+        self._runs([given["run_dir"]])
+
+    _check_chat = _check_export = _check_watch = _check_show
+
+    def _check_compare(self, **given: Any) -> None:
+        self._runs(given["run_dirs"])
+
+    _check_report = _check_compare
+
+    def _runs(self, named: list[Path]) -> list[Path]:
+        found = [path for each in named for path in Path().glob(str(each))]
+        runs = [path for path in found if (path / SCENARIO).exists() or (path / SWEEP).exists()]
+        words = ", ".join(map(str, named))
+        assert runs, f"no run lies in {words}: nothing on this page has made one there"
+        return runs
+
+    def _scenario_text(self, text: str) -> None:
+        """A scenario, or a part of one, which is laid over the quickstart."""
+        whole = re.search(r"^(name|extends):", text, re.MULTILINE)
+        file = self.folder / "snippet.yaml"
+        file.write_text(text if whole else f"extends: quickstart\n{text}")
+        load_sweep(file) if has_sweep(file) else load_scenario(file)
+
+
+def parse_command(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The name of a command and its parameters, as the command line itself reads them."""
+    group: Any = get_command(app)
+    context = typer.Context(group, info_name="simsplit")
+    while hasattr(group, "commands"):
+        name, command, words = group.resolve_command(context, list(words))
+        context = command.make_context(name, list(words), parent=context)
+        group, words = command, [*context._protected_args, *context.args]
+    return str(command.name or name), dict(context.params)
+
+
+def check_python(text: str) -> None:
+    """Compile it, import what it imports, and bind the calls of what comes from simsplit."""
+    tree = ast.parse(text)
+    known: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                import_module(each.name)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            known |= {each.asname or each.name: _imported(node.module, each) for each in node.names}
+    ours = {name: made for name, made in known.items() if _is_ours(made)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (made := _called(node.func, ours)) is not None:
+            keywords = {each.arg: None for each in node.keywords if each.arg}
+            inspect.signature(made).bind(*[None for _ in node.args], **keywords)
+
+
+def _imported(module: str, name: ast.alias) -> Any:
+    made = getattr(import_module(module), name.name, None)
+    return import_module(f"{module}.{name.name}") if made is None else made
+
+
+def _is_ours(made: Any) -> bool:
+    return str(getattr(made, "__module__", "")).startswith("simsplit")
+
+
+def _called(function: ast.expr, known: dict[str, Any]) -> Any:
+    """The function or class of ours that a call names, if it is one."""
+    if isinstance(function, ast.Name):
+        return known.get(function.id)
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        owner = known.get(function.value.id)
+        return None if owner is None else getattr(owner, function.attr)
+    return None
+
+
+def _included(text: str) -> str:
+    """The text of a file that a page includes, or the block itself."""
+    if named := re.fullmatch(r'--8<-- "(\S+)"\s*', text):
+        return (ROOT / "examples" / "plugins" / named[1]).read_text(encoding="utf-8")
+    return text
+
+
+def _check_extras(words: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extras in re.findall(r"^(?:\.|simsplit)\[([\w,]+)\]", "\n".join(words), re.MULTILINE):
+        unknown = set(extras.split(",")) - set(project["optional-dependencies"])
+        assert not unknown, f"no extra {', '.join(unknown)}"
+    assert not [word for word in words if word.startswith("simsplit")], "there is no release yet"
