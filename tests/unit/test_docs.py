@@ -66,7 +66,12 @@ def test_every_command_is_on_its_page_with_its_options(site: Path) -> None:
 
     page = (site / "reference" / "command-line" / "index.html").read_text(encoding="utf-8")
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
-    known |= {group.name for group in app.registered_groups}
+    known |= {
+        f"{group.name}-{command.name or command.callback.__name__}"
+        for group in app.registered_groups
+        for command in group.typer_instance.registered_commands
+    }
+    assert "deploy-keys" in known
     assert not [name for name in known if f'id="{name.rstrip("_")}"' not in page]
     assert "--resume" in page
 

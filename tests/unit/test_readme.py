@@ -4,7 +4,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 from pages import pages
 
@@ -35,11 +34,10 @@ def test_the_plugin_is_one_that_the_tests_run() -> None:
     assert shown == (ROOT / "examples" / "plugins" / "sign.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["docs/index.md"])
-def test_the_picture_of_a_step_is_the_same_and_fits_a_page(name: str) -> None:
+def test_the_picture_of_a_step_is_the_same_and_fits_a_page() -> None:
     picture = blocks("text")[0]
-    assert picture in [inside for _, inside in pages()[name].fences]
-    assert max(map(len, picture.splitlines())) <= 78
+    assert picture in [inside for _, inside in pages()["docs/index.md"].fences]
+    assert max(map(len, picture.splitlines())) <= 78  # what the site shows between its sidebars
 
 
 def test_the_rooms_are_those_of_the_import_contract() -> None:
