@@ -142,7 +142,7 @@ def cut(
         seed=2,
         device=CPU,
     )
-    tap, server = Recorder(), Server(end)
+    tap, server = Recorder(), Server(end, topology.returned)
     exchange = Exchange(InlinePool({0: client}), server, Wire([tap]), topology)
     exchange.moment.round = 1
     return Cut(parts, client, server, exchange, tap)

@@ -37,7 +37,7 @@ def _server(owners: Ownership, autocast: Autocast) -> Server:
         device=owners.device,
         autocast=autocast,
     )
-    return Server(end)
+    return Server(end, owners.topology.returned)
 
 
 def _sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:

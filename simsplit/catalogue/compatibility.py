@@ -134,6 +134,8 @@ def _crosses(need: Need, topology: Topology) -> bool:
         return topology.tail_with_client
     if need.what is Given.SESSIONS:
         return topology.sessions and topology.tail_with_client
+    if need.what is Given.LEARNED_TRUNK:
+        return topology.whole_model is not True  # a whole model is frozen; its adapters learn
     return need.what is not Given.CROSSES or need.leg in topology.training.legs
 
 

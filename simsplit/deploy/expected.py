@@ -1,7 +1,7 @@
 """What each side may send the other: known from the scenario, before anything arrives."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,16 +10,19 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.methods.base import Step
 from simsplit.methods.stack import Stack, sent_shapes
-from simsplit.packets import Leg, Packet
+from simsplit.models.served import Served
+from simsplit.packets import Packet
 from simsplit.parties.changes import CODES
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import SLOW
+from simsplit.topologies import CARRIED
+from simsplit.topologies.base import Content
 
 WIDEST = 8
 """Bytes of a value, at most."""
 ROOM = 2**20
-FORWARD = {Leg.SMASHED: 0, Leg.FEATURES: 1, Leg.FEATURES_GRAD: 1, Leg.SMASHED_GRAD: 0}
-"""Which of the two shapes at the cut a leg has."""
+_ACTIVATIONS: Mapping[Content, int] = {"cut": 0, "features": 1, "outputs": 1}
+"""Which of the two shapes at the cut a packet with this content has."""
 
 
 class Expected:
@@ -39,7 +42,12 @@ class Expected:
         self.changes = owners.changes(self.shared)
         self.hands_on = scenario.shares and scenario.aggregation.kind == "none"
         """Whether weights go from client to client, and so are sealed."""
-        self.exact = not scenario.method and scenario.topology in ("u_shaped", "vanilla")
+        self.contents = scenario.crossings.contents
+        self.adapters: tuple[int, ...] = ()
+        self.vocabulary = 0
+        if isinstance(owners.model.trunk, Served):
+            self.adapters = tuple(owners.model.head().shape)
+            self.vocabulary = owners.model.trunk.vocabulary
 
     @property
     def most_bytes(self) -> int:
@@ -52,21 +60,31 @@ class Expected:
         return WIDEST * max(of_step, of_weights) + ROOM
 
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
-        """ProtocolError for a packet that is none of the run's; `sent` is what it answers."""
-        if packet.leg in (Leg.HANDOVER, Leg.BROADCAST):
+        """Raise ProtocolError for a packet that is none of the run's; it answers `sent`."""
+        if packet.leg in CARRIED:
             if by_client and packet.tensors and self.hands_on != (packet.sealed is not None):
                 raise ProtocolError(
                     "weights that should be sealed and are not, or are and should not"
                 )
             self._check_weights(packet)
-        elif packet.leg is Leg.LABELS:
-            self._check_labels(packet, sent)
-        elif packet.leg in FORWARD and self.exact:
-            self._check_exactly(packet, sent)
-        elif packet.leg in FORWARD:
-            self._check_unpacked(packet, self.stacks[1 if by_client else 0])
         elif not packet.tensors:
             raise ProtocolError(f"an empty packet on {packet.leg}")
+        elif (content := self.contents.get(packet.leg)) is not None:
+            self._check_content(packet, content, sent, self.stacks[1 if by_client else 0])
+
+    def _check_content(
+        self, packet: Packet, content: Content, sent: Packet | None, receiver: Stack
+    ) -> None:
+        if content == "labels":
+            self._check_labels(packet, sent)
+        elif content == "inputs":
+            self._check_inputs(packet)
+        elif self.scenario.method:
+            self._check_unpacked(packet, receiver)
+        elif content == "adapters":
+            self._check_adapters(packet)
+        else:
+            self._check_activations(packet, content, sent)
 
     def _check_weights(self, packet: Packet) -> None:
         if self.changes is None or CODES not in packet.names:
@@ -74,12 +92,10 @@ class Expected:
         elif not self.changes.fits(packet):
             raise ProtocolError("changes of weights that are not those of the shared segments")
 
-    def _check_exactly(self, packet: Packet, sent: Packet | None) -> None:
-        if not packet.tensors:
-            raise ProtocolError(f"an empty packet on {packet.leg}")
+    def _check_activations(self, packet: Packet, content: Content, sent: Packet | None) -> None:
+        """Raise ProtocolError for a batch that is not of the cut's shape; no method acts on it."""
         payload = packet.tensors[0]
-        wanted = self.shapes[FORWARD[packet.leg]]
-        if not self._fits(payload, self._outputs(wanted, packet)):
+        if not self._fits(payload, self._shape(content, payload)):
             raise ProtocolError(f"a payload of shape {tuple(payload.shape)} on {packet.leg}")
         if not 0 < len(payload) <= self.rows:
             raise ProtocolError(f"{len(payload)} rows on {packet.leg}; at most {self.rows}")
@@ -88,11 +104,36 @@ class Expected:
         if not self.texts and len(packet.tensors) > 1:
             raise ProtocolError(f"{len(packet.tensors)} tensors on {packet.leg}; 1 is expected")
 
-    def _outputs(self, wanted: tuple[int, ...], packet: Packet) -> tuple[int, ...]:
-        """Of a vanilla cut the features are the model's outputs."""
-        if self.scenario.topology == "vanilla" and packet.leg is Leg.FEATURES:
-            return packet.tensors[0].shape[1:] if self.texts else (self.classes,)
-        return wanted
+    def _shape(self, content: Content, payload: Tensor) -> tuple[int, ...]:
+        """Return the shape that a sample has; of texts' outputs any is taken."""
+        if content == "outputs":
+            return tuple(payload.shape[1:]) if self.texts else (self.classes,)
+        return self.shapes[_ACTIVATIONS[content]]
+
+    def _check_inputs(self, packet: Packet) -> None:
+        """Raise ProtocolError for what are not tokens of the model, and a mask for them."""
+        pairs = [packet.tensors[at : at + 2] for at in range(0, len(packet.tensors), 2)]
+        if len(pairs) > self.scenario.servers or not all(map(self._is_batch_of_tokens, pairs)):
+            raise ProtocolError(f"a packet on {packet.leg} that is no batch of tokens")
+
+    def _is_batch_of_tokens(self, pair: Sequence[Tensor]) -> bool:
+        if len(pair) != 2:
+            return False
+        tokens, real = pair
+        return (
+            tokens.ndim == 2
+            and tokens.dtype == torch.int32
+            and 0 < len(tokens) <= self.rows
+            and bool(((tokens >= 0) & (tokens < self.vocabulary)).all())
+            and real.shape == tokens.shape
+            and real.dtype == torch.bool
+        )
+
+    def _check_adapters(self, packet: Packet) -> None:
+        """Raise ProtocolError for adapters, or gradients of some, that are not of this model."""
+        for tensor in packet.tensors:
+            if not tensor.is_floating_point() or tuple(tensor.shape) != self.adapters:
+                raise ProtocolError(f"a payload of shape {tuple(tensor.shape)} on {packet.leg}")
 
     def _fits(self, tensor: Tensor, wanted: tuple[int, ...]) -> bool:
         if not tensor.is_floating_point() or tensor.ndim != 1 + len(wanted):

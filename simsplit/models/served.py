@@ -13,7 +13,7 @@ Shapes: n sets of adapters, P numbers in a set, B texts, L tokens, D values per 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +88,12 @@ class Served(nn.Module):
         """As in evaluation, always: the same call has the same answer."""
         del mode
         return super().train(False)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that it embeds."""
+        body: Any = self.body
+        return int(body.get_input_embeddings().num_embeddings)
 
     @property
     def numbers(self) -> int:

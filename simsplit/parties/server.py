@@ -27,14 +27,16 @@ answer."""
 class Server:
     """The server's side of training, which answers packets and updates the trunk."""
 
-    def __init__(self, end: ServerEnd) -> None:
+    def __init__(self, end: ServerEnd, returned: frozenset[Leg]) -> None:
+        """`returned` are the legs on which gradients go back to clients."""
         self.end, self.learner, self.stack = end, end.learner, end.stack
+        self._returned = returned
         self.updates = 0
         """Steps that the trunk has taken since the run, or its resumption, began."""
         self.trust: Mapping[ClientId, float] = {}
         """The weight of a client's gradients, where it is not 1."""
         self.returns = True
-        """Whether gradients of smashed data are sent back."""
+        """Whether gradients are sent back to clients: not where nothing before the cut learns."""
         self._versions: Versions | None = None
         self._flights: dict[ClientId, Flight] = {}
 
@@ -114,7 +116,7 @@ class Server:
                 self.end.takes[leg](self.end, flight, [sent[place] for sent in arrived.values()])
         if turn.last and flight.version is not None and self._versions is not None:
             self._versions.hand_over(flight.version)
-        sends = [leg for leg in turn.sends if self.returns or leg is not Leg.SMASHED_GRAD]
+        sends = [leg for leg in turn.sends if self.returns or leg not in self._returned]
         made = {leg: self.end.makes[leg](self.end, flight) for leg in sends}
         if not turn.last:
             self._flights[flight.members[0].client] = flight

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.errors import RunError, near
-from simsplit.report.canvas import HONEST, axes_of, drawn, saved
+from simsplit.report.canvas import HONEST, axes_of, colour_of_leg, drawn, saved
 from simsplit.report.detections import f1_of, flagged_of, malicious_of
 from simsplit.report.grouping import Entry, names_of
 from simsplit.report.label_figures import components, labels_seen, leak
@@ -20,6 +20,7 @@ from simsplit.report.recovered_figures import attacked, read, recovered, save_at
 from simsplit.report.scatter import scatter
 from simsplit.report.session_figures import session, sessions
 from simsplit.results import Run
+from simsplit.topologies import in_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,6 @@ __all__ = [
     "signal",
 ]
 MALICIOUS = "crimson"
-_LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
 def accuracy(
@@ -83,10 +83,11 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     bottom = np.zeros(len(runs))
     totals = ("total", "evaluation")
     own = [leg for run in runs.values() for leg in run.summary["bytes"] if leg not in totals]
-    for leg in dict.fromkeys((*_LEGS, *own)):  # a plugin's topology may have others
+    for leg in in_order(own):
         sent = np.array([run.summary["bytes"].get(leg, 0) / 2**20 for run in runs.values()])
         if sent.any():
-            ax.bar(list(runs), sent, bottom=bottom, label=leg)
+            words, colour = leg.replace("_", " "), colour_of_leg(leg)
+            ax.bar(list(runs), sent, bottom=bottom, label=words, color=colour)
         bottom += sent
     ax.set(ylabel="MiB sent")
     ax.legend()

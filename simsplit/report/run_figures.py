@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.headline import said
+from simsplit.report.canvas import colour_of_leg
 from simsplit.report.figures import attacked, saved, signal
 from simsplit.report.headline import headline
 from simsplit.report.label_figures import labels_seen
@@ -15,6 +16,7 @@ from simsplit.report.recovered_figures import seen
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import HOLDINGS, Run
 from simsplit.results.images import FOLDER as IMAGES
+from simsplit.topologies import in_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,11 +76,16 @@ def bytes_by_leg(run: Run) -> "Figure | None":
     """What was sent in training, a bar a leg."""
     training = run.wire[run.wire["phase"] != "evaluate"]
     sent = training.groupby("leg", sort=False)["bytes"].sum() / _MIB
+    sent = sent.reindex(in_order(sent.index[sent > 0]))  # what nobody sent would only take a line
     if sent.empty:
         return None
     figure = _figure(7, 0.9 + 0.4 * len(sent), left=1.3, bottom=0.6)
     ax = figure.subplots()
-    bars = ax.barh([str(leg).replace("_", " ") for leg in sent.index], sent.to_numpy(), color=_BLUE)
+    bars = ax.barh(
+        [str(leg).replace("_", " ") for leg in sent.index],
+        sent.to_numpy(),
+        color=[colour_of_leg(leg) for leg in sent.index],
+    )
     ax.bar_label(bars, [f"{value:,.1f}" for value in sent], padding=3)
     ax.invert_yaxis()
     ax.spines[["top", "right"]].set_visible(False)

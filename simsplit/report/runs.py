@@ -3,6 +3,7 @@
 from typing import Any
 
 from simsplit.errors import counted
+from simsplit.packets import Leg
 from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
@@ -16,9 +17,9 @@ from simsplit.report.sockets import frames_of
 from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
+from simsplit.topologies import CARRIED, in_order
 
 _MEANT = {"attack_success_all": "attack success, all heads"}
-_LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 
 
 def heading(run: Run) -> str:
@@ -93,18 +94,15 @@ def _bytes(run: Run) -> Table:
     training = wire[wire["phase"] != "evaluate"]
     total = int(training["bytes"].sum())
     rows = []
-    for leg in dict.fromkeys((*_LEGS, *training["leg"])):  # a plugin's may have others
+    for leg in in_order(training["leg"]):
         of_leg = training[training["leg"] == leg]
-        if len(of_leg):
-            nbytes = int(of_leg["bytes"].sum())
-            share = f"{nbytes / total:.1%}"
-            told = f"handover ({handed_over([run])})" if leg == "handover" else str(leg)
-            rows.append(
-                (told, f"{int(of_leg['packets'].sum()):,}", f"{nbytes:,}", size(nbytes), share)
-            )
+        nbytes = int(of_leg["bytes"].sum())
+        name = f"{leg} ({handed_over([run])})" if leg == Leg.HANDOVER else leg
+        packets, share = f"{int(of_leg['packets'].sum()):,}", f"{nbytes / total:.1%}"
+        rows.append((name, packets, f"{nbytes:,}", size(nbytes), share))
     rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
     if "bytes_plain" in run.rounds and (plain := int(run.rounds["bytes_plain"].sum())):
-        beside = training["leg"].isin(("handover", "broadcast"))
+        beside = training["leg"].isin(CARRIED)
         crossed = int(training.loc[~beside, "bytes"].sum())
         if beside.any():
             rows.append(("(across the cut)", "", f"{crossed:,}", size(crossed), ""))

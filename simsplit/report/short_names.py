@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from simsplit.topologies import USUAL
+
 
 def setting_of(scenario: Mapping[str, Any]) -> str:
     """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla, parallel`."""
@@ -11,7 +13,7 @@ def setting_of(scenario: Mapping[str, Any]) -> str:
     name = Path(source.get("path") or source.get("name") or source["kind"]).name
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
-    topology = [] if scenario["topology"] == "u_shaped" else [scenario["topology"]]
+    topology = _but(scenario["topology"], USUAL)
     trunk = ["trunk skipped"] if scenario["model"].get("trunk") == "skipped" else []
     told = [name, f"{partition['kind']}{alpha}", heads, *topology, *trunk, *_course(scenario)]
     return ", ".join(told)

@@ -37,7 +37,9 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
     figure = headline(map(str, run.rounds.columns)) or "test_accuracy"
     marks = _marks(run.rounds, figure)
     scenario = run.scenario
-    if scenario["topology"] not in TOPOLOGIES:  # a plugin's: what its turns compute is not known
+    if (
+        scenario["topology"] not in TOPOLOGIES
+    ):  # a plugin's: the run alone does not say its protocol
         marks = []
     own = scenario.get("network")
     server = (own or {}).get("server", {})

@@ -41,7 +41,6 @@ from simsplit.models.language import LanguageConfig
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import EVALUATE
 from simsplit.scenario import Scenario
-from simsplit.topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,7 +187,7 @@ def _lacking_of_labels(scenario: Scenario, index: int, release: Response) -> Ite
 
 def _lacking(scenario: Scenario, index: int, release: Release) -> Iterator[str]:
     """What stands against a guarantee."""
-    if scenario.topology not in TOPOLOGIES:
+    if not scenario.crossings.accounted:
         yield f"what crosses under {scenario.topology} is not accounted for"
     behind = {Leg.SMASHED: ("head", "samples"), Leg.FEATURES_GRAD: ("tail", "labels")}
     segment, what = behind[release.leg]

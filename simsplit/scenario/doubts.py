@@ -17,6 +17,7 @@ from simsplit.methods.quantise import QuantiseConfig
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.needs import messages_of
 from simsplit.schedules.config import DEFAULT_ROUNDS
+from simsplit.topologies import first_with
 
 
 def doubts_of(scenario: Scenario) -> list[str]:
@@ -70,8 +71,9 @@ def _servers(scenario: Scenario) -> str:
             "between (the attack optimizer_inversion), since mixed noise lies along it"
         )
     cure = f"Use servers: {2 * messages}"
-    if scenario.topology != "api":
-        cure = "Only a fine-tuning API can ask several servers (topology: api, for texts)"
+    if not scenario.crossings.many_servers:
+        other = first_with(lambda each: each.many_servers)
+        cure = f"Only a fine-tuning API can ask several servers (topology: {other}, for texts)"
     return (
         f"scenario.servers: got {servers}, and gradients cross in {messages} messages. {why}. "
         f"{cure}"

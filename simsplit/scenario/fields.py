@@ -36,7 +36,7 @@ from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.config import RoundRobinConfig, Schedule
-from simsplit.topologies import TOPOLOGIES, Topology, TopologyName
+from simsplit.topologies import TOPOLOGIES, USUAL, Topology, TopologyName
 
 
 def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
@@ -104,7 +104,7 @@ class ScenarioFields(Config):
     """The data set, and how it is divided among the clients."""
     model: Model = SimpleCNN()
     """The network, and where it is cut."""
-    topology: TopologyName = "u_shaped"
+    topology: TopologyName = USUAL
     """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels.
     api: the server has all of a pretrained transformer; clients have adapters, a head and labels,
     and inputs are public."""

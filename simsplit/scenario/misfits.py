@@ -15,7 +15,7 @@ from simsplit.packets import Leg
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import shown, unknown
-from simsplit.topologies import TOPOLOGIES
+from simsplit.topologies import first_with
 
 _NO_VALIDATION = "validation needs data.validation above 0"
 _SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
@@ -23,8 +23,8 @@ _SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
 
 
 def refuse_unserved(scenario: ScenarioFields) -> None:
-    """An API is for a model with adapters, and no other topology is."""
-    whole = isinstance(scenario.model, AdaptedClassifier)
+    """Raise ScenarioError for a model, a method or servers that the topology has no use for."""
+    topology, whole = scenario.crossings, isinstance(scenario.model, AdaptedClassifier)
     for index, method in enumerate(() if scenario.gradients_cross else scenario.method):
         if any(need.leg is Leg.FEATURES_GRAD for need in method.needs):
             raise ScenarioError(
@@ -33,21 +33,24 @@ def refuse_unserved(scenario: ScenarioFields) -> None:
                 "where the head alone learns (model.learns: [tail]) neither crosses; leave it "
                 "out, or add head to model.learns",
             )
-    if scenario.servers > 1 and scenario.topology != "api":
+    if scenario.servers > 1 and not topology.many_servers:
+        other = first_with(lambda each: each.many_servers)
         raise ScenarioError(
-            "servers", f"got {scenario.servers}; several servers can be asked over topology: api"
+            "servers",
+            f"got {scenario.servers}; several servers can be asked over topology: {other}",
         )
-    if scenario.topology == "api" and not whole:
+    if topology.whole_model is True and not whole:
         raise ScenarioError(
             "model.kind",
-            f"got {scenario.model.kind}; over topology: api clients bring nothing but adapters for "
-            "a whole transformer: use adapted_classifier, which reads texts",
+            f"got {scenario.model.kind}; over topology: {scenario.topology} clients bring nothing "
+            "but adapters for a whole transformer: use adapted_classifier, which reads texts",
         )
-    if whole and scenario.topology in TOPOLOGIES and scenario.topology != "api":
+    if topology.whole_model is False and whole:
+        other = first_with(lambda each: each.whole_model is True)
         raise ScenarioError(
             "topology",
-            f"got {scenario.topology}, and an adapted_classifier is not cut; use topology: api, or "
-            "model: {kind: sequence_classifier, lora: {}}",
+            f"got {scenario.topology}, and an adapted_classifier is not cut; use topology: "
+            f"{other}, or model: {{kind: sequence_classifier, lora: {{}}}}",
         )
 
 

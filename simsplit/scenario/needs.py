@@ -28,6 +28,7 @@ from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import shown
 from simsplit.scenario.sessions import no_sessions
 from simsplit.schedules.aggregation import AGGREGATIONS
+from simsplit.topologies import first_with
 
 Setting = Mapping[tuple[Given, Leg | None], int]
 """What there is of each thing, of a leg where it is a leg's."""
@@ -65,7 +66,7 @@ _LACKS: dict[Given, _Lack] = {
     ),
     Given.SCORING: _Lack(
         "needs clients to compute the loss, which the server does at {a_topology} cut",
-        "topology: u_shaped",
+        "topology: {scoring}",
     ),
     Given.CLASSIFIES: _Lack(
         "is for samples with one label each, and those of {model} are tokens", "sequence_classifier"
@@ -73,7 +74,7 @@ _LACKS: dict[Given, _Lack] = {
     Given.TWO_CLASSES: _Lack("is for two classes"),
     Given.ADAPTER_SETS: _Lack(
         "mixes the states of several sets of adapters, and clients have {got}",
-        "topology: api with model.adapters: {least}",
+        "topology: {adapting} with model.adapters: {least}",
     ),
     Given.OWN_ADAPTERS: _Lack(
         "follows adapters that one client's steps alone change, and here there are none",
@@ -407,7 +408,9 @@ def _told(scenario: ScenarioFields, setting: Setting, need: Need) -> dict[str, o
         "culprit": culprits[0].word if culprits else "",
         "least": need.least,
         "got": setting.get((need.what, need.leg), 0),
-        "crossed": "api" if need.leg is Leg.ADAPTERS else "u_shaped",
+        "crossed": first_with(lambda each: need.leg is not None and each.has(need.leg)),
+        "scoring": first_with(lambda each: each.tail_with_client),
+        "adapting": first_with(lambda each: each.whole_model is True),
         "servers": scenario.servers,
         "messages": counted(messages_of(scenario.method), "message"),
         "unseen": no_sessions(scenario),

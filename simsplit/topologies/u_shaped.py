@@ -54,5 +54,13 @@ U_SHAPED = Topology(
     client=UShapedClient,
     server=UShapedServer,
     served=frozenset({"trunk"}),
+    contents={
+        Leg.SMASHED: "cut",
+        Leg.FEATURES: "features",
+        Leg.FEATURES_GRAD: "features",
+        Leg.SMASHED_GRAD: "cut",
+    },
+    whole_model=False,
+    accounted=True,
     sessions=True,
 )

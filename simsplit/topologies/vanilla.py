@@ -61,5 +61,13 @@ VANILLA = Topology(
     client=VanillaClient,
     server=VanillaServer,
     served=frozenset({"trunk", "tail"}),
+    contents={
+        Leg.SMASHED: "cut",
+        Leg.LABELS: "labels",
+        Leg.SMASHED_GRAD: "cut",
+        Leg.FEATURES: "outputs",
+    },
+    whole_model=False,
+    accounted=True,
     sessions=True,
 )

@@ -29,6 +29,7 @@ from simsplit.methods import METHODS
 from simsplit.needs import Given
 from simsplit.poisons import POISONS
 from simsplit.scenario.files import merge
+from simsplit.topologies import TOPOLOGIES as REGISTRY
 
 Row = tuple[Part, ...]
 """A method, an attack, a detector and a poison."""
@@ -43,8 +44,13 @@ SHARED: Axes = ("u_shaped", "shared", "round_robin", "none")
 TURNS: Axes = ("u_shaped", "shared", "per_client", "none")
 
 
+OWN: Axes = ("u_shaped", "own", "round_robin", "none")
+
+
 def plain(part: Part) -> Axes:
     needs = {need.what for need in part.config().needs}  # type: ignore[attr-defined]
+    if Given.OWN_ADAPTERS in needs:
+        return OWN
     return TURNS if Given.TURNS in needs else SHARED
 
 
@@ -56,11 +62,13 @@ def test_the_table_says_what_scenarios_are_refused_for(topology: str) -> None:
     assert told.keys() == parts.keys()
     wrong = []
     for (kind, row), texts in itertools.product(told.items(), (False, True)):
-        part = Part(parts[kind].where, kind, parts[kind].config)
+        whole = bool(REGISTRY[topology].whole_model)
+        part = Part(parts[kind].where, kind, parts[kind].config, texts=texts and whole)
         promised = row["texts" if texts else "images"] == row[topology] == "yes"
+        promised = promised and (texts or not whole)
         said = refusal((topology, *plain(part)[1:]), part.changes, texts=texts)
         of_one = Given.CLASSIFIES in {need.what for need in part.config().needs}  # type: ignore[attr-defined]
-        if texts and of_one and kind not in OF_LABELS:
+        if texts and of_one and kind not in OF_LABELS and not whole:
             promised = False  # the walk's texts are read by a model that predicts tokens
         if promised is not (said is None) and not (kind == "adaptive_online" and said):
             wrong.append(f"{kind}, texts: {texts}: the table says {promised}, the scenario {said}")

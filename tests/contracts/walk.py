@@ -31,9 +31,10 @@ from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
+from simsplit.topologies import TOPOLOGIES as REGISTRY
 
 Axes = tuple[str, str, str, str]
-TOPOLOGIES = ("u_shaped", "vanilla")
+TOPOLOGIES = tuple(REGISTRY)
 HEADS: dict[str, dict[str, str]] = {
     "shared": {"heads": "shared"},
     "own": {"heads": "per_client"},
@@ -95,6 +96,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("admi", "dualguard"), KNOWN),
     "private_backprop": {"model": {"learns": ["head", "tail"]}},
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
+    "optimizer_inversion": {"schedule": {"rounds": 2}},  # it compares a step with the one before
 }
 """What else a part must be given by other parts, or by the model."""
 
@@ -184,6 +186,8 @@ def values_of(axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> dict[st
     if texts:
         words = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
         source = {"path": "nowhere", "length": 24}
+        if REGISTRY[axes[0]].whole_model:
+            words = {"kind": "adapted_classifier", "sizes": {"width": 16, "layers": 2}}
         least |= {"model": words, "data": {"auxiliary": 0.3, "source": source}}
     values = merge(merge(TINY_TEXTS if texts else TINY, least), axes_of(axes))
     return merge(values, changes)
@@ -271,7 +275,7 @@ class Walker:
 
     def _data(self, given: Scenario) -> Prepared:
         """Eight private samples for each client, of two classes."""
-        key = given.data.model_dump_json()
+        key = f"{given.model.kind} {given.data.model_dump_json()}"
         if key not in self._prepared:
             data = given.prepared()
             of_two = (data.train.groups < 2).nonzero()[0]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from builders import TINY, finished, image_folder
 from deployed import Deployment, assert_as_inline
-from texts import CAUSAL, text_scenario
+from texts import CAUSAL, api_scenario, text_scenario
 
 from simsplit.deploy import tensors
 from simsplit.results import Run
@@ -102,6 +102,23 @@ def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sequence_classifier", "causal_lm"])
 def test_texts_as_inline(kind: str, deployment: Deployment, tmp_path: Path) -> None:
     compared(deployment, text_scenario(tmp_path, model={"kind": kind}), tmp_path)
+
+
+API: dict[str, dict[str, Any]] = {
+    "adapters of their own": {},
+    "one set for all": {"clients": {"count": 2, "heads": "shared"}},
+    "a head alone": {"model": {"learns": ["tail"]}},
+    "p3eft, two servers": {
+        "model": {"adapters": 2},
+        "servers": 2,
+        "method": [{"kind": "p3eft"}, {"kind": "private_backprop", "messages": 2}],
+    },
+}
+
+
+@pytest.mark.parametrize("case", API)
+def test_an_api_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
+    compared(deployment, api_scenario(tmp_path, **API[case]), tmp_path)
 
 
 class TestDataOfTheirOwn:

@@ -10,11 +10,11 @@ from simsplit.report.page.subject import Subject
 from simsplit.report.page.tables import table
 from simsplit.report.runs import costs_of
 from simsplit.results import Run
+from simsplit.topologies import LEGS, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels", "handover", "broadcast")
 Bar = tuple[str, list[tuple[str, float]]]
 """A name, and what it is made of: (leg, bytes)."""
 
@@ -42,7 +42,7 @@ def _legs(run: Run) -> dict[str, float]:
     """Leg -> bytes, in the order of a step."""
     wire: pd.DataFrame = run.wire[run.wire["phase"] != "evaluate"]
     found = {str(leg): float(total) for leg, total in wire.groupby("leg")["bytes"].sum().items()}
-    return {leg: found[leg] for leg in dict.fromkeys((*_LEGS, *found)) if leg in found}
+    return {leg: found[leg] for leg in in_order(found)}
 
 
 def _runs(subject: Subject) -> list[tuple[str, list[Run]]]:
@@ -52,7 +52,7 @@ def _runs(subject: Subject) -> list[tuple[str, list[Run]]]:
 
 def _mean(runs: Sequence[Run]) -> list[tuple[str, float]]:
     legs = [_legs(run) for run in runs]
-    names = dict.fromkeys((*_LEGS, *(name for each in legs for name in each)))
+    names = in_order(name for each in legs for name in each)
     means = {name: sum(each.get(name, 0.0) for each in legs) / len(legs) for name in names}
     return [(name, mean) for name, mean in means.items() if mean]
 
@@ -114,7 +114,7 @@ def _legend(bars: Sequence[Bar]) -> Markup:
 def _colour(leg: str) -> str:
     if leg == "plain":
         return "muted"
-    return f"c{_LEGS.index(leg) % COLOURS}" if leg in _LEGS else f"c{COLOURS - 1}"
+    return f"c{LEGS.index(leg) % COLOURS}" if leg in LEGS else f"c{COLOURS - 1}"
 
 
 def _words(leg: str) -> str:

@@ -11,6 +11,7 @@ from simsplit.report.page.subject import Subject, at_end, told
 from simsplit.report.rates import quoted_at
 from simsplit.report.thresholds import detectors_of
 from simsplit.results import Run
+from simsplit.topologies import CARRIED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +20,6 @@ FLOORS = ("black", "mean_image", "mean_row", "random_tokens", "frequent_token")
 """Guesses that need no attack."""
 _LEAKS = (("mse", min), ("rouge_l", max))
 """What recoveries are judged by, and which end of it is the worst for who is attacked."""
-_CARRIED = ("handover", "broadcast")
 
 
 def verdict(subject: Subject) -> str:
@@ -96,7 +96,7 @@ def _bytes(run: Run) -> int:
 def against_plain(run: Run) -> str:
     """How many times less or more a plain cut would have sent, hand-overs aside; may be empty."""
     plain = int(run.rounds["bytes_plain"].sum()) if "bytes_plain" in run.rounds else 0
-    wire = run.wire[(run.wire["phase"] != "evaluate") & ~run.wire["leg"].isin(_CARRIED)]
+    wire = run.wire[(run.wire["phase"] != "evaluate") & ~run.wire["leg"].isin(CARRIED)]
     sent = int(wire["bytes"].sum())
     if not plain or not sent:
         return ""

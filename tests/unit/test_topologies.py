@@ -1,0 +1,99 @@
+"""A topology says all that is said of it: no other room knows one by name."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import simsplit
+from simsplit.packets import Leg
+from simsplit.topologies import CARRIED, LEGS, TOPOLOGIES, USUAL, first_with, in_order
+from simsplit.topologies.base import Content
+
+PACKAGE = Path(simsplit.__file__).parent
+FILES = sorted(
+    file
+    for file in PACKAGE.rglob("*.py")
+    if "topologies" not in file.relative_to(PACKAGE).parts and "shipped" not in file.parts
+)
+CONSTANTS = {"U_SHAPED", "VANILLA", "API"}
+
+
+def names_in(tree: ast.AST) -> list[str]:
+    """The topologies that code names, but for the scenarios that it writes as plain values."""
+    scenarios = [
+        value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == "topology"
+    ]
+    strings = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in TOPOLOGIES and node not in scenarios
+    ]
+    imported = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in CONSTANTS
+    ]
+    return [*strings, *imported]
+
+
+def test_no_other_room_names_a_topology() -> None:
+    named = {}
+    for file in FILES:
+        if found := names_in(ast.parse(file.read_text(encoding="utf-8"))):
+            named[str(file.relative_to(PACKAGE))] = found
+    assert named == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('if scenario.topology == "api": pass', ["api"]),
+        ("from simsplit.topologies.vanilla import VANILLA", ["VANILLA"]),
+        ('given = {"topology": "api"}', []),
+        ('"""Of a vanilla cut."""', []),
+    ],
+)
+def test_a_name_would_be_found(code: str, found: list[str]) -> None:
+    assert names_in(ast.parse(code)) == found
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_each_leg_has_a_content_and_a_place(name: str) -> None:
+    topology = TOPOLOGIES[name]
+    assert set(topology.contents) == set(topology.legs)
+    assert set(topology.contents.values()) <= set(Content.__args__)  # type: ignore[attr-defined]
+    assert topology.whole_model is not None
+    assert topology.accounted
+    assert tuple(leg for leg in LEGS if leg in topology.training.legs) == topology.training.legs
+    for leg in topology.returned:
+        assert topology.contents[leg] in ("cut", "adapters"), "the way back to the head"
+
+
+def test_what_goes_up_comes_back_alike() -> None:
+    """A leg and the leg of its gradient carry the same content."""
+    for topology in TOPOLOGIES.values():
+        for crossing in topology.training.crossings:
+            if crossing.gradient is not None:
+                assert topology.contents[crossing.leg] == topology.contents[crossing.gradient]
+
+
+def test_legs_in_the_order_of_a_step() -> None:
+    assert LEGS[-len(CARRIED) :] == CARRIED
+    assert len(set(LEGS)) == len(LEGS)
+    shuffled = ["broadcast", "features_grad", "echo", "adapters_grad", "features", "adapters"]
+    assert in_order([*shuffled, "inputs", "echo"]) == [
+        *("inputs", "adapters", "features", "features_grad", "adapters_grad", "broadcast", "echo")
+    ]
+
+
+def test_advice_names_a_topology_that_fits() -> None:
+    assert first_with(lambda each: each.many_servers) == "api"
+    assert first_with(lambda each: each.has(Leg.LABELS)) == "vanilla"
+    assert first_with(lambda each: False) == USUAL
