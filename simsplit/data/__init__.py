@@ -1,4 +1,4 @@
-"""Data: where samples come from, who holds them, and how batches are made of them."""
+"""This room loads data sets, divides them among clients and makes mini-batches."""
 
 from simsplit.data.base import SourceConfig
 from simsplit.data.batches import (
@@ -6,7 +6,7 @@ from simsplit.data.batches import (
     Batch,
     Batcher,
     batch_indices,
-    channel_statistics,
+    measure_channels,
 )
 from simsplit.data.config import DataConfig
 from simsplit.data.partitions import PARTITIONS, Dealing, Partition
@@ -30,6 +30,6 @@ __all__ = [
     "Source",
     "SourceConfig",
     "batch_indices",
-    "channel_statistics",
+    "measure_channels",
     "prepare",
 ]

@@ -1,6 +1,6 @@
-"""Arrays as samples: bytes are images, all other numbers are taken as they are.
+"""This module turns arrays into samples: uint8 arrays are images, other numbers are features.
 
-A file of arrays (.npz) and arrays that a Python call passes are read by the same code.
+Features are not scaled. A .npz file and arrays passed from Python are read by the same code.
 """
 
 import zipfile
@@ -14,12 +14,12 @@ from pydantic import Field
 
 from simsplit.data.base import SourceConfig
 from simsplit.data.samples import DataInfo, DataSet, Samples
-from simsplit.data.splits import held_out
+from simsplit.data.splits import hold_out
 from simsplit.errors import DataError, listed
 from simsplit.seeds import numpy_rng_for
 
 MOST_CLASSES = 1000
-"""More than that, and what was given are no classes."""
+"""Labels with more different values than this are not classes."""
 _NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
     ("X_train", "y_train", "X_test", "y_test"),
@@ -32,27 +32,27 @@ _NAMES = (
 )
 
 
-def class_names_of(labels: np.ndarray, where: str) -> tuple[str, ...]:
-    """The classes of training labels, in order; labels may be numbers, words or booleans."""
+def find_class_names(labels: np.ndarray, where: str) -> tuple[str, ...]:
+    """Return the names of the classes in training labels (numbers, strings or booleans), sorted."""
     if labels.ndim != 1:
         raise DataError(f"{where}: must be one label per sample, got shape {labels.shape}")
-    values = np.unique(_comparable(labels, where))
+    values = np.unique(_make_comparable(labels, where))
     if len(values) < 2:
-        only = f"'{_name(values[0])}'" if len(values) else "none"
-        raise DataError(f"{where}: must have two classes or more, got {only} alone")
+        only = f"'{_name_class(values[0])}' alone" if len(values) else "none"
+        raise DataError(f"{where}: must have two classes or more, got {only}")
     if len(values) > MOST_CLASSES:
         raise DataError(
-            f"{where}: has {len(values):,} different values, which are no classes (at most "
-            f"{MOST_CLASSES:,}); name another column, or turn numbers into classes first"
+            f"{where}: must have at most {MOST_CLASSES:,} classes, got {len(values):,} different "
+            "values; name another column, or turn numbers into classes first"
         )
-    return tuple(map(_name, values))
+    return tuple(map(_name_class, values))
 
 
-def numbered(labels: np.ndarray, names: Sequence[str], where: str) -> np.ndarray:
-    """Each label as the number of its class; DataError for one that `names` lacks."""
+def number_labels(labels: np.ndarray, names: Sequence[str], where: str) -> np.ndarray:
+    """Return each label as the number of its class; raise DataError for a label not in `names`."""
     numbers = {name: number for number, name in enumerate(names)}
-    values, places = np.unique(_comparable(labels, where), return_inverse=True)
-    words = [_name(value) for value in values]
+    values, places = np.unique(_make_comparable(labels, where), return_inverse=True)
+    words = [_name_class(value) for value in values]
     if strange := [word for word in words if word not in numbers]:
         raise DataError(
             f"{where}: has the class {listed(strange, 5)}, which no training sample has; "
@@ -61,8 +61,8 @@ def numbered(labels: np.ndarray, names: Sequence[str], where: str) -> np.ndarray
     return np.array([numbers[word] for word in words], dtype=np.int64)[places]
 
 
-def _comparable(labels: np.ndarray, where: str) -> np.ndarray:
-    """Labels of one kind, none of them missing."""
+def _make_comparable(labels: np.ndarray, where: str) -> np.ndarray:
+    """Return labels of one type that sort and compare equal; raise DataError if one is missing."""
     if labels.dtype.kind in "biu":
         return labels
     if labels.dtype.kind == "f":
@@ -76,33 +76,33 @@ def _comparable(labels: np.ndarray, where: str) -> np.ndarray:
     return np.array([str(value) for value in labels])
 
 
-def _name(value: object) -> str:
+def _name_class(value: object) -> str:
     return str(value.item() if isinstance(value, np.generic) else value)
 
 
-def samples_from(
+def make_samples(
     inputs: Any,  # noqa: ANN401 - an array, a tensor, or a list of either
     labels: Any,  # noqa: ANN401
     names: Sequence[str],
     where: str,
 ) -> Samples:
-    """Samples out of arrays or tensors, one row for each; labels are classes by name."""
-    x, y = _array(inputs), _array(labels)
+    """Make samples of arrays or tensors, one row each; each label is the name of a class."""
+    x, y = _to_array(inputs), _to_array(labels)
     if len(x) != len(y):
         raise DataError(f"{where}: {len(x)} samples and {len(y)} labels; one label per sample")
     if not len(x):
         raise DataError(f"{where}: has no samples")
-    codes = torch.from_numpy(numbered(y, names, f"{where} (labels)"))
-    return Samples(_images(x, where) if x.dtype == np.uint8 else _numbers(x, where), codes)
+    codes = torch.from_numpy(number_labels(y, names, f"{where} (labels)"))
+    return Samples(_to_images(x, where) if x.dtype == np.uint8 else _to_features(x, where), codes)
 
 
-def _array(given: Any) -> np.ndarray:  # noqa: ANN401
-    """An array of whatever can be one."""
+def _to_array(given: Any) -> np.ndarray:  # noqa: ANN401
+    """Convert a tensor, a list or an array to an array."""
     return given.detach().cpu().numpy() if isinstance(given, torch.Tensor) else np.asarray(given)
 
 
-def _images(x: np.ndarray, where: str) -> torch.Tensor:
-    """N x C x H x W, from arrays with channels first, last or nowhere."""
+def _to_images(x: np.ndarray, where: str) -> torch.Tensor:
+    """Return images as N x C x H x W, from arrays with channels first, channels last or none."""
     if x.ndim == 3:
         return torch.from_numpy(np.ascontiguousarray(x[:, None]))
     if x.ndim == 4 and x.shape[1] in (1, 3):
@@ -110,12 +110,13 @@ def _images(x: np.ndarray, where: str) -> torch.Tensor:
     if x.ndim == 4 and x.shape[-1] in (1, 3):
         return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
     raise DataError(
-        f"{where}: bytes (uint8) are images, so must be N x H x W, N x H x W x C or N x C x H x W "
-        f"with 1 or 3 channels, got {x.shape}; for numbers that are no image use floats"
+        f"{where}: uint8 arrays are images and must be N x H x W, N x H x W x C or N x C x H x W "
+        f"with 1 or 3 channels, got {x.shape}; use floats for numbers that are not an image"
     )
 
 
-def _numbers(x: np.ndarray, where: str) -> torch.Tensor:
+def _to_features(x: np.ndarray, where: str) -> torch.Tensor:
+    """Return features as float32; raise DataError unless all are finite numbers."""
     if x.dtype.kind not in "biuf" or x.ndim < 2:
         raise DataError(
             f"{where}: must be an array of numbers, one row per sample, got {x.dtype} of shape "
@@ -130,8 +131,8 @@ def _numbers(x: np.ndarray, where: str) -> torch.Tensor:
     return torch.from_numpy(values)
 
 
-class _Pairs(NamedTuple):
-    """What the arrays of a file are called."""
+class _ArrayNames(NamedTuple):
+    """The names of a file's arrays; test arrays have empty names where the file has none."""
 
     x: str
     y: str
@@ -140,71 +141,71 @@ class _Pairs(NamedTuple):
 
 
 class NpzSource(SourceConfig):
-    """Arrays in a .npz file: bytes (uint8) are images, other numbers are taken as they are."""
+    """Arrays in a .npz file: uint8 arrays are images, other numbers are features, not scaled."""
 
     kind: Literal["npz"] = "npz"
     path: Path
-    """File with x_train, y_train, x_test, y_test; or with x and y, a part of which is then test
-    data."""
+    """File with the arrays x_train, y_train, x_test and y_test, or with x and y only; then
+    `test_fraction` of the rows become test data."""
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
-    """Share of every class that is test data, where the file has no test arrays."""
+    """Share of every class that becomes test data if the file has no test arrays."""
 
     @property
     def modality(self) -> Literal["images", "tables"]:
-        """By the type of its numbers."""
+        """The modality that the type of the file's inputs implies: uint8 arrays are images."""
         if not self.path.is_file():
             return "images"
-        return "images" if self._header(self._pairs().x)[1] == np.uint8 else "tables"
+        return "images" if self._read_header(self._find_arrays().x)[1] == np.uint8 else "tables"
 
     def describe(self) -> DataInfo | None:
-        """From the file's headers and labels; None where there is no file yet."""
+        """Return shape and classes, from headers and labels; None if the file does not exist."""
         if not self.path.is_file():
             return None
-        pairs = self._pairs()
-        shape, kind = self._header(pairs.x)
+        pairs = self._find_arrays()
+        shape, kind = self._read_header(pairs.x)
         few = np.zeros((1, *shape[1:]), dtype=kind)
         where = f"data.source.path: {self.path}"
-        form = _images(few, where) if kind == np.uint8 else _numbers(few, where)
-        with self._opened() as arrays:
-            classes = len(class_names_of(arrays[pairs.y], f"{where}, {pairs.y}"))
+        form = _to_images(few, where) if kind == np.uint8 else _to_features(few, where)
+        with self._open() as arrays:
+            classes = len(find_class_names(arrays[pairs.y], f"{where}, {pairs.y}"))
         return DataInfo(tuple(form.shape[1:]), classes)
 
     def load(self) -> DataSet:
-        """Training and test samples."""
         if not self.path.is_file():
             raise DataError(f"data.source.path: no file {self.path.absolute()}")
-        pairs, where = self._pairs(), f"data.source.path: {self.path}"
-        with self._opened() as arrays:
+        pairs, where = self._find_arrays(), f"data.source.path: {self.path}"
+        with self._open() as arrays:
             y = arrays[pairs.y]
-            names = class_names_of(y, f"{where}, {pairs.y}")
-            train = samples_from(arrays[pairs.x], y, names, f"{where}, {pairs.x}")
+            names = find_class_names(y, f"{where}, {pairs.y}")
+            train = make_samples(arrays[pairs.x], y, names, f"{where}, {pairs.x}")
             if pairs.x_test:
                 there = arrays[pairs.x_test], arrays[pairs.y_test]
-                test = samples_from(*there, names, f"{where}, {pairs.x_test}")
+                test = make_samples(*there, names, f"{where}, {pairs.x_test}")
                 return DataSet(self.path.stem, train, test, names)
-        return divided(self.path.stem, train, names, self.test_fraction)
+        return split_off_test(self.path.stem, train, names, self.test_fraction)
 
-    def _opened(self) -> Any:  # noqa: ANN401 - numpy's own type says nothing
+    def _open(self) -> Any:  # noqa: ANN401 - numpy types it as Any too
         try:
             return np.load(self.path, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(
-                f"data.source.path: {self.path} is no .npz file ({error}); numpy.savez writes one"
+                f"data.source.path: {self.path} is not an .npz file ({error}); "
+                "numpy.savez writes one"
             ) from error
 
-    def _pairs(self) -> _Pairs:
-        with self._opened() as arrays:
+    def _find_arrays(self) -> _ArrayNames:
+        with self._open() as arrays:
             there = getattr(arrays, "files", [])
         for names in _NAMES:
             if all(name in there for name in names if name):
-                return _Pairs(*names)
+                return _ArrayNames(*names)
         raise DataError(
             f"data.source.path: {self.path} has the arrays {', '.join(there) or 'none'}; it needs "
             "x_train, y_train, x_test and y_test, or x and y"
         )
 
-    def _header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and type of an array, without reading it."""
+    def _read_header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return an array's shape and type from its header, without reading its values."""
         with zipfile.ZipFile(self.path) as file, file.open(f"{name}.npy") as array:
             version = np.lib.format.read_magic(array)
             read = getattr(np.lib.format, f"read_array_header_{version[0]}_{version[1]}")
@@ -212,8 +213,8 @@ class NpzSource(SourceConfig):
         return shape, kind
 
 
-def divided(name: str, samples: Samples, names: tuple[str, ...], fraction: float) -> DataSet:
-    """A data set of samples that are not divided yet: the same test rows in every run."""
+def split_off_test(name: str, samples: Samples, names: tuple[str, ...], fraction: float) -> DataSet:
+    """Split samples into training and test data; the test rows are the same in every run."""
     labels = samples.labels.numpy()
-    kept, out = held_out(labels, fraction, numpy_rng_for(0, "arrays", "test"))
+    kept, out = hold_out(labels, fraction, numpy_rng_for(0, "arrays", "test"))
     return DataSet(name, samples.take(kept), samples.take(out), names)

@@ -1,7 +1,7 @@
-"""What a source of images or numbers has to say: the base of those that ship and of a user's own.
+"""This module defines the base class of sources of images or features, shipped or a user's own.
 
-Tables of images (`tables.TableConfig`) and of texts (`texts.TextTable`) are told more when they are
-loaded, and have bases of their own.
+Tables of images (`tables.TableConfig`) and of texts (`texts.TextTable`) take more arguments when
+they are loaded, so they have base classes of their own.
 """
 
 from abc import ABC, abstractmethod
@@ -12,19 +12,20 @@ from simsplit.data.samples import DataInfo, DataSet
 
 
 class SourceConfig(Config, ABC):
-    """Where labelled images, or rows of numbers, come from. Which of them are test samples must not
-    depend on a seed.
+    """A source of labelled images or of rows of numbers.
+
+    The choice of test samples must not depend on the scenario's seed.
     """
 
     @property
     def modality(self) -> Literal["images", "tables"]:
-        """What its samples are: images (bytes), or numbers that are taken as they are."""
+        """The kind of samples: `images` (uint8) or `tables` (numbers, not scaled)."""
         return "images"
 
     @abstractmethod
     def describe(self) -> DataInfo | None:
-        """Shape and classes, without reading the data; None where that cannot be known."""
+        """Return shape and classes without reading the data; None if they cannot be known yet."""
 
     @abstractmethod
     def load(self) -> DataSet:
-        """Training and test samples."""
+        """Read the training and test samples."""

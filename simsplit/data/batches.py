@@ -1,8 +1,9 @@
-"""Mini-batches out of uint8 images that lie on the device once, for all clients.
+"""This module makes mini-batches from images that are kept on the device once, for all clients.
 
-Clients number in the hundreds and their batches are small, so a loader with workers, or a transform
-per sample, would cost more than the training step. Here a client's part is index arithmetic on one
-tensor that all clients of a process share, and every draw depends only on (seed, client, epoch).
+There can be hundreds of clients with small batches, so a loader with workers, or a transform per
+sample, would cost more than the training step. Here a client's part is index arithmetic on one
+uint8 tensor that all clients of a process share, and every draw depends only on (seed, client,
+epoch).
 """
 
 from collections.abc import Sequence
@@ -19,31 +20,32 @@ from simsplit.seeds import rng_for
 Augmentation = Literal["crop", "shift", "flip", "alternate"]
 
 SHIFT = 2
-"""Pixels that `shift` moves an image by at most."""
+"""The largest number of pixels by which `shift` moves an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a head takes, the labels, and the rows of the samples they came from."""
+    """A mini-batch: what a head takes, the labels, and the rows of the samples."""
 
     inputs: Tensor
     """Normalised images, or tokens."""
     labels: Tensor
     indices: Tensor
     mask: Tensor | None = None
-    """Which tokens are real: of texts padded on the left, and of all that an encoder reads. Padding
-    on the right needs none where tokens look back alone."""
+    """True for tokens that are not padding. It is set for texts padded on the left and for all
+    texts that an encoder reads: with causal attention, padding on the right needs no mask."""
     lengths: Tensor | None = None
-    """How many tokens of each text are real; null: all of them. It stays with the client."""
+    """The number of tokens of each text without padding; None: no text is padded. It never
+    crosses the cut."""
 
     @property
     def context(self) -> tuple[Tensor, ...]:
-        """What all three segments are given beside their input."""
+        """The tensors that all three segments take besides their input."""
         return () if self.mask is None else (self.mask,)
 
     @property
     def real(self) -> Tensor:
-        """Mask of the tokens that are no padding, of texts that are padded on the right."""
+        """Mask of the tokens that are not padding, for texts padded on the right."""
         if self.lengths is None:
             return torch.ones_like(self.inputs, dtype=torch.bool)
         places = torch.arange(self.inputs.shape[1], device=self.lengths.device)
@@ -51,36 +53,36 @@ class Batch:
 
 
 def padded(x_BL: Tensor, length: int, value: int) -> Tensor:
-    """Rows of tokens, labels or a mask, made longer on the right."""
+    """Pad rows of tokens, labels or a mask on the right to `length`."""
     return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
 
 
 class Batches(Protocol):
-    """Whatever makes batches out of rows."""
+    """The interface of everything that makes batches of rows."""
 
     device: torch.device
     augments: bool
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
-        """The rows `indices`; augmented with draws from `rng`, plain without."""
+        """Return the rows `indices`, augmented with draws from `rng` if it is given."""
 
     def lengths(self, rows: Tensor) -> Tensor | None:
-        """The number of tokens of each row; None of images."""
+        """Return the number of tokens of each row; None if the samples are not texts."""
 
 
 class Batcher:
-    """Makes batches out of samples that it keeps on `device`.
+    """Batches of images that are kept on `device`.
 
     Args:
-        samples: Moved to the device once; `indices` count its rows.
-        mean: Per channel, of pixels scaled to [0, 1].
-        std: Likewise.
-        augment: "crop" pads with black by an eighth of the height and crops at random, "shift" by
-            two pixels with what is reflected at the edges; "flip" mirrors left and right with
-            probability one half, "alternate" one half of the images in even epochs and the other in
-            odd ones.
-        device: Where batches are made.
-        channels_last: Whether inputs have that memory format.
+        samples: Images, moved to the device once; `indices` count their rows.
+        mean: Mean of each channel, of pixels scaled to [0, 1].
+        std: Standard deviation of each channel, likewise.
+        augment: "crop" pads with black by an eighth of the height and crops at random; "shift" pads
+            by two pixels, reflected at the edges, and crops at random; "flip" mirrors left and
+            right with probability one half; "alternate" mirrors one half of the images in even
+            epochs and the other half in odd ones.
+        device: Device on which batches are made.
+        channels_last: Whether inputs have torch's memory format `channels_last`.
     """
 
     def __init__(
@@ -115,8 +117,8 @@ class Batcher:
         rows = indices.to(self.device, non_blocking=True)
         images = self._inputs.index_select(0, rows)
         if rng is not None and (self._pad or self._flip):
-            mirrored = alternating(indices, epoch) if self._alternates else None
-            images = shifted(
+            mirrored = choose_mirrored(indices, epoch) if self._alternates else None
+            images = crop_and_mirror(
                 images, self._pad, self._flip, rng, mirrored=mirrored, reflects=self._reflects
             )
         if self._channels_last:
@@ -126,12 +128,11 @@ class Batcher:
         return Batch(inputs, self.labels.index_select(0, rows), indices)
 
     def lengths(self, rows: Tensor) -> None:
-        """None: images are all of one size."""
         del rows
 
 
 class NumberBatcher:
-    """Makes batches out of numbers, as they are."""
+    """Batches of features, which are neither scaled nor augmented."""
 
     augments = False
 
@@ -141,28 +142,28 @@ class NumberBatcher:
         self.labels = samples.labels.to(self.device)
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
-        """The rows `indices`; numbers are never augmented."""
+        """Return the rows `indices`; `rng` and `epoch` change nothing."""
         del rng, epoch
         rows = indices.to(self.device, non_blocking=True)
         inputs = self._inputs.index_select(0, rows)
         return Batch(inputs, self.labels.index_select(0, rows), indices)
 
     def lengths(self, rows: Tensor) -> None:
-        """None: only texts have lengths."""
         del rows
 
 
-def alternating(rows: Tensor, epoch: int) -> Tensor:
-    """Which images are mirrored in an epoch: each in every second one, half of them in the first.
+def choose_mirrored(rows: Tensor, epoch: int) -> Tensor:
+    """Return 1 for each image that is mirrored in this epoch, else 0.
 
-    Two epochs then show each image once either way, where draws show a half of them twice alike
-    (Jordan, 2024). Which half begins is read off the rows' numbers, so it is known everywhere.
+    Each image is mirrored in every second epoch, half of the images in the first. So two epochs
+    show each image once either way, whereas independent draws show half of them the same way twice
+    (Jordan, 2024). A hash of the row decides which half begins, so every process agrees on it.
     """
     scrambled = (rows.cpu() * 2654435761) >> 16  # Knuth's multiplicative hash
     return (scrambled + epoch) % 2
 
 
-def shifted(
+def crop_and_mirror(
     images_BCHW: Tensor,
     pad: int,
     flip: bool,
@@ -171,22 +172,23 @@ def shifted(
     mirrored: Tensor | None = None,
     reflects: bool = False,
 ) -> Tensor:
-    """Each image cropped at random out of a border `pad` wide, and mirrored half the time.
+    """Crop each image at random from a border `pad` wide, and mirror half of them if `flip`.
 
-    The border is black, or `reflects` the image; which images are mirrored is drawn, unless told.
+    The border is black, or `reflects` the image. `mirrored` says which images are mirrored; without
+    it they are drawn.
 
-    One `index_select` of whole pixel rows, out of a flat view in which a window of W pixels starts
-    at every position: the windows overlap in memory, so nothing is copied but what is kept, and
-    that some ten times faster than by gathering single pixels.
+    All crops are one `index_select` of whole pixel rows from a flat view in which a window of W
+    pixels starts at every position. The windows overlap in memory, so only the result is copied,
+    about ten times faster than gathering single pixels.
     """
     batch, channels, height, width = images_BCHW.shape
-    bordered = _bordered(images_BCHW, pad, flip, reflects)
+    bordered = _add_border(images_BCHW, pad, flip, reflects)
     high, wide = bordered.shape[2:]
     down, right = torch.randint(2 * pad + 1, (2, batch), generator=rng)
     if mirrored is None:
         mirrored = torch.randint(1 + flip, (batch,), generator=rng)
-    # one number an image says how far its window starts from the border's corner, so that one
-    # small transfer, which nobody waits for, takes all draws to the device
+    # one number an image: how far its window starts from the border's corner. So all draws reach
+    # the device in one small transfer that does not block
     offset = (mirrored * batch * channels * high + down) * wide + right
     lines = torch.arange(0, batch * channels * high * wide, wide, device=bordered.device)
     corners_BCH = lines.view(batch, channels, high)[:, :, :height]
@@ -195,11 +197,11 @@ def shifted(
     return windows.index_select(0, starts_BCH.flatten()).view(images_BCHW.shape)
 
 
-def _bordered(images_BCHW: Tensor, pad: int, flip: bool, reflects: bool) -> Tensor:
-    """The images in a border; with `flip`, followed by their mirror images."""
+def _add_border(images_BCHW: Tensor, pad: int, flip: bool, reflects: bool) -> Tensor:
+    """Return the images with a border; with `flip`, followed by their mirror images."""
     if reflects:
-        images_BCHW = images_BCHW[:, :, _reflected(images_BCHW.shape[2], pad)]
-        images_BCHW = images_BCHW[..., _reflected(images_BCHW.shape[3], pad)]
+        images_BCHW = images_BCHW[:, :, _reflect_places(images_BCHW.shape[2], pad)]
+        images_BCHW = images_BCHW[..., _reflect_places(images_BCHW.shape[3], pad)]
         pad = 0
     batch, channels, height, width = images_BCHW.shape
     copies = 1 + flip
@@ -211,14 +213,14 @@ def _bordered(images_BCHW: Tensor, pad: int, flip: bool, reflects: bool) -> Tens
     return bordered
 
 
-def _reflected(size: int, pad: int) -> Tensor:
-    """The places of a row of pixels with `pad` more at either end, as in a mirror at its edges."""
+def _reflect_places(size: int, pad: int) -> Tensor:
+    """Return the pixel at each place of a row with `pad` reflected pixels more at either end."""
     places = torch.arange(-pad, size + pad).abs()
     return torch.where(places < size, places, 2 * (size - 1) - places)
 
 
 ALIKE = 50
-"""Batches that are sorted by length at once: enough for little padding, and still a shuffle."""
+"""Number of batches whose texts are sorted by length together: little padding, still shuffled."""
 
 
 def batch_indices(
@@ -231,11 +233,11 @@ def batch_indices(
     drop_last: bool,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """A client's rows in this epoch's order, cut into batches; the same on every call.
+    """Shuffle a client's rows for this epoch and cut them into batches; the same on every call.
 
     `drop_last` leaves out a last batch that is not full, unless it is the only one: a client with
     fewer samples than `batch_size` would otherwise never train. With `lengths` (one for each row of
-    `part`) a batch holds texts of like length; batches still come in random order.
+    `part`) a batch holds texts of similar length; batches still come in random order.
     """
     rng = rng_for(seed, "batches", client, epoch)
     order = torch.randperm(len(part), generator=rng)
@@ -243,16 +245,16 @@ def batch_indices(
         order = order[: len(part) - len(part) % batch_size]
     if lengths is None:
         return torch.split(part[order], batch_size) if len(part) else ()
-    some = order.split(ALIKE * batch_size)
-    order = torch.cat([rows[lengths[rows].argsort(descending=True)] for rows in some])
+    chunks = order.split(ALIKE * batch_size)
+    order = torch.cat([rows[lengths[rows].argsort(descending=True)] for rows in chunks])
     batches = torch.split(part[order], batch_size)
     return tuple(batches[place] for place in torch.randperm(len(batches), generator=rng))
 
 
-def channel_statistics(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, of pixels scaled to [0, 1].
+def measure_channels(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and standard deviation of each channel, of pixels scaled to [0, 1].
 
-    Exact, and without a float copy of the data: 256 counts a channel say all there is to know.
+    The result is exact and needs no float copy of the data: 256 counts per channel suffice.
     """
     values = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []

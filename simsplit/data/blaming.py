@@ -1,4 +1,4 @@
-"""Which of a scenario's sources is at fault: each of them thinks that it is `data.source`."""
+"""This module names the right source in an error: each source reports itself as `data.source`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from simsplit.errors import DataError
 
 @contextmanager
 def blamed(field: str) -> Iterator[None]:
-    """A block that reads the source `data.<field>`; what is wrong with it carries that name."""
+    """Rename `data.source` to `data.<field>` in a DataError that the block raises."""
     try:
         yield
     except DataError as error:
-        told = str(error)
-        if not told.startswith("data.source"):
+        message = str(error)
+        if not message.startswith("data.source"):
             raise
-        rest = told.removeprefix("data.source")
+        rest = message.removeprefix("data.source")
         raise DataError(f"scenario.data.{field}{rest}") from error.__cause__

@@ -1,4 +1,4 @@
-"""What a scenario's `data:` may say."""
+"""This module defines the fields of a scenario's `data:`."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -17,75 +17,75 @@ TextSource = Annotated[PythonDocs | TextParquet | TextHub, Field(discriminator="
 
 
 class EvenConfig(Config):
-    """Clients whose parts have all classes in the shares that the whole has."""
+    """Clients whose samples have all classes in the same shares as the whole training data."""
 
     clients: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
-    """Their numbers."""
+    """Numbers of these clients."""
     samples: int = Field(default=300, ge=1)
-    """How many samples each gets."""
+    """Number of samples that each of them gets."""
 
 
 class DataConfig(Config):
-    """The data set, what part of it is used or held out, and how it is divided among clients."""
+    """The data set, the part of it to use, and how it is held out and divided among clients."""
 
     source: Source = DigitsSource()
-    """Where samples come from; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
+    """Source of the samples; a bare word such as `cifar10` stands for `{kind: cifar10}`."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=2)
-    """Of images and tables: the classes to use, by name, such as `[cat, dog]`, numbered from 0 on
-    in this order; null: all."""
+    """Classes to use, by name, such as `[cat, dog]`; they are numbered from 0 in this order. Only
+    for images and tables. null: all classes."""
     train_samples: int | None = Field(default=None, ge=1)
-    """How many training samples to use at most, stratified by class."""
+    """Largest number of training samples to use, chosen with the classes' shares; null: all."""
     test_samples: int | None = Field(default=None, ge=1)
-    """How many test samples to use at most, stratified by class."""
+    """Largest number of test samples to use, chosen with the classes' shares; null: all."""
     validation: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training samples held out for validation, before they are divided among
-    clients."""
+    """Share of the training samples that is held out for validation, before the rest is divided
+    among clients."""
     auxiliary: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training samples held out as public data, for attacks and for methods that learn
-    from public data; of texts, half of it where clients mix with public texts and no `support` is
-    named."""
+    """Share of the training samples that is held out as public data, for attacks and for methods
+    that learn from public data. If clients mix their texts with others and `support` is null, half
+    of it becomes their support."""
     public: TextSource | None = None
-    """Public texts from another source, in place of `auxiliary`."""
+    """Source of public texts to use instead of `auxiliary`; null: `auxiliary` is used."""
     support: TextSource | None = None
-    """Texts that clients mix their own with (mixguard, cover), and attackers have not; null: a half
-    of the public ones, which then are public no more."""
+    """Source of texts that clients mix with their own (mixguard, cover) and that attackers do not
+    have; null: half of the public texts, which attackers then do not have either."""
     augment: tuple[Augmentation, ...] = ()
-    """Random changes to every image, drawn anew each epoch: `crop` (padded with black by an
-    eighth) or `shift` (by two pixels, the edges reflected), and `flip` (half of the images) or
-    `alternate` (each image in every second epoch)."""
+    """Random changes to every image, drawn again each epoch: `crop` (out of a black border, an
+    eighth of the height wide) or `shift` (by up to two pixels, reflected at the edges), and `flip`
+    (each image with probability one half) or `alternate` (each image in every second epoch)."""
     normalise: Normalisation = "dataset"
-    """Of images: `dataset`: each channel to mean 0 and standard deviation 1 over the clients'
-    samples; `unit`: to [0, 1]; `symmetric`: to [-1, 1]."""
+    """Scale of images: `dataset` (each channel has mean 0 and standard deviation 1 over the
+    clients' samples), `unit` (from 0 to 1) or `symmetric` (from -1 to 1)."""
     partition: Partition = Iid()
     """How samples are divided among clients; a bare word such as `iid` stands for `{kind: iid}`."""
     even: EvenConfig | None = None
-    """Clients that get samples of all classes alike before the others divide the rest, as a client
-    that detectors trust would; null: none."""
+    """Clients that get samples of all classes before the partition divides the rest among the
+    others, such as a client that detectors trust; null: none."""
 
     @field_validator("source", "public", "support", "partition", mode="before")
     @classmethod
-    def _from_word(cls, value: object) -> object:
+    def _expand_kind(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
 
     @field_validator("classes", mode="before")
     @classmethod
-    def _from_numbers(cls, value: object) -> object:
+    def _name_classes(cls, value: object) -> object:
         return [str(each) for each in value] if isinstance(value, list) else value
 
     @field_validator("classes")
     @classmethod
-    def _classes_of_its_own(
+    def _check_classes(
         cls, value: tuple[str, ...] | None, others: ValidationInfo
     ) -> tuple[str, ...] | None:
         if value is not None and len(set(value)) < len(value):
             raise ValueError(f"got {', '.join(value)}; name each class once")
         if value is not None and isinstance(others.data.get("source"), TextTable):
-            raise ValueError("picks classes of images or tables, not of texts; leave it out")
+            raise ValueError("is for images and tables, not for texts; leave it out")
         return value
 
     @field_validator("augment")
     @classmethod
-    def _one_of_each(cls, value: tuple[Augmentation, ...]) -> tuple[Augmentation, ...]:
+    def _check_augment(cls, value: tuple[Augmentation, ...]) -> tuple[Augmentation, ...]:
         for pair in (("crop", "shift"), ("flip", "alternate")):
             if set(pair) <= set(value):
                 raise ValueError(f"{pair[0]} and {pair[1]} exclude each other; leave out one")
@@ -93,17 +93,17 @@ class DataConfig(Config):
 
     @field_validator("auxiliary")
     @classmethod
-    def _leaves_some(cls, value: float, others: ValidationInfo) -> float:
+    def _check_auxiliary(cls, value: float, others: ValidationInfo) -> float:
         validation = others.data.get("validation", 0.0)
         if value + validation >= 1:
             raise ValueError(
-                f"must be below {1 - validation:g}, what a validation part of {validation:g} "
+                f"must be below {1 - validation:g}, the share that data.validation: {validation:g} "
                 f"leaves, got {value:g}"
             )
         return value
 
     def describe(self) -> DataInfo | None:
-        """What a model needs to know before the data are read; None where that cannot be known."""
+        """Return what a model must know before data are read; None if it cannot be known yet."""
         info = self.source.describe()
         if info is None or self.classes is None:
             return info

@@ -1,4 +1,4 @@
-"""Data of one's own, as a folder of image files for each class."""
+"""This module reads a user's own images from a folder of files for each class."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 
 from simsplit.data.base import SourceConfig
-from simsplit.data.images import Channels, Form, stacked
+from simsplit.data.images import Channels, Form, stack_images
 from simsplit.data.samples import DataInfo, DataSet, Samples
-from simsplit.data.splits import held_out
+from simsplit.data.splits import hold_out
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 
@@ -18,36 +18,36 @@ _TEST_NAMES = ("test", "validation", "val")
 
 
 class FolderSource(SourceConfig):
-    """Image files in a sub-folder for each class, below train/ and test/ or all in one."""
+    """Image files in a sub-folder for each class, below train/ and test/ or all together."""
 
     kind: Literal["folder"] = "folder"
     path: Path
-    """Folder with train/ and test/ (or validation/, val/), or with the classes' folders
-    themselves."""
+    """Folder that has train/ and test/ (or validation/ or val/), or one sub-folder per class; then
+    `test_fraction` of the images become test data."""
     size: int = Field(default=32, ge=1)
-    """Height and width that images are resized to."""
+    """Height and width to which images are resized, in pixels."""
     channels: Channels = 3
-    """3 for colour, 1 for grey; images are converted."""
+    """3 for colour, 1 for grey; images of the other kind are converted."""
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
-    """Share of every class that is test data, if there is no test/ folder."""
+    """Share of every class that becomes test data if there is no train/ folder."""
 
     def describe(self) -> DataInfo | None:
-        """From the folders' names; None where there are none yet."""
+        """Return shape and classes from the folders' names; None if the folder does not exist."""
         folder = self._train_folder()
         if not folder.is_dir():
             return None
-        return DataInfo((self.channels, self.size, self.size), len(_classes(folder)))
+        return DataInfo((self.channels, self.size, self.size), len(_list_classes(folder)))
 
     def load(self) -> DataSet:
         """Decode and resize every image of both splits."""
         train_folder = self._train_folder()
-        names = _classes(train_folder)
+        names = _list_classes(train_folder)
         train = self._read(train_folder, names)
         if train_folder != self.path:
             test = self._read(self._test_folder(), names)
         else:
             rng = numpy_rng_for(0, "folder", "test")
-            kept, out = held_out(train.labels.numpy(), self.test_fraction, rng)
+            kept, out = hold_out(train.labels.numpy(), self.test_fraction, rng)
             train, test = train.take(kept), train.take(out)
         return DataSet(self.path.name, train, test, names)
 
@@ -61,13 +61,13 @@ class FolderSource(SourceConfig):
                 return self.path / name
         raise DataError(
             f"data.source.path: {self.path} has train/ but none of {', '.join(_TEST_NAMES)}; "
-            "add one, or name train/ itself to have a part of it held out"
+            "add one, or set path to train/ itself to hold out a part of it"
         )
 
     def _read(self, folder: Path, names: tuple[str, ...]) -> Samples:
         from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
-        _check_known(folder, names)
+        _check_classes(folder, names)
         numbers = {name: number for number, name in enumerate(names)}
         files = make_dataset(str(folder), numbers, IMG_EXTENSIONS, allow_empty=True)
         if not files:
@@ -77,11 +77,11 @@ class FolderSource(SourceConfig):
             )
         images = ((Path(file), f"data.source.path: {file}") for file, _ in files)
         form = Form(self.channels, self.size, self.size, resize=True)
-        inputs = stacked(images, len(files), form, strict=False)
+        inputs = stack_images(images, len(files), form, strict=False)
         return Samples(inputs, torch.tensor(np.array([number for _, number in files])))
 
 
-def _classes(folder: Path) -> tuple[str, ...]:
+def _list_classes(folder: Path) -> tuple[str, ...]:
     from torchvision.datasets.folder import find_classes
 
     try:
@@ -93,8 +93,8 @@ def _classes(folder: Path) -> tuple[str, ...]:
         ) from error
 
 
-def _check_known(folder: Path, names: tuple[str, ...]) -> None:
-    strangers = sorted(set(_classes(folder)) - set(names))
+def _check_classes(folder: Path, names: tuple[str, ...]) -> None:
+    strangers = sorted(set(_list_classes(folder)) - set(names))
     if strangers:
         raise DataError(
             f"data.source.path: {folder} has classes that the training data lack: "

@@ -1,4 +1,4 @@
-"""The forms in which a Python call may pass data, told apart."""
+"""This module recognises the forms in which a Python call may pass data."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -19,8 +19,8 @@ FORMS = (
 )
 
 
-def splits_of(data: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """What was passed to train on, and to test on or None."""
+def get_splits(data: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return the training data that were passed, and the test data or None."""
     if isinstance(data, Mapping):
         if "train" not in data:
             raise DataError(f"data: a mapping needs 'train', got {', '.join(map(str, data))}")
@@ -32,33 +32,33 @@ def splits_of(data: Any) -> tuple[Any, Any]:  # noqa: ANN401
 
 
 def is_pair(data: object) -> bool:
-    """Whether it is inputs and labels, or two splits."""
+    """Return whether `data` is a pair: inputs and labels, or two splits."""
     return isinstance(data, tuple) and len(data) == 2
 
 
 def is_frame(data: object) -> bool:
-    """Whether it is a pandas frame."""
+    """Return whether `data` is a pandas DataFrame."""
     return type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns")
 
 
 def is_hub(data: object) -> bool:
-    """Whether it is a Dataset of the hub's library."""
+    """Return whether `data` is a Dataset of the library `datasets`."""
     return type(data).__module__.split(".")[0] == "datasets"
 
 
-def as_labels(labels: Any) -> np.ndarray:  # noqa: ANN401
-    """Labels as an array, be they a tensor or a list."""
+def to_labels(labels: Any) -> np.ndarray:  # noqa: ANN401
+    """Convert labels, a tensor or a list, to an array."""
     return labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
 
 
-def arrow(dataset: Any) -> Any:  # noqa: ANN401
-    """A hub's Dataset as a table of arrow's."""
+def to_arrow(dataset: Any) -> Any:  # noqa: ANN401
+    """Convert a Dataset of the library `datasets` to an Arrow table."""
     schema = dataset.features.arrow_schema
     return dataset.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
 
 
-def checked(config: type[_Config], options: Mapping[str, Any]) -> _Config:
-    """A config of the keywords beside `data`; DataError where one will not do."""
+def build_options(config: type[_Config], options: Mapping[str, Any]) -> _Config:
+    """Build a config from the keywords passed beside `data`; raise DataError if one is invalid."""
     try:
         return config(**options)
     except ValidationError as error:
@@ -70,9 +70,9 @@ def checked(config: type[_Config], options: Mapping[str, Any]) -> _Config:
         ) from None
 
 
-def not_passed(digest: str) -> DataError:
-    """What to do about a scenario whose data this process was not given."""
+def build_not_passed(digest: str) -> DataError:
+    """Return the error for a scenario whose data were not passed to this process."""
     return DataError(
-        f"data.source: these data were passed from Python (digest {digest}); do so again: "
-        "run('RUN/scenario.yaml', 'RUN', resume=True, data=...)"
+        f"data.source: the data with digest {digest} were passed from Python, not to this process; "
+        "pass them again: run('RUN/scenario.yaml', 'RUN', resume=True, data=...)"
     )

@@ -1,7 +1,7 @@
-"""Rows of a table as samples: numbers standardised, categories one-hot, by scikit-learn.
+"""This module encodes table rows with scikit-learn: numbers standardised, categories one-hot.
 
-What is fitted (medians, means, scales, categories) is fitted on training rows, which are clients'
-own, or on a file of public rows. A run's `data.json` says which.
+Medians, means, scales and categories are fitted on the training rows, which are private to the
+clients, or on a file of public rows. A run's `data.json` says which.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ import torch
 from pydantic import Field
 
 from simsplit.config import Config
-from simsplit.data.arrays import class_names_of, numbered
+from simsplit.data.arrays import find_class_names, number_labels
 from simsplit.data.base import SourceConfig
 from simsplit.data.samples import DataInfo, DataSet, Samples
-from simsplit.data.splits import held_out
+from simsplit.data.splits import hold_out
 from simsplit.errors import DataError, near
 from simsplit.seeds import numpy_rng_for
 
@@ -30,18 +30,19 @@ _FORMATS = {".csv": ",", ".tsv": "\t", ".txt": ",", ".gz": ","}
 
 
 class FrameOptions(Config):
-    """How the columns of a table are read."""
+    """Options for reading the columns of a table."""
 
     target: str | None = None
-    """Column of the classes; null: the last one."""
+    """Column of classes; null: the last column."""
     categories: tuple[str, ...] | None = None
-    """Columns that hold categories; null: those of words and of true or false."""
+    """Columns of categories; null: the columns of strings and booleans."""
     drop: tuple[str, ...] = ()
-    """Columns that are left out, such as names and numbers of rows."""
+    """Columns to leave out, such as names and row numbers."""
     client: str | None = None
-    """Column that says whose each row is, for `partition: natural`; it is no feature."""
+    """Column that names the client of each row, for `partition: natural`; it is not a feature.
+    null: rows belong to no client."""
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
-    """Share of every class that is test data, where no test rows are given."""
+    """Share of every class that becomes test data if there are no test rows."""
 
 
 class TableSource(FrameOptions, SourceConfig):
@@ -49,55 +50,53 @@ class TableSource(FrameOptions, SourceConfig):
 
     kind: Literal["table"] = "table"
     path: Path
-    """File of the rows (.csv, .tsv or .parquet)."""
+    """File of rows (.csv, .tsv or .parquet)."""
     test: Path | None = None
-    """File of the test rows; null: a share of every class is held out."""
+    """File of test rows; null: `test_fraction` of every class becomes test data."""
     public: Path | None = None
-    """File of public rows, on which scales and categories are fitted; null: on all training rows,
-    before any are held out."""
+    """File of public rows on which scales and categories are fitted; null: they are fitted on all
+    training rows, before any are held out."""
     missing: tuple[str, ...] = ("?",)
-    """Cells that count as empty, besides those that are."""
+    """Cell values that count as empty, besides empty cells."""
 
     @property
     def modality(self) -> Literal["tables"]:
-        """Numbers, as they are."""
         return "tables"
 
     def describe(self) -> DataInfo | None:
-        """From the rows themselves; None where there is no file yet."""
+        """Return shape and classes, from the encoded rows; None if the file does not exist."""
         return self.load().info if self.path.is_file() else None
 
     def load(self) -> DataSet:
-        """Encoded rows; read once in a process, unless the file changes."""
+        """Read and encode the rows, once per process unless a file changes."""
         files = [file for file in (self.path, self.test, self.public) if file is not None]
         for file in files:
             if not file.is_file():
                 raise DataError(f"data.source.path: no file {file.absolute()}")
-        return _read(self, tuple(file.stat().st_mtime_ns for file in files))
+        return _load_cached(self, tuple(file.stat().st_mtime_ns for file in files))
 
 
 @lru_cache(maxsize=4)
-def _read(source: TableSource, changed: tuple[int, ...]) -> DataSet:
-    del changed  # in the cache's key
+def _load_cached(source: TableSource, changed: tuple[int, ...]) -> DataSet:
+    del changed  # part of the cache's key: a changed file is read again
     train, test, public = (
-        None if file is None else frame_of(file, source.missing)
+        None if file is None else read_frame(file, source.missing)
         for file in (source.path, source.test, source.public)
     )
     assert train is not None
-    return encoded(source.path.stem, train, test, source, public=public)
+    return encode_frames(source.path.stem, train, test, source, public=public)
 
 
 class SklearnSource(SourceConfig):
-    """A table that comes with scikit-learn: nothing to download."""
+    """A table that comes with scikit-learn; nothing is downloaded."""
 
     kind: Literal["sklearn"] = "sklearn"
     name: Literal["breast_cancer", "wine", "iris", "digits"] = "breast_cancer"
-    """breast_cancer: 569 rows of 30 numbers, 2 classes; wine: 178 of 13, 3; iris: 150 of 4, 3;
-    digits: 1,797 of 64, 10."""
+    """Name of the table: breast_cancer (569 rows of 30 numbers, 2 classes), wine (178 rows of 13, 3
+    classes), iris (150 rows of 4, 3 classes) or digits (1,797 rows of 64, 10 classes)."""
 
     @property
     def modality(self) -> Literal["tables"]:
-        """Numbers, as they are."""
         return "tables"
 
     def describe(self) -> DataInfo:
@@ -106,17 +105,17 @@ class SklearnSource(SourceConfig):
         return DataInfo((columns,), classes)
 
     def load(self) -> DataSet:
-        """Four fifths for training, stratified, the same in every run."""
+        """Return four fifths as training data and the rest as test data, the same in every run."""
         import sklearn.datasets
 
         loaded = getattr(sklearn.datasets, f"load_{self.name}")(as_frame=True)
         names = [str(name) for name in loaded.target_names]
         frame = loaded.frame.assign(target=[names[number] for number in loaded.target])
-        return encoded(self.name, frame, None, FrameOptions(target="target"))
+        return encode_frames(self.name, frame, None, FrameOptions(target="target"))
 
 
-def frame_of(file: Path, missing: Sequence[str]) -> "pd.DataFrame":
-    """The rows of a file."""
+def read_frame(file: Path, missing: Sequence[str]) -> "pd.DataFrame":
+    """Read the rows of a CSV or parquet file."""
     import pandas as pd
 
     kind = file.suffix.lower()
@@ -124,16 +123,17 @@ def frame_of(file: Path, missing: Sequence[str]) -> "pd.DataFrame":
         if kind == ".parquet":
             return pd.read_parquet(file)
         if kind in _FORMATS:
-            commas = _FORMATS[kind]
-            return pd.read_csv(file, sep=commas, skipinitialspace=True, na_values=list(missing))
+            return pd.read_csv(
+                file, sep=_FORMATS[kind], skipinitialspace=True, na_values=list(missing)
+            )
     except (OSError, ValueError) as error:
         raise DataError(f"data.source.path: {file} cannot be read ({error})") from error
     raise DataError(
-        f"data.source.path: {file} is no table; allowed: {', '.join((*_FORMATS, '.parquet'))}"
+        f"data.source.path: {file} is not a table; allowed: {', '.join((*_FORMATS, '.parquet'))}"
     )
 
 
-def encoded(
+def encode_frames(
     name: str,
     train: "pd.DataFrame",
     test: "pd.DataFrame | None",
@@ -141,28 +141,32 @@ def encoded(
     *,
     public: "pd.DataFrame | None" = None,
 ) -> DataSet:
-    """A data set out of rows: features as float32, classes by number."""
-    target = _named(train, options.target or str(train.columns[-1]), "target")
+    """Encode training and test rows: features as float32, classes by number."""
+    target = _check_column(train, options.target or str(train.columns[-1]), "target")
     where = f"data.source.target: {name}, column '{target}'"
-    names = class_names_of(train[target].to_numpy(), where)
+    names = find_class_names(train[target].to_numpy(), where)
     if test is None:
-        labels = numbered(train[target].to_numpy(), names, where)
+        labels = number_labels(train[target].to_numpy(), names, where)
         rng = numpy_rng_for(0, "table", "test")
-        kept, out = held_out(labels, options.test_fraction, rng)
+        kept, out = hold_out(labels, options.test_fraction, rng)
         train, test = train.iloc[kept], train.iloc[out]
-    features = _features(train, target, options)
+    features = _choose_features(train, target, options)
     for other, which in ((test, "test"), (public, "public")):
         lacking = [] if other is None else [each for each in features if each not in other.columns]
         if lacking:
             raise DataError(f"data.source.{which}: has no column '{lacking[0]}'")
     numbers = [column for column in features if not features[column]]
-    words = [column for column in features if features[column]]
-    fitted = _encoder(numbers, words).fit(_clean(train if public is None else public, words))
-    owners = _owners(train, options)
+    categories = [column for column in features if features[column]]
+    fitted = _build_encoder(numbers, categories).fit(
+        _fill_categories(train if public is None else public, categories)
+    )
+    owners = _number_owners(train, options)
     made = [
         Samples(
-            torch.from_numpy(fitted.transform(_clean(rows, words)).astype(np.float32)),
-            torch.from_numpy(numbered(rows[target].to_numpy(), names, f"{where} ({split})")),
+            torch.from_numpy(
+                fitted.transform(_fill_categories(rows, categories)).astype(np.float32)
+            ),
+            torch.from_numpy(number_labels(rows[target].to_numpy(), names, f"{where} ({split})")),
             owners=whose,
         )
         for rows, split, whose in ((train, "train", owners), (test, "test", None))
@@ -171,7 +175,7 @@ def encoded(
     return DataSet(name, made[0], made[1], names, fitted=on)
 
 
-def _named(frame: "pd.DataFrame", column: str, field: str) -> str:
+def _check_column(frame: "pd.DataFrame", column: str, field: str) -> str:
     columns = [str(each) for each in frame.columns]
     if column not in columns:
         raise DataError(
@@ -181,14 +185,14 @@ def _named(frame: "pd.DataFrame", column: str, field: str) -> str:
     return column
 
 
-def _features(frame: "pd.DataFrame", target: str, options: FrameOptions) -> dict[str, bool]:
-    """The columns to learn from, and whether each holds categories."""
+def _choose_features(frame: "pd.DataFrame", target: str, options: FrameOptions) -> dict[str, bool]:
+    """Return the feature columns, each with whether it holds categories."""
     for column in (*options.drop, *(options.categories or ())):
-        _named(frame, column, "drop" if column in options.drop else "categories")
+        _check_column(frame, column, "drop" if column in options.drop else "categories")
     left_out = {target, options.client, *options.drop}
     columns = [str(column) for column in frame.columns if str(column) not in left_out]
     if not columns:
-        raise DataError("data.source: no column is left to learn from")
+        raise DataError("data.source.drop: leaves no feature column; drop fewer columns")
     kinds = {column: _is_category(frame[column], column, options) for column in columns}
     for column in (column for column, category in kinds.items() if category):
         distinct = frame[column].nunique()
@@ -213,13 +217,13 @@ def _is_category(column: "pd.Series[Any]", name: str, options: FrameOptions) -> 
     number = types.is_numeric_dtype(column) and not types.is_bool_dtype(column)
     if not number and options.categories is not None:
         raise DataError(
-            f"data.source.categories: column '{name}' holds words, so it must be named there, or "
-            "left out (drop)"
+            f"data.source.categories: column '{name}' holds strings; add it to categories, or "
+            f"leave it out with drop: [{name}]"
         )
     return not number
 
 
-def _encoder(numbers: list[str], words: list[str]) -> Any:  # noqa: ANN401 - sklearn is untyped
+def _build_encoder(numbers: list[str], categories: list[str]) -> Any:  # noqa: ANN401 - sklearn is untyped
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -228,24 +232,24 @@ def _encoder(numbers: list[str], words: list[str]) -> Any:  # noqa: ANN401 - skl
     filled = SimpleImputer(strategy="median", keep_empty_features=True)
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     steps = [("numbers", make_pipeline(filled, StandardScaler()), numbers)] if numbers else []
-    steps += [("categories", one_hot, words)] if words else []
+    steps += [("categories", one_hot, categories)] if categories else []
     return ColumnTransformer(steps)
 
 
-def _clean(frame: "pd.DataFrame", words: list[str]) -> "pd.DataFrame":
-    """Categories as words, an empty cell being one of them; infinite numbers are refused."""
+def _fill_categories(frame: "pd.DataFrame", categories: list[str]) -> "pd.DataFrame":
+    """Return a copy with categories as strings; an empty cell is a category of its own."""
     frame = frame.copy()
-    for column in words:
+    for column in categories:
         frame[column] = frame[column].astype(object).where(frame[column].notna(), MISSING)
         frame[column] = frame[column].astype(str)
     return frame
 
 
-def _owners(frame: "pd.DataFrame", options: FrameOptions) -> np.ndarray | None:
-    """Each row's client, by number."""
+def _number_owners(frame: "pd.DataFrame", options: FrameOptions) -> np.ndarray | None:
+    """Return each row's client by number; None if rows belong to no client."""
     if options.client is None:
         return None
-    column = frame[_named(frame, options.client, "client")]
+    column = frame[_check_column(frame, options.client, "client")]
     if column.isna().any():
         raise DataError(f"data.source.client: column '{options.client}' has empty cells")
     owners: np.ndarray = np.unique(column.astype(str).to_numpy(dtype=str), return_inverse=True)[1]

@@ -1,6 +1,6 @@
-"""Data that a Python call passes: arrays, tensors, torch's Datasets, frames, the hub's Datasets.
+"""This module reads data passed from Python: arrays, tensors, torch or hub Datasets, frames.
 
-A scenario names them by their digest, so a resumed run is held to the same data.
+A scenario names such data by their digest, so that a resumed run needs the same data again.
 """
 
 import hashlib
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 import torch
 
-from simsplit.data.arrays import class_names_of, divided, samples_from
+from simsplit.data.arrays import find_class_names, make_samples, split_off_test
 from simsplit.data.base import SourceConfig
 from simsplit.data.forms import (
     FORMS,
-    arrow,
-    as_labels,
-    checked,
+    build_not_passed,
+    build_options,
+    get_splits,
     is_frame,
     is_hub,
     is_pair,
-    not_passed,
-    splits_of,
+    to_arrow,
+    to_labels,
 )
-from simsplit.data.frames import FrameOptions, encoded
+from simsplit.data.frames import FrameOptions, encode_frames
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.errors import DataError
 from simsplit.held import held, hold
@@ -35,44 +35,43 @@ NAME = "given"
 
 
 class GivenSource(SourceConfig):
-    """Data passed from Python: `run(scenario, data=...)`. Not to be written by hand."""
+    """Data passed from Python: `run(scenario, data=...)`. Do not write it by hand."""
 
     kind: Literal["given"] = "given"
     digest: str = ""
-    """Of the data, which a resumed run must be passed again."""
+    """Digest of the data; the same data must be passed again to resume the run."""
     shape: tuple[int, ...] = ()
-    """Of one sample."""
+    """Shape of one sample."""
     classes: int = 0
-    """How many there are."""
+    """Number of classes."""
     images: bool = False
-    """Whether samples are images (bytes), or numbers."""
+    """Whether samples are images (uint8) rather than features."""
 
     @property
     def modality(self) -> Literal["images", "tables"]:
-        """By the type of the numbers that were passed."""
         return "images" if self.images else "tables"
 
     def describe(self) -> DataInfo | None:
-        """As they were when they were passed; None where they never were."""
+        """Return the shape and classes noted when the data were passed; None if none were."""
         return DataInfo(self.shape, self.classes) if self.shape else None
 
     @property
     def owners(self) -> int:
-        """How many clients they were dealt to; 0 if they were not."""
+        """Number of clients for which parts were passed; 0 if the data were passed as a whole."""
         owners = self.load().train.owners
         return 0 if owners is None else len(np.unique(owners))
 
     def load(self) -> DataSet:
-        """What was passed in this process."""
+        """Return the data passed to this process; raise DataError if none with this digest were."""
         data = held(self.digest)
         if data is None:
-            raise not_passed(self.digest)
+            raise build_not_passed(self.digest)
         return cast("DataSet", data)
 
 
 def given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - many forms
-    """The source of data that were passed; they are held in this process from now on."""
-    made = data_set_of(data, checked(FrameOptions, columns))
+    """Build the source of data that were passed, and keep the data in this process."""
+    made = build_data_set(data, build_options(FrameOptions, columns))
     digest = _digest(made)
     hold({digest: made})
     train = made.train
@@ -85,66 +84,66 @@ def given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - ma
 
 
 class _Reading(NamedTuple):
-    """A way to make samples of one form: labels first, so that classes are known for all parts."""
+    """How to read one part: its labels first, so that the classes of all parts are known."""
 
     labels: Callable[[], np.ndarray]
     samples: Callable[[Sequence[str], str], Samples]
 
 
-def data_set_of(data: Any, options: FrameOptions = FrameOptions()) -> DataSet:  # noqa: ANN401, B008
-    """Training and test samples out of whatever was passed; DataError if it is none of the forms.
+def build_data_set(data: Any, options: FrameOptions = FrameOptions()) -> DataSet:  # noqa: ANN401, B008
+    """Build training and test samples of the data passed; raise DataError if the form is unknown.
 
-    Without test samples a fifth of every class is held out, the same in every run.
+    Without test samples a fifth of every class becomes test data, the same in every run.
     """
     if isinstance(data, DataSet):
         return data
-    train, test = splits_of(data)
+    train, test = get_splits(data)
     parts = train if isinstance(train, list) else [train]
     if not parts:
         raise DataError("data: an empty list; pass a part for each client")
     if is_frame(parts[0]):
-        return _of_frames(parts, test, options, dealt=isinstance(train, list))
-    if is_hub(parts[0]) and (images := _of_hub(parts, test)) is not None:
-        return images
-    read = [_reading(part) for part in parts]
-    names = class_names_of(np.concatenate([each.labels() for each in read]), "data (labels)")
-    made = [each.samples(names, "data") for each in read]
-    whole = _joined(made, dealt=isinstance(train, list))
+        return _read_frames(parts, test, options, dealt=isinstance(train, list))
+    if is_hub(parts[0]):
+        return _read_hub(parts, test)
+    readings = [_choose_reading(part) for part in parts]
+    names = find_class_names(np.concatenate([each.labels() for each in readings]), "data (labels)")
+    made = [each.samples(names, "data") for each in readings]
+    whole = _join(made, dealt=isinstance(train, list))
     if test is None:
-        return divided(NAME, whole, names, options.test_fraction)
-    return DataSet(NAME, whole, _reading(test).samples(names, "data, test"), names)
+        return split_off_test(NAME, whole, names, options.test_fraction)
+    return DataSet(NAME, whole, _choose_reading(test).samples(names, "data, test"), names)
 
 
-def _reading(part: Any) -> _Reading:  # noqa: ANN401
-    """One part's labels and samples."""
+def _choose_reading(part: Any) -> _Reading:  # noqa: ANN401
+    """Choose how to read one part; raise DataError if its form is unknown."""
     if is_pair(part):
         x, y = part
-        return _Reading(lambda: as_labels(y), lambda names, where: samples_from(x, y, names, where))
+        return _Reading(lambda: to_labels(y), lambda names, where: make_samples(x, y, names, where))
     if is_hub(part) or is_frame(part):
         raise DataError("data: parts must be of one form; got tables beside others")
     if hasattr(part, "__len__") and hasattr(part, "__getitem__") and not isinstance(part, str):
-        return _of_dataset(part)
+        return _read_dataset(part)
     raise DataError(f"data: cannot be a {type(part).__name__}; allowed: {FORMS}")
 
 
-def _of_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
-    """Of a torch Dataset, whose items are pairs of a sample and its label."""
+def _read_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
+    """Read a torch Dataset, whose items are pairs of a sample and its label."""
     items = [dataset[row] for row in range(len(dataset))]
     if not items or not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
         raise DataError(
             f"data: {type(dataset).__name__} must have items that are pairs (sample, label); "
             f"allowed: {FORMS}"
         )
-    x = np.stack([_as_array(sample) for sample, _ in items])
+    x = np.stack([_to_array(sample) for sample, _ in items])
     y = np.array([label.item() if hasattr(label, "item") else label for _, label in items])
-    return _Reading(lambda: y, lambda names, where: samples_from(x, y, names, where))
+    return _Reading(lambda: y, lambda names, where: make_samples(x, y, names, where))
 
 
-def _as_array(sample: Any) -> np.ndarray:  # noqa: ANN401
+def _to_array(sample: Any) -> np.ndarray:  # noqa: ANN401
     return sample.numpy() if isinstance(sample, torch.Tensor) else np.asarray(sample)
 
 
-def _of_frames(
+def _read_frames(
     parts: list["pd.DataFrame"],
     test: "pd.DataFrame | None",
     options: FrameOptions,
@@ -157,40 +156,40 @@ def _of_frames(
         owned = [part.assign(**{_OWNER: f"{number:06d}"}) for number, part in enumerate(parts)]
         target = options.target or str(parts[0].columns[-1])
         options = options.model_copy(update={"client": _OWNER, "target": target})
-        return encoded(NAME, pd.concat(owned, ignore_index=True), test, options)
-    return encoded(NAME, parts[0], test, options)
+        return encode_frames(NAME, pd.concat(owned, ignore_index=True), test, options)
+    return encode_frames(NAME, parts[0], test, options)
 
 
 _OWNER = "(client)"
 
 
-def _of_hub(parts: list[Any], test: Any) -> DataSet | None:  # noqa: ANN401
-    """Of the hub's images; None where no column holds any, so that it is a table of numbers."""
+def _read_hub(parts: list[Any], test: Any) -> DataSet:  # noqa: ANN401
+    """Read the images of hub Datasets; raise DataError if no column holds images."""
     import pyarrow as pa
 
-    from simsplit.data.tables import HubSource, data_set
+    from simsplit.data.tables import HubSource, decode_tables
 
     if not any(type(kind).__name__ == "Image" for kind in parts[0].features.values()):
         raise DataError(
             "data: a datasets.Dataset must have a column of images, or texts: a column `text`, or "
             "task=... beside data; pass tables as frames (dataset.to_pandas())"
         )
-    tables = [arrow(part) for part in parts]
+    tables = [to_arrow(part) for part in parts]
     train = pa.concat_tables(tables)
-    found = data_set(
-        NAME, train, train.slice(0, 1) if test is None else arrow(test), HubSource(name=NAME)
+    decoded = decode_tables(
+        NAME, train, train.slice(0, 1) if test is None else to_arrow(test), HubSource(name=NAME)
     )
-    whole = found.train
+    whole = decoded.train
     if len(parts) > 1:
         owners = np.repeat(np.arange(len(parts)), [len(table) for table in tables])
         whole = Samples(whole.inputs, whole.labels, None, owners)
     if test is None:
-        return divided(NAME, whole, found.class_names, FrameOptions().test_fraction)
-    return DataSet(NAME, whole, found.test, found.class_names)
+        return split_off_test(NAME, whole, decoded.class_names, FrameOptions().test_fraction)
+    return DataSet(NAME, whole, decoded.test, decoded.class_names)
 
 
-def _joined(parts: Sequence[Samples], *, dealt: bool) -> Samples:
-    """All parts' samples, which remember whose they are if they were dealt."""
+def _join(parts: Sequence[Samples], *, dealt: bool) -> Samples:
+    """Join the parts' samples; if each client got a part, note each row's client."""
     if not dealt:
         return parts[0]
     shapes = {tuple(part.inputs.shape[1:]) for part in parts} | {part.images for part in parts}
@@ -202,7 +201,7 @@ def _joined(parts: Sequence[Samples], *, dealt: bool) -> Samples:
 
 
 def _digest(data: DataSet) -> str:
-    """Of all that a run makes of the data."""
+    """Return a digest of everything in the data that a run uses."""
     hasher = hashlib.blake2b(repr(data.class_names).encode(), digest_size=8)
     for samples in (data.train, data.test):
         hasher.update(repr((samples.inputs.shape, samples.inputs.dtype)).encode())

@@ -1,6 +1,7 @@
-"""Texts that a Python call passes: lists of strings, frames, the hub's Datasets, dealt or not.
+"""This module reads texts passed from Python: lists of strings, frames or the hub's Datasets.
 
-Rows stay texts until a model's tokenizer reads them, as those of files do.
+They may be passed as a whole or as a part for each client. Rows stay texts until a model's
+tokenizer reads them, like rows of files.
 """
 
 import hashlib
@@ -10,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from simsplit.data.arrays import class_names_of, numbered
+from simsplit.data.arrays import find_class_names, number_labels
 from simsplit.data.forms import (
-    arrow,
-    as_labels,
-    checked,
+    build_not_passed,
+    build_options,
+    get_splits,
     is_frame,
     is_hub,
     is_pair,
-    not_passed,
-    splits_of,
+    to_arrow,
+    to_labels,
 )
-from simsplit.data.splits import held_out
+from simsplit.data.splits import hold_out
 from simsplit.data.tasks import LAYOUTS, Classification, Language, Task
 from simsplit.data.texts import TextTable
 from simsplit.errors import DataError
@@ -37,93 +38,93 @@ _TEST_FRACTION = 0.2
 
 
 class TextGiven(TextTable):
-    """Texts passed from Python: `run(scenario, data=...)`. Not to be written by hand."""
+    """Texts passed from Python: `run(scenario, data=...)`. Do not write it by hand."""
 
     kind: Literal["text_given"] = "text_given"
     digest: str = ""
-    """Of the texts, which a resumed run must be passed again."""
+    """Digest of the texts; the same texts must be passed again to resume the run."""
     task: Task = LAYOUTS["language"]
-    """What is learned; a bare word such as `sst2` names the task of that data set."""
+    """Task to learn; a bare word such as `sst2` names the task of that data set."""
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """What was passed in this process."""
+        """Return the rows passed to this process; raise DataError if none with this digest were."""
         tables = held(self.digest)
         if tables is None:
-            raise not_passed(self.digest)
+            raise build_not_passed(self.digest)
         return cast("Mapping[str, pa.Table]", tables)[split], f"data ({split})"
 
     @property
     def owners(self) -> int:
-        """How many clients they were dealt to; 0 if they were not."""
+        """Number of clients for which parts were passed; 0 if the texts were passed as a whole."""
         return 0 if self.client is None else len(self.table("train")[0][self.client].unique())
 
-    def _name(self) -> str:
+    def _get_name(self) -> str:
         return "given"
 
 
 def is_texts(data: Any, options: Mapping[str, Any]) -> bool:  # noqa: ANN401 - many forms
-    """Whether texts were passed: strings, rows of which a task was named, or a column `text`."""
-    parts, _ = _parts_of(splits_of(data)[0])
+    """Return whether texts were passed: strings, a column `text`, or rows with a `task` option."""
+    parts, _ = _get_parts(get_splits(data)[0])
     part: Any = parts[0] if parts else None
     if is_hub(part) and any(type(kind).__name__ == "Image" for kind in part.features.values()):
         return False
     if is_frame(part) or is_hub(part):
-        return "task" in options or _TEXT in _columns(part)
-    return _strings(part[0] if is_pair(part) else part)
+        return "task" in options or _TEXT in _list_columns(part)
+    return _are_texts(part[0] if is_pair(part) else part)
 
 
 def given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
-    """The source of texts that were passed; they are held in this process from now on.
+    """Build the source of texts that were passed, and keep the texts in this process.
 
-    Without test data a fifth is held out (of every class), the same in every run.
+    Without test data a fifth of every class becomes test data, the same in every run.
     """
     import pyarrow as pa
 
-    train, test = splits_of(data)
-    parts, dealt = _parts_of(train)
-    tables = [_table(part) for part in parts]
-    whole, other = pa.concat_tables(tables), None if test is None else _table(test)
+    train, test = get_splits(data)
+    parts, dealt = _get_parts(train)
+    tables = [_to_table(part) for part in parts]
+    whole, other = pa.concat_tables(tables), None if test is None else _to_table(test)
     if "task" not in options:
-        names, words = _names(parts[0], whole)
-        if words:
-            whole = _in_words(whole, names)
-            other = None if other is None else _in_words(other, names)
-        options |= {"task": _task(names)}
+        names, renames = _find_classes(parts[0], whole)
+        if renames:
+            whole = _name_labels(whole, names)
+            other = None if other is None else _name_labels(other, names)
+        options |= {"task": _choose_task(names)}
     if dealt:
         owners = np.repeat([f"{n:06d}" for n in range(len(parts))], [*map(len, tables)])
         whole = whole.append_column(_OWNER, pa.array(owners))
         options |= {"client": _OWNER}
-    source = checked(TextGiven, options)
-    made = _divided(whole, source) if other is None else {"train": whole, "test": other}
+    source = build_options(TextGiven, options)
+    made = _split_off_test(whole, source) if other is None else {"train": whole, "test": other}
     digest = _digest(made)
     hold({digest: made})
     return source.model_copy(update={"digest": digest})
 
 
-def _parts_of(train: Any) -> tuple[list[Any], bool]:  # noqa: ANN401
-    """The clients' parts, if training data were dealt; else all of them, and False."""
-    dealt = isinstance(train, list) and not _strings(train)
+def _get_parts(train: Any) -> tuple[list[Any], bool]:  # noqa: ANN401
+    """Return the clients' parts and True, or the whole as one part and False."""
+    dealt = isinstance(train, list) and not _are_texts(train)
     return (train, True) if dealt else ([train], False)
 
 
-def _strings(items: Any) -> bool:  # noqa: ANN401
-    """Whether these are texts, or pairs of a text and its label."""
+def _are_texts(items: Any) -> bool:  # noqa: ANN401
+    """Return whether the items are texts, or pairs of a text and its label."""
     if isinstance(items, str) or not hasattr(items, "__len__") or not len(items):
         return False
     first = next(iter(items))
     return isinstance(first[0] if is_pair(first) else first, str)
 
 
-def _columns(part: Any) -> list[str]:  # noqa: ANN401
+def _list_columns(part: Any) -> list[str]:  # noqa: ANN401
     return [*map(str, part.column_names if is_hub(part) else part.columns)]
 
 
-def _table(part: Any) -> "pa.Table":  # noqa: ANN401
-    """One part's rows; a text without a label has none."""
+def _to_table(part: Any) -> "pa.Table":  # noqa: ANN401
+    """Convert one part to a table with the columns `text` and, if labels were passed, `label`."""
     import pyarrow as pa
 
     if is_hub(part):
-        return arrow(part)
+        return to_arrow(part)
     if is_frame(part):
         return pa.Table.from_pandas(part, preserve_index=False)
     if not is_pair(part) and is_pair(part[0]):  # a torch Dataset's items
@@ -133,53 +134,55 @@ def _table(part: Any) -> "pa.Table":  # noqa: ANN401
         raise DataError(f"data: every text must be a str, got {strange[0]}")
     columns = {_TEXT: pa.array([*texts])}
     if labels is not None:
-        columns[_LABEL] = pa.array(as_labels(labels))
+        columns[_LABEL] = pa.array(to_labels(labels))
         if len(columns[_LABEL]) != len(texts):
             raise DataError(f"data: {len(texts)} texts, but {len(columns[_LABEL])} labels")
     return pa.table(columns)
 
 
-def _names(part: Any, table: "pa.Table") -> tuple[tuple[str, ...], bool]:  # noqa: ANN401
-    """The classes of the column `label`, and whether labels are to be put into these words: the
-    hub's are numbers of its names already. No classes where there is no such column.
+def _find_classes(part: Any, table: "pa.Table") -> tuple[tuple[str, ...], bool]:  # noqa: ANN401
+    """Return the classes of the column `label`, and whether labels must be replaced by names.
+
+    Labels of a hub Dataset with named classes are numbers of those names already. Without the
+    column there are no classes.
     """
     if _LABEL not in table.column_names:
         return (), False
-    told = getattr(part.features[_LABEL], "names", None) if is_hub(part) else None
-    if told:
-        return tuple(told), False
-    return class_names_of(table[_LABEL].to_numpy(), _LABELS), True
+    names = getattr(part.features[_LABEL], "names", None) if is_hub(part) else None
+    if names:
+        return tuple(names), False
+    return find_class_names(table[_LABEL].to_numpy(), _LABELS), True
 
 
-def _in_words(table: "pa.Table", names: Sequence[str]) -> "pa.Table":
-    """Labels as the names of their classes, so that none is taken for the number of another."""
+def _name_labels(table: "pa.Table", names: Sequence[str]) -> "pa.Table":
+    """Replace labels by names of classes: a label such as 1 could be read as another's number."""
     import pyarrow as pa
 
     if _LABEL not in table.column_names:
-        raise DataError(f"{_LABELS}: training texts have some, test texts have none")
-    numbers = numbered(table[_LABEL].to_numpy(), names, _LABELS)
+        raise DataError(f"{_LABELS}: training texts have labels, test texts have none; pass both")
+    numbers = number_labels(table[_LABEL].to_numpy(), names, _LABELS)
     column = pa.array([names[number] for number in numbers])
     return table.set_column(table.column_names.index(_LABEL), _LABEL, column)
 
 
-def _task(names: Sequence[str]) -> Classification | Language:
+def _choose_task(names: Sequence[str]) -> Classification | Language:
     if not names:
         return Language(text=_TEXT)
     return Classification(prompt=f"{{{_TEXT}}}", label=_LABEL, names=tuple(names))
 
 
-def _divided(table: "pa.Table", source: TextGiven) -> dict[str, "pa.Table"]:
-    """Four fifths to train on, stratified by class."""
+def _split_off_test(table: "pa.Table", source: TextGiven) -> dict[str, "pa.Table"]:
+    """Split rows into four fifths to train on and the rest to test on, stratified by class."""
     column = source.task.label if isinstance(source.task, Classification) else None
     labels = np.zeros(len(table), dtype=np.int64)
     if column in table.column_names:
         labels = np.unique(table[column].to_numpy().astype(str), return_inverse=True)[1]
-    kept, out = held_out(labels, _TEST_FRACTION, numpy_rng_for(0, "given", "test"))
+    kept, out = hold_out(labels, _TEST_FRACTION, numpy_rng_for(0, "given", "test"))
     return {"train": table.take(kept), "test": table.take(out)}
 
 
 def _digest(tables: Mapping[str, "pa.Table"]) -> str:
-    """Of all rows, whatever form they were passed in."""
+    """Return a digest of all rows, independent of the form in which they were passed."""
     hasher = hashlib.blake2b(digest_size=8)
     for table in tables.values():
         hasher.update(json.dumps(table.to_pylist(), default=str, sort_keys=True).encode())

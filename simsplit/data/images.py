@@ -1,7 +1,7 @@
-"""Images from bytes and files into uint8 tensors, once, when a source is loaded.
+"""This module decodes images from bytes and files into uint8 tensors when a source is loaded.
 
-Pillow decodes, one image after another: measured on 32x32 JPEGs, two threads took longer than one,
-since the interpreter's lock is held for most of so small an image.
+Pillow decodes one image after another: measured on 32x32 JPEGs, two threads took longer than one,
+since so small an image keeps the interpreter's lock for most of its decoding.
 """
 
 import io
@@ -28,7 +28,7 @@ _COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "H
 
 @dataclass(frozen=True)
 class Form:
-    """The one form that all images of a data set are brought to."""
+    """The form to which all images of a data set are converted."""
 
     channels: Channels
     height: int
@@ -42,15 +42,15 @@ class Form:
         return self.channels, self.height, self.width
 
 
-def form_of(first: "Image", size: int | None, channels: Channels | None, where: str) -> Form:
-    """The form that the first image sets, where `size` and `channels` leave it open."""
+def choose_form(first: "Image", size: int | None, channels: Channels | None, where: str) -> Form:
+    """Choose the form: `size` and `channels` if given, else those of the first image."""
     grey = _is_grey(first, where)
     width, height = (size, size) if size else first.size
     return Form(channels or (1 if grey else 3), height, width, resize=size is not None)
 
 
-def opened(source: "bytes | Path", where: str) -> "Image":
-    """The image in `source`, not yet decoded."""
+def open_image(source: "bytes | Path", where: str) -> "Image":
+    """Open the image in `source` without decoding its pixels."""
     from PIL import Image
 
     try:
@@ -59,8 +59,8 @@ def opened(source: "bytes | Path", where: str) -> "Image":
         raise DataError(f"{where}: not an image that Pillow can read ({error})") from error
 
 
-def pixels(image: "Image", form: Form, where: str, *, strict: bool = True) -> np.ndarray:
-    """`image` in `form`, H x W or H x W x 3; with `strict`, colour is never turned grey."""
+def convert_image(image: "Image", form: Form, where: str, *, strict: bool = True) -> np.ndarray:
+    """Convert `image` to `form`, as H x W or H x W x 3; with `strict`, colour never turns grey."""
     from PIL import Image
 
     grey = _is_grey(image, where)
@@ -82,13 +82,13 @@ def pixels(image: "Image", form: Form, where: str, *, strict: bool = True) -> np
     return np.asarray(plain)
 
 
-def stacked(
+def stack_images(
     images: Iterable["tuple[bytes | Path, str]"], count: int, form: Form, *, strict: bool = True
 ) -> Tensor:
-    """`count` images (each with where it is from) as one uint8 tensor N x C x H x W."""
+    """Stack `count` images (each with its origin for messages) as a uint8 tensor N x C x H x W."""
     stack = np.empty((count, *form.shape), dtype=np.uint8)
     for row, (source, where) in enumerate(images):
-        plain = pixels(opened(source, where), form, where, strict=strict)
+        plain = convert_image(open_image(source, where), form, where, strict=strict)
         stack[row] = plain if form.channels == 1 else plain.transpose(2, 0, 1)
     return torch.from_numpy(stack)
 
@@ -98,5 +98,5 @@ def _is_grey(image: "Image", where: str) -> bool:
         return True
     if image.mode in _COLOUR_MODES:
         return False
-    # Pillow would clip 16-bit and float images to 0..255 without a word
+    # Pillow would clip 16-bit and float images to 0..255 without a warning
     raise DataError(f"{where}: mode {image.mode} is not 8 bits a channel; convert the images first")

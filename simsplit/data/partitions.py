@@ -1,15 +1,15 @@
-"""Who holds which samples: the ways of dealing a training set out to clients.
+"""This module divides a training set among clients.
 
-Every partition deals a permutation of the rows, so that no order of the source survives in it, and
-then tops up the clients left short by moving as few samples as can be: a skewed draw is repaired,
-never retried until luck serves.
+Every partition permutes the rows first, so that it does not depend on their order in the source.
+Clients with too few samples then get some of the largest clients': a skewed draw is repaired with
+as few moves as possible, never retried until it fits.
 
-Flower's partitioners define these words, and the tests hold ours to them. Only Dirichlet draws
-through Flower itself. The others are a few lines here because theirs cannot be used as they are:
-IID and the size skews take rows in the order of the source; the size skews refuse to run where any
-client's share rounds to nothing (1,000 clients on 60,000 samples, already 10 on 1,437 for the
-exponential one) and exp overflows at 710 clients; pathological leaves classes without a client and
-shards the remainder of the division, so that samples would be lost.
+The kinds are named and defined as in Flower, and the tests compare ours with Flower's. Only
+Dirichlet draws through Flower itself. The others are implemented here for these reasons: Flower's
+IID and size-skewed partitioners take rows in the order of the source; the size-skewed ones fail if
+a client's share rounds to 0 (1,000 clients on 60,000 samples, for the exponential one already 10 on
+1,437), and exp overflows at 710 clients; pathological leaves classes without a client, and shards
+leave the remainder of the division, so that samples would be lost.
 """
 
 import warnings
@@ -25,28 +25,28 @@ from simsplit.seeds import numpy_rng_for, seed_for
 
 
 class Dealing(Config, ABC):
-    """A partition: `deal` is what callers use; a kind defines `draw`, and `fewest` or `check`."""
+    """The base of partitions: callers use `deal`; a kind defines `draw`, `fewest` and `check`."""
 
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Each client's rows of `labels` (sorted int64): every row with exactly one client."""
+        """Return each client's rows of `labels`, sorted; every row has exactly one client."""
         self.check(labels, num_clients)
         order = numpy_rng_for(seed, "partition").permutation(len(labels))
         drawn = self.draw(labels[order], num_clients, seed_for(seed, "partition", "draw"))
-        parts = [np.sort(order[part]) for part in topped_up(drawn, self.fewest())]
+        parts = [np.sort(order[part]) for part in top_up(drawn, self.fewest())]
         dealt = np.sort(np.concatenate(parts))
         assert np.array_equal(dealt, np.arange(len(labels))), "a row is lost or dealt twice"
         return parts
 
     @abstractmethod
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Each client's rows of the shuffled `labels`; a client may come out short, or empty."""
+        """Draw each client's rows of the shuffled `labels`; a client may get too few, or none."""
 
     def fewest(self) -> int:
-        """The samples that every client must end with."""
+        """Return the smallest number of samples that a client may have."""
         return 1
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Blame the field that asks for what this many labels cannot give."""
+        """Raise ScenarioError for a field that cannot be satisfied with these labels."""
         if not 1 <= num_clients <= len(labels):
             raise ScenarioError(
                 "clients.count",
@@ -60,7 +60,6 @@ class Iid(Dealing):
     kind: Literal["iid"] = "iid"
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Equal runs of the shuffled rows."""
         return np.array_split(np.arange(len(labels)), num_clients)
 
 
@@ -69,23 +68,22 @@ class Dirichlet(Dealing):
 
     kind: Literal["dirichlet"] = "dirichlet"
     alpha: float = Field(default=0.5, gt=0)
-    """Concentration: 0.1 gives a client few classes, 1e7 nearly equal shares, .inf equal ones."""
+    """Concentration: 0.1 gives a client few classes, 1e7 nearly equal shares, .inf equal shares."""
     min_samples: int = Field(default=2, ge=1)
-    """Smallest number of samples per client; batch normalisation needs more than one."""
+    """Smallest number of samples of a client; batch normalisation needs more than one."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """By Flower; without end, class by class in turn."""
+        """Draw with Flower; an infinite `alpha` deals each class to the clients in turn."""
         if np.isinf(self.alpha):
             by_class = np.argsort(labels, kind="stable")
             return [by_class[client::num_clients] for client in range(num_clients)]
-        return _drawn_by_flower(labels, num_clients, self.alpha, seed)
+        return _draw_with_flower(labels, num_clients, self.alpha, seed)
 
     def fewest(self) -> int:
-        """As many as the scenario asks for."""
         return self.min_samples
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Nor may the clients need more samples than there are."""
+        """Raise ScenarioError also if the clients need more samples than there are."""
         super().check(labels, num_clients)
         most = len(labels) // num_clients
         if self.min_samples > most:
@@ -101,12 +99,12 @@ class Pathological(Dealing):
 
     kind: Literal["pathological"] = "pathological"
     classes_per_client: int = Field(default=2, ge=1)
-    """How many classes a client has; each class has about as many clients."""
+    """Number of classes of a client; each class is divided among about equally many clients."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """A class in equal parts among the clients that were dealt it."""
+        """Divide each class equally among the clients that have it."""
         classes = np.unique(labels)
-        hands = _hands(len(classes), self.classes_per_client, num_clients, seed)
+        hands = _deal_classes(len(classes), self.classes_per_client, num_clients, seed)
         parts: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
         for number, label in enumerate(classes):
             holders = [client for client, hand in enumerate(hands) if number in hand]
@@ -116,7 +114,7 @@ class Pathological(Dealing):
         return [np.concatenate(shares) for shares in parts]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Hands must cover all classes, and hold none twice."""
+        """Raise ScenarioError also unless the clients can hold all classes, each at most once."""
         super().check(labels, num_clients)
         classes = len(np.unique(labels))
         fewest = -(-classes // num_clients)
@@ -133,10 +131,10 @@ class Shards(Dealing):
 
     kind: Literal["shards"] = "shards"
     shards_per_client: int = Field(default=2, ge=1)
-    """How many shards a client gets; a shard has one class, or two or three at boundaries."""
+    """Number of shards of a client; a shard has one class, or two or three at a class boundary."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Shards of the rows sorted by class, shuffled and dealt."""
+        """Cut the rows, sorted by class, into shards, and deal these at random."""
         by_class = np.argsort(labels, kind="stable")
         shards = np.array_split(by_class, num_clients * self.shards_per_client)
         dealt = numpy_rng_for(seed, "shards").permutation(len(shards))
@@ -146,7 +144,7 @@ class Shards(Dealing):
         ]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """A shard must hold a row."""
+        """Raise ScenarioError also if a shard would have no row."""
         super().check(labels, num_clients)
         most = len(labels) // num_clients
         if self.shards_per_client > most:
@@ -158,16 +156,16 @@ class Shards(Dealing):
 
 
 class MainLabel(Dealing):
-    """Every client has as many samples, most of them of one main class (as in SafeSplit)."""
+    """All clients have equally many samples, most of them of one main class (as in SafeSplit)."""
 
     kind: Literal["main_label"] = "main_label"
     rate: float = Field(default=0.8, ge=0, le=1)
-    """Share of a client's samples from its main class, as far as there are enough; the others are
-    drawn at random."""
+    """Share of a client's samples that are of its main class, if the class has enough; the others
+    are drawn at random from what is left."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Main classes first, then the rest as it comes."""
-        del seed  # rows come shuffled
+        """Deal each client rows of its main class, then fill it up with the rest."""
+        del seed  # the rows are shuffled already
         sizes = np.full(num_clients, len(labels) // num_clients)
         sizes[: len(labels) % num_clients] += 1
         classes = np.unique(labels)
@@ -192,8 +190,7 @@ class Linear(Dealing):
     kind: Literal["linear"] = "linear"
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """In proportion to 1, 2, 3, ..."""
-        return _sized(len(labels), np.arange(1, num_clients + 1, dtype=float))
+        return _cut_by_weight(len(labels), np.arange(1, num_clients + 1, dtype=float))
 
 
 class Exponential(Dealing):
@@ -202,28 +199,26 @@ class Exponential(Dealing):
     kind: Literal["exponential"] = "exponential"
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """In proportion to powers of e."""
-        # counted down from the largest client, whose exp(0) cannot overflow
-        return _sized(len(labels), np.exp(np.arange(1 - num_clients, 1, dtype=float)))
+        # exponents count down from 0 for the largest client, so exp cannot overflow
+        return _cut_by_weight(len(labels), np.exp(np.arange(1 - num_clients, 1, dtype=float)))
 
 
 class Natural(Dealing):
-    """As the data say: a client's part as passed from Python, or a table's `client` column."""
+    """The clients that the data name: parts passed from Python, or a table's `client` column."""
 
     kind: Literal["natural"] = "natural"
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """By the owners' numbers, which stand in place of labels."""
-        del seed
+        del seed  # `labels` are the owners' numbers here: nothing is drawn
         return [np.flatnonzero(labels == owner) for owner in range(num_clients)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """One client for each owner."""
+        """Raise ScenarioError also unless there is one client for each owner."""
         super().check(labels, num_clients)
         if (owners := int(labels.max()) + 1) != num_clients:
             raise ScenarioError(
                 "clients.count",
-                f"the data are of {owners} clients, got {num_clients}; use clients.count: {owners}",
+                f"the data have {owners} clients, got {num_clients}; use clients.count: {owners}",
             )
 
 
@@ -244,10 +239,10 @@ PARTITIONS: dict[str, type[Dealing]] = {
 }
 
 
-def topped_up(parts: list[np.ndarray], fewest: int) -> list[np.ndarray]:
-    """`parts` with the fewest moves after which none is shorter than `fewest`.
+def top_up(parts: list[np.ndarray], fewest: int) -> list[np.ndarray]:
+    """Move as few rows as possible between parts, until none is shorter than `fewest`.
 
-    Each missing sample comes off the end of whichever part is the largest at that moment.
+    Each missing row is taken from the end of the part that is largest at that moment.
     """
     sizes = np.array([len(part) for part in parts])
     gained: dict[int, list[int]] = {int(short): [] for short in np.flatnonzero(sizes < fewest)}
@@ -265,11 +260,11 @@ def topped_up(parts: list[np.ndarray], fewest: int) -> list[np.ndarray]:
     ]
 
 
-def _drawn_by_flower(
+def _draw_with_flower(
     labels: np.ndarray, num_clients: int, alpha: float, seed: int
 ) -> list[np.ndarray]:
-    """Flower's own draw, with its minimum off: it would retry ten times and then raise."""
-    with warnings.catch_warnings():  # in a notebook, of a progress bar that nobody asked for
+    """Draw with Flower, without its minimum: it would retry ten times and then raise."""
+    with warnings.catch_warnings():  # in a notebook, tqdm warns of a missing progress bar
         warnings.filterwarnings("ignore", message="IProgress not found")
         import datasets
         from flwr_datasets.partitioner import DirichletPartitioner
@@ -282,7 +277,7 @@ def _drawn_by_flower(
         self_balancing=False,
         seed=seed,
     )
-    # the column of rows tells which samples a partition selected
+    # Flower returns the rows of a partition, not their numbers, so these are a column
     columns = {"label": labels, "row": np.arange(len(labels))}
     partitioner.dataset = datasets.Dataset.from_dict(columns)
     return [
@@ -291,8 +286,8 @@ def _drawn_by_flower(
     ]
 
 
-def _hands(classes: int, per_client: int, num_clients: int, seed: int) -> list[list[int]]:
-    """Distinct classes for every client, off decks of all classes shuffled one after another."""
+def _deal_classes(classes: int, per_client: int, num_clients: int, seed: int) -> list[list[int]]:
+    """Deal each client distinct classes, from shuffled decks of all classes used up in turn."""
     rng = numpy_rng_for(seed, "classes")
     deck: list[int] = []
     hands: list[list[int]] = []
@@ -309,7 +304,7 @@ def _hands(classes: int, per_client: int, num_clients: int, seed: int) -> list[l
     return hands
 
 
-def _sized(count: int, weights: np.ndarray) -> list[np.ndarray]:
-    """`count` rows cut in proportion to `weights`; as in Flower, the last gets what rounds off."""
+def _cut_by_weight(count: int, weights: np.ndarray) -> list[np.ndarray]:
+    """Cut `count` rows in proportion to `weights`; as in Flower, the last part gets the rest."""
     sizes = (weights / weights.sum() * count).astype(np.int64)
     return np.split(np.arange(count), np.cumsum(sizes)[:-1])

@@ -1,9 +1,9 @@
-"""What every data source yields: labelled images or numbers, or texts with what is to be learned.
+"""This module defines what every data source returns: labelled images, features or texts.
 
-All images stay uint8, as they were stored: a data set then takes a quarter of the memory of floats,
-moves to an accelerator once, and is normalised a batch at a time (see `batches`). Numbers (rows of
-a table, arrays of floats) are taken as they are. Texts are tokens, padded to the same length; the
-label at a position is the token (or class) to predict there.
+Images stay uint8, as they were stored: a data set then takes a quarter of the memory of floats,
+moves to an accelerator once, and is normalised batch by batch (see `batches`). Features (rows of a
+table, arrays of floats) are not scaled. Texts are tokens, padded to the same length; the label at a
+position is the token or class to predict there.
 """
 
 from dataclasses import dataclass, replace
@@ -13,70 +13,71 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simsplit.data.splits import numbers_of
+from simsplit.data.splits import find_class_numbers
 from simsplit.errors import DataError
 
 IGNORED = -100
-"""Label of a position where nothing is to be learned; torch's losses skip it."""
+"""Label of a position at which nothing is learned; torch's losses skip it."""
 
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a model needs to know of the data before they are loaded."""
+    """What a model must know about data before they are loaded."""
 
     shape: tuple[int, ...]
-    """Images: channels, height, width; texts: maximum number of tokens; tables: columns."""
+    """Shape of a sample: channels, height and width of an image, columns of a table row, or the
+    largest number of tokens of a text."""
     classes: int
     texts: bool = False
     """Whether samples are texts."""
     shares: tuple[float, ...] = ()
-    """The share of each class among training samples; empty where it is not known yet."""
+    """The share of each class among the training samples; empty if it is not known yet."""
 
     def blank(self, count: int) -> Tensor:
-        """A batch of this many blank samples, as a head takes them."""
+        """Return a batch of `count` samples of zeros, as a head takes them."""
         kind = torch.int64 if self.texts else torch.float32
         return torch.zeros(count, *self.shape, dtype=kind)
 
 
 @dataclass(frozen=True)
 class TextInfo:
-    """What samples have besides tokens and labels if they are texts."""
+    """What texts have besides tokens and labels."""
 
     lengths: Tensor
-    """int64, N: number of tokens, padding not counted."""
+    """int64, N: number of tokens without padding."""
     prompts: Tensor
-    """int64, N: how many of them are the prompt."""
+    """int64, N: number of tokens that belong to the prompt."""
     groups: Tensor
-    """int64, N: class or topic, by which texts are dealt to clients."""
+    """int64, N: class or topic by which partitions divide texts."""
     left: bool = False
     """Whether padding is on the left."""
     masked: bool = False
-    """Whether padding must be masked on the right too."""
+    """Whether padding on the right must be masked too: attention is not causal."""
 
     def take(self, rows: Tensor) -> "TextInfo":
-        """The information on the texts `rows`."""
+        """Return the information on the texts `rows`."""
         lengths, prompts, groups = self.lengths[rows], self.prompts[rows], self.groups[rows]
         return TextInfo(lengths, prompts, groups, self.left, self.masked)
 
 
 class Choices(NamedTuple):
-    """The token that tells a text's classes apart: the first in which their names differ."""
+    """The answer tokens that tell classes apart: the first at which the classes' names differ."""
 
     after: int
-    """How many tokens all names begin with."""
+    """Number of tokens with which all names begin."""
     tokens: tuple[int, ...]
-    """That token of each class; none where there are no classes."""
+    """The token of each class; empty if there are no classes."""
 
 
 class Vocabulary(NamedTuple):
-    """What a run must know of the tokenizer of its model."""
+    """What a run must know about its model's tokenizer."""
 
     size: int
     pad: int
     special: frozenset[int]
     """Tokens that stand for no text, such as padding."""
     choices: Choices | None
-    """Only of causal models."""
+    """None unless the model is causal."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ class Samples:
     inputs: Tensor
     """Images: uint8, N x C x H x W; numbers: float32, N x any shape; texts: int64, N x L."""
     labels: Tensor
-    """int64, N; of texts N x L."""
+    """int64: N, or N x L of texts."""
     texts: TextInfo | None = None
-    """Only of texts."""
+    """None unless the samples are texts."""
     owners: np.ndarray | None = None
-    """Each row's client, where the data say whose it is."""
+    """Each row's client, if the data name it."""
 
     def __post_init__(self) -> None:
         assert self.labels.dtype == torch.int64
@@ -108,29 +109,29 @@ class Samples:
 
     @property
     def images(self) -> bool:
-        """Whether they are images, and neither numbers nor texts."""
+        """Whether the samples are images rather than features or texts."""
         return self.inputs.dtype == torch.uint8
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the tensors hold."""
+        """Bytes of inputs and labels."""
         return self.inputs.nbytes + self.labels.nbytes
 
     @property
     def groups(self) -> np.ndarray:
-        """What partitions and held-out parts are stratified by: classes, or topics of texts."""
+        """Numbers by which samples are divided and stratified: classes, or topics of texts."""
         groups: np.ndarray = (self.labels if self.texts is None else self.texts.groups).numpy()
         return groups
 
     def answering(self, after: int) -> Tensor:
-        """The positions that predict token `after` of each answer, as a mask: N x L."""
-        assert self.texts is not None, "asked of texts alone"
+        """Return a mask, N x L, of the positions that predict token `after` of each answer."""
+        assert self.texts is not None, "only texts have answers"
         places = torch.arange(self.inputs.shape[1])
         starts = self.inputs.shape[1] - self.texts.lengths if self.texts.left else 0
         return places == (starts + self.texts.prompts - 1 + after)[:, None]
 
     def take(self, indices: np.ndarray | Tensor) -> "Samples":
-        """The rows named by `indices`, in that order, as a copy."""
+        """Return a copy of the rows `indices`, in that order."""
         rows = torch.as_tensor(indices)
         texts = None if self.texts is None else self.texts.take(rows)
         owners = None if self.owners is None else self.owners[rows.numpy()]
@@ -146,7 +147,7 @@ class DataSet:
     test: Samples
     class_names: tuple[str, ...]
     fitted: str | None = None
-    """On which rows scales and categories of a table were fitted."""
+    """The rows on which scales and categories of a table were fitted; None of other data."""
 
     @property
     def info(self) -> DataInfo:
@@ -154,27 +155,27 @@ class DataSet:
         texts = self.train.texts is not None
         return DataInfo(tuple(self.train.inputs.shape[1:]), len(self.class_names), texts=texts)
 
-    def of(self, classes: tuple[str, ...]) -> "DataSet":
-        """The samples of these classes alone, which are numbered anew in this order."""
-        numbers = torch.tensor(numbers_of(classes, self.class_names))
-        train, test = (_numbered_anew(each, numbers) for each in (self.train, self.test))
+    def select_classes(self, classes: tuple[str, ...]) -> "DataSet":
+        """Return only the samples of these classes, numbered from 0 in this order."""
+        numbers = torch.tensor(find_class_numbers(classes, self.class_names))
+        train, test = (_renumber(each, numbers) for each in (self.train, self.test))
         return replace(self, train=train, test=test, class_names=classes)
 
 
-def _numbered_anew(samples: Samples, numbers: Tensor) -> Samples:
+def _renumber(samples: Samples, numbers: Tensor) -> Samples:
     rows, labels = (samples.labels[:, None] == numbers).nonzero(as_tuple=True)
     return replace(samples.take(rows), labels=labels)
 
 
 def samples_of(images: np.ndarray, labels: np.ndarray) -> Samples:
-    """Samples from uint8 arrays as libraries keep them: N x H x W, or N x H x W x C."""
+    """Make samples of uint8 images as libraries store them: N x H x W, or N x H x W x C."""
     planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     inputs = torch.from_numpy(np.ascontiguousarray(planes))
     return Samples(inputs, torch.as_tensor(labels, dtype=torch.int64))
 
 
-def checked_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
-    """`labels` if each names one of the `classes`; hubs mark unlabelled test rows with -1."""
+def check_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
+    """Return `labels`; raise DataError if one is not a class, such as the hub's -1 (no label)."""
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
         got = labels.min() if labels.min() < 0 else labels.max()
         raise DataError(

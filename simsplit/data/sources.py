@@ -1,8 +1,8 @@
-"""Data sets by name: what ships with scikit-learn, what torchvision knows, and the union of all.
+"""This module defines scikit-learn's digits and torchvision's data sets, and lists all sources.
 
-A source's config says where data are, `load` reads them and `describe` says what a model needs to
-know without reading them. Sources never depend on a scenario's seed: which rows are test rows is a
-property of the data.
+A source's config says where the data are, `load` reads them, and `describe` returns what a model
+must know without reading them. Sources never depend on a scenario's seed: the choice of test rows
+is a property of the data.
 """
 
 from functools import cache
@@ -19,9 +19,9 @@ from simsplit.data.folders import FolderSource
 from simsplit.data.frames import SklearnSource, TableSource
 from simsplit.data.given import GivenSource
 from simsplit.data.given_texts import TextGiven
-from simsplit.data.images import Form, pixels
+from simsplit.data.images import Form, convert_image
 from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
-from simsplit.data.splits import held_out
+from simsplit.data.splits import hold_out
 from simsplit.data.tables import HubSource, ParquetSource
 from simsplit.data.texts import PythonDocs, TextHub, TextParquet
 from simsplit.errors import DataError
@@ -29,30 +29,30 @@ from simsplit.seeds import numpy_rng_for
 
 
 class DigitsSource(SourceConfig):
-    """scikit-learn's 1,797 handwritten digits of 8x8 pixels: nothing to download."""
+    """scikit-learn's 1,797 handwritten digits of 8x8 pixels; nothing is downloaded."""
 
     kind: Literal["digits"] = "digits"
     size: int = Field(default=28, ge=8, le=256)
-    """Height and width that the 8x8 images are scaled up to, bilinearly."""
+    """Height and width to which the 8x8 images are scaled up bilinearly, in pixels."""
     repeat: int = Field(default=1, ge=1)
-    """How many times each training digit is there, so that a crowd of clients gets some; above 1
-    nothing is held out for validation or as public data, for copies of it would be trained on."""
+    """Number of copies of each training digit, so that many clients all get some. Above 1, no
+    validation or public data may be held out, since copies of them would be trained on."""
 
     def describe(self) -> DataInfo:
         return DataInfo((1, self.size, self.size), 10)
 
     def load(self) -> DataSet:
-        """1,437 training and 360 test digits, stratified, the same in every run."""
-        images, digits = _digits(self.size)
+        """Return 1,437 training and 360 test digits, stratified, the same in every run."""
+        images, digits = _scale_digits(self.size)
         samples = samples_of(images, digits)
-        kept, out = held_out(digits, 0.2, numpy_rng_for(0, "digits", "test"))
+        kept, out = hold_out(digits, 0.2, numpy_rng_for(0, "digits", "test"))
         names = tuple(str(digit) for digit in range(10))
         train = samples.take(np.tile(kept, self.repeat))
         return DataSet("digits", train, samples.take(out), names)
 
 
-@cache  # small, and as long in the making as a small run: many runs in a process share them
-def _digits(size: int) -> tuple[np.ndarray, np.ndarray]:
+@cache  # scaling takes as long as a small run, and the result is small: all runs share it
+def _scale_digits(size: int) -> tuple[np.ndarray, np.ndarray]:
     from PIL import Image
     from sklearn.datasets import load_digits
 
@@ -74,7 +74,7 @@ _KNOWN = {
 
 
 class TorchvisionSource(SourceConfig):
-    """A data set of torchvision, downloaded if that is allowed."""
+    """A data set of torchvision, downloaded if `download` allows it."""
 
     kind: Literal["mnist", "fashion_mnist", "cifar10", "cifar100", "gtsrb"]
     root: Path = Path("data")
@@ -83,13 +83,13 @@ class TorchvisionSource(SourceConfig):
     """Whether data missing from `root` may be downloaded into it."""
 
     def describe(self) -> DataInfo:
-        """Known before loading; GTSRB's images, of many sizes, are resized to 32x32."""
+        """Return the known shape and classes; GTSRB's images are resized to 32x32."""
         return _KNOWN[self.kind]
 
     def load(self) -> DataSet:
-        """Training and test samples as the data set divides them."""
+        """Read training and test samples as the data set divides them."""
         train, test = self._open(train=True), self._open(train=False)
-        read = _signs if self.kind == "gtsrb" else _arrays
+        read = _read_signs if self.kind == "gtsrb" else _read_arrays
         classes = _KNOWN[self.kind].classes
         names = tuple(getattr(train, "classes", map(str, range(classes))))
         return DataSet(self.kind, read(train), read(test), names)
@@ -109,26 +109,26 @@ class TorchvisionSource(SourceConfig):
                 return datasets.GTSRB(str(self.root), split, download=self.download)
             return makers[self.kind](str(self.root), train, download=self.download)
         except (RuntimeError, OSError, ValueError) as error:
-            raise DataError(self._unreadable(error)) from error
+            raise DataError(self._explain_unusable(error)) from error
 
-    def _unreadable(self, error: Exception) -> str:
+    def _explain_unusable(self, error: Exception) -> str:
         where = f"data.source.root: no usable {self.kind} in {self.root.absolute()}"
         if self.download:
             return f"{where}, and the download failed ({error}); put torchvision's files there"
         return f"{where} ({error}); set data.source.root, or data.source.download: true"
 
 
-def _arrays(source: Any) -> Samples:  # noqa: ANN401
-    """MNIST and CIFAR keep all their pixels in one array (or tensor)."""
+def _read_arrays(source: Any) -> Samples:  # noqa: ANN401
+    """Read MNIST or CIFAR, which keep all their pixels in one array or tensor."""
     return samples_of(np.asarray(source.data), np.asarray(source.targets))
 
 
-def _signs(source: Any) -> Samples:  # noqa: ANN401
-    """GTSRB opens a file per image."""
+def _read_signs(source: Any) -> Samples:  # noqa: ANN401
+    """Read GTSRB, which has a file per image."""
     form = Form(3, 32, 32, resize=True)
     images, labels = [], []
     for image, label in source:
-        images.append(pixels(image, form, "data.source.root: gtsrb"))
+        images.append(convert_image(image, form, "data.source.root: gtsrb"))
         labels.append(label)
     return samples_of(np.stack(images), np.array(labels))
 

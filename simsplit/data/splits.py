@@ -1,4 +1,4 @@
-"""Stratified choices of rows, so that a small held-out part keeps the classes' shares."""
+"""This module chooses rows so that even a small part keeps the classes' shares (stratified)."""
 
 import math
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from simsplit.errors import ScenarioError, near
 from simsplit.seeds import numpy_rng_for
 
 
-def stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` sorted rows whose class shares are those of `labels`, to within one row a class.
+def draw_stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` rows whose class shares equal those of `labels` to within one row per class.
 
-    Classes get their share rounded down; the rows left over go to the largest remainders. Unlike
-    scikit-learn's splitter this accepts classes of a single row.
+    Each class gets its share rounded down, and the largest remainders get one row more. The rows
+    are sorted. Unlike scikit-learn's splitter this accepts classes of a single row.
     """
     classes, sizes = np.unique(labels, return_counts=True)
     shares = sizes * (count / max(1, len(labels)))
@@ -29,30 +29,30 @@ def stratified(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.n
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so many rows of a split, chosen by seed, and of some classes; None: all of them."""
+    """The largest number of rows of each split, and the classes to use; None: all."""
 
     train: int | None
     test: int | None
     seed: int
     classes: tuple[str, ...] | None = None
 
-    def rows(
+    def choose_rows(
         self, labels: np.ndarray, split: str, names: tuple[str, ...] = ()
     ) -> np.ndarray | None:
-        """The rows to keep, or None where all may stay; `names` are those of all classes."""
+        """Choose the rows to keep; None if all are kept. `names` are the names of all classes."""
         most = self.train if split == "train" else self.test
         left = None
         if self.classes is not None:
-            left = np.flatnonzero(np.isin(labels, numbers_of(self.classes, names)))
+            left = np.flatnonzero(np.isin(labels, find_class_numbers(self.classes, names)))
             labels = labels[left]
         if most is None or most >= len(labels):
             return left
-        kept = stratified(labels, most, numpy_rng_for(self.seed, "data", split))
+        kept = draw_stratified(labels, most, numpy_rng_for(self.seed, "data", split))
         return kept if left is None else left[kept]
 
 
-def numbers_of(classes: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
-    """The numbers that data have for some of their classes."""
+def find_class_numbers(classes: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    """Return the numbers of `classes` in `names`; raise ScenarioError for one that is not there."""
     for name in classes:
         if name not in names:
             raise ScenarioError(
@@ -61,9 +61,9 @@ def numbers_of(classes: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     return [names.index(name) for name in classes]
 
 
-def held_out(
+def hold_out(
     labels: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All rows as (kept, held out), the latter a stratified `fraction` rounded up."""
-    out = stratified(labels, math.ceil(fraction * len(labels)), rng)
+    """Split all rows into (kept, held out); a stratified `fraction`, rounded up, is held out."""
+    out = draw_stratified(labels, math.ceil(fraction * len(labels)), rng)
     return np.setdiff1d(np.arange(len(labels)), out), out

@@ -1,4 +1,4 @@
-"""Where tables of samples lie: parquet files in the hub's layout, or the hub itself."""
+"""This module reads tables of samples from the hub or from parquet files in the hub's layout."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def hub_table(name: str, config: str | None, revision: str | None, split: str) -> "pa.Table":
-    """One split of a data set, fetched or found in the hub's cache."""
+def load_hub_table(name: str, config: str | None, revision: str | None, split: str) -> "pa.Table":
+    """Load one split of a data set from the hub, its cache, or a folder saved by `save_to_disk`."""
     import datasets
 
-    saved = (Path(name) / "dataset_dict.json").is_file()  # by save_to_disk
+    saved = (Path(name) / "dataset_dict.json").is_file()
     try:
         if saved:
             loaded = datasets.load_from_disk(name)[split]
@@ -29,8 +29,8 @@ def hub_table(name: str, config: str | None, revision: str | None, split: str) -
     return loaded.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
 
 
-def parquet_files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
-    """The files of the first of `splits` that has any, in `folder` or its data/."""
+def find_parquet_files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
+    """Return the files of the first of `splits` that has any, in `folder` or its data/."""
     for split in splits:
         for place in (folder, folder / "data"):
             whole = place / f"{split}.parquet"
@@ -44,33 +44,33 @@ def parquet_files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
     )
 
 
-def parquet_table(files: list[Path], columns: list[str] | None = None) -> "pa.Table":
-    """All rows of some files."""
+def read_parquet(files: list[Path], columns: list[str] | None = None) -> "pa.Table":
+    """Read all rows of some files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     tables = []
     for file in files:
         try:
-            # a file at a time: `read_table` on a folder would take its name for a partition
+            # one file at a time: `read_table` on a folder would read its name as a partition
             tables.append(pq.ParquetFile(file).read(columns))
         except (OSError, pa.ArrowException) as error:
-            raise unreadable(file, error) from error
+            raise build_unreadable(file, error) from error
     return pa.concat_tables(tables)
 
 
-def parquet_columns(file: Path) -> list[str]:
-    """The names of a file's columns, without reading its rows."""
+def read_parquet_columns(file: Path) -> list[str]:
+    """Return the names of a file's columns without reading its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         names: list[str] = pq.read_schema(file).names
     except (OSError, pa.ArrowException) as error:
-        raise unreadable(file, error) from error
+        raise build_unreadable(file, error) from error
     return names
 
 
-def unreadable(file: Path, error: Exception) -> DataError:
-    """What to do about a file that is none."""
+def build_unreadable(file: Path, error: Exception) -> DataError:
+    """Return the error for a file that is not a parquet file."""
     return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")

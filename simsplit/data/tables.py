@@ -1,7 +1,7 @@
-"""Data in the Hugging Face hub's layout: tables with a column of images and one of labels.
+"""This module reads the Hugging Face hub's layout: a column of images and one of labels.
 
-A parquet folder and a data set of the hub differ in how their table is found; columns, class names
-and pixels are read by the same code.
+Parquet folders and data sets of the hub differ only in how the table is loaded; columns, class
+names and pixels are read by the same code.
 """
 
 import json
@@ -15,11 +15,11 @@ import torch
 from pydantic import Field
 
 from simsplit.config import Config
-from simsplit.data.arrays import class_names_of, numbered
-from simsplit.data.images import Channels, Form, form_of, opened, stacked
-from simsplit.data.samples import DataInfo, DataSet, Samples, checked_labels
+from simsplit.data.arrays import find_class_names, number_labels
+from simsplit.data.images import Channels, Form, choose_form, open_image, stack_images
+from simsplit.data.samples import DataInfo, DataSet, Samples, check_labels
 from simsplit.data.splits import Limit
-from simsplit.data.stored import hub_table, parquet_files, parquet_table, unreadable
+from simsplit.data.stored import build_unreadable, find_parquet_files, load_hub_table, read_parquet
 from simsplit.errors import DataError, near
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a table keeps images and labels, and what the labels are called (if it says)."""
+    """A table's columns of images and labels, and the names of its classes if it has them."""
 
     image: str
     label: str
@@ -36,22 +36,23 @@ class Columns:
 
 
 class TableConfig(Config):
-    """Options of tables of images."""
+    """The base of tables of images."""
 
     modality: ClassVar[Literal["images"]] = "images"
 
     image: str | None = None
-    """Column of images; null: found by its type."""
+    """Column of images; null: the only column with encoded images."""
     label: str | None = None
-    """Column of labels: numbers from 0 on, or words; null: found by its type."""
+    """Column of labels, numbers from 0 or names; null: the only column that fits."""
     size: int | None = Field(default=None, ge=1)
-    """Height and width to resize images to; null: all must have the same size."""
+    """Height and width to which images are resized, in pixels; null: all must have the same
+    size."""
     channels: Channels | None = None
     """1 for grey, 3 for colour; null: as in the first image."""
 
 
 class ParquetSource(TableConfig):
-    """A folder of parquet files as downloaded from the Hugging Face hub."""
+    """A folder of parquet files of images, as downloaded from the Hugging Face hub."""
 
     kind: Literal["parquet"] = "parquet"
     path: Path
@@ -59,76 +60,76 @@ class ParquetSource(TableConfig):
     (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
-        """From the schema, the labels and the first image; None where there are no files yet."""
+        """Return shape and classes, from labels and the first image; None if there is no folder."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         if not self.path.is_dir():
             return None
-        first, *_ = files = parquet_files(self.path, ("train",))
+        first, *_ = files = find_parquet_files(self.path, ("train",))
         try:
             with pq.ParquetFile(first) as parquet:
-                columns = columns_of(parquet.schema_arrow, self, str(first))
+                columns = choose_columns(parquet.schema_arrow, self, str(first))
                 batch = next(parquet.iter_batches(batch_size=1, columns=[columns.image]))
-            form = _form(pa.Table.from_batches([batch]), columns, self, str(first))
+            form = _choose_form(pa.Table.from_batches([batch]), columns, self, str(first))
         except (OSError, pa.ArrowException, StopIteration) as error:
-            raise unreadable(first, error) from error
+            raise build_unreadable(first, error) from error
         if columns.names is not None:
             return DataInfo(form.shape, len(columns.names))
-        names = _names(parquet_table(files, [columns.label]), columns, str(self.path))
+        names = _find_classes(read_parquet(files, [columns.label]), columns, str(self.path))
         return DataInfo(form.shape, len(names))
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        """Decode every image, or those that a limit leaves."""
-        train = parquet_table(parquet_files(self.path, ("train",)))
-        test = parquet_table(parquet_files(self.path, ("test", "validation")))
-        return data_set(self.path.name, train, test, self, limit)
+        """Decode every image that a limit leaves."""
+        train = read_parquet(find_parquet_files(self.path, ("train",)))
+        test = read_parquet(find_parquet_files(self.path, ("test", "validation")))
+        return decode_tables(self.path.name, train, test, self, limit)
 
 
 class HubSource(TableConfig):
-    """A data set of the Hugging Face hub, or a local folder laid out like one."""
+    """A data set of images on the Hugging Face hub, or a local folder laid out like one."""
 
     kind: Literal["hub"] = "hub"
     name: str
     """Name on the hub, such as `uoft-cs/cifar10`."""
     config: str | None = None
-    """The data set's configuration, if it has several."""
+    """Configuration of the data set, if it has several; null: the only one."""
     revision: str | None = None
-    """Branch, tag or commit; set one for reproducible data."""
+    """Branch, tag or commit; set one for reproducible data. null: the newest."""
     train_split: str = "train"
-    """The split to train on."""
+    """Split to train on."""
     test_split: str = "test"
-    """The split to test on; some data sets call it `validation`."""
+    """Split to test on; some data sets call it `validation`."""
 
     def describe(self) -> DataInfo | None:
-        """Unknown without asking the hub."""
+        """Return None: shape and classes are unknown until the data are fetched."""
         return None
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        """Fetch (or find in the hub's cache) and decode every image that a limit leaves."""
+        """Fetch the data, or read the hub's cache, and decode every image that a limit leaves."""
         where = (self.name, self.config, self.revision)
-        train = hub_table(*where, self.train_split)
-        test = hub_table(*where, self.test_split)
-        return data_set(self.name.rsplit("/", 1)[-1], train, test, self, limit)
+        train = load_hub_table(*where, self.train_split)
+        test = load_hub_table(*where, self.test_split)
+        return decode_tables(self.name.rsplit("/", 1)[-1], train, test, self, limit)
 
 
-def data_set(
+def decode_tables(
     name: str,
     train: "pa.Table",
     test: "pa.Table",
     config: TableConfig,
     limit: Limit | None = None,
 ) -> DataSet:
-    """Both tables decoded into the form that the first training image sets."""
-    columns = columns_of(train.schema, config, f"{name} (train)")
+    """Decode both tables into the form that the first training image and `config` set."""
+    columns = choose_columns(train.schema, config, f"{name} (train)")
     for split, table in (("train", train), ("test", test)):
-        _check_column(table, columns, f"{name} ({split})")
-    names = columns.names or _names(train, columns, f"{name} (train)")
-    form = _form(train, columns, config, f"{name} (train)")
+        _check_columns(table, columns, f"{name} ({split})")
+    names = columns.names or _find_classes(train, columns, f"{name} (train)")
+    form = _choose_form(train, columns, config, f"{name} (train)")
     strict = config.channels is None
     made = [
-        _samples(
-            _limited(table, columns, limit, split, names),
+        _decode(
+            _apply_limit(table, columns, limit, split, names),
             columns,
             form,
             names,
@@ -140,17 +141,17 @@ def data_set(
     return DataSet(name, made[0], made[1], names)
 
 
-def _limited(
+def _apply_limit(
     table: "pa.Table", columns: Columns, limit: Limit | None, split: str, names: tuple[str, ...]
 ) -> "pa.Table":
-    """Only the rows that will be used: decoding images is most of what loading costs."""
-    labels = _labels(table, columns, split, names)
-    rows = None if limit is None else limit.rows(labels, split, names)
+    """Return only the rows to use: decoding images takes most of the time of loading."""
+    labels = _read_labels(table, columns, split, names)
+    rows = None if limit is None else limit.choose_rows(labels, split, names)
     return table if rows is None else table.take(rows)
 
 
-def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
-    """The columns that `config` names, or the only ones whose types can be images and labels."""
+def choose_columns(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
+    """Return the columns that `config` names, or the only ones that can be images and labels."""
     import pyarrow.types as kinds
 
     def is_image(kind: "pa.DataType") -> bool:
@@ -158,7 +159,7 @@ def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
             return bool(kind.get_field_index("bytes") >= 0)
         return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind))
 
-    def is_word(kind: "pa.DataType") -> bool:
+    def is_name(kind: "pa.DataType") -> bool:
         return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_boolean(kind))
 
     images = [f.name for f in schema if is_image(f.type)]
@@ -168,22 +169,22 @@ def columns_of(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
             f"{', '.join(f'{f.name}: {f.type}' for f in schema)}; save arrays with numpy.savez and "
             "use {kind: npz, path: ...}"
         )
-    image = _column("image", config.image, images, where)
+    image = _choose_column("image", config.image, images, where)
     integers = [f.name for f in schema if kinds.is_integer(f.type)]
-    words = [f.name for f in schema if is_word(f.type)]
-    named = [name for name in (*words, *_floats(schema)) if name == config.label]
-    label = _column("label", config.label, [*integers, *named] or words, where)
-    names = _features(schema).get(label, {}).get("names")
+    strings = [f.name for f in schema if is_name(f.type)]
+    named = [name for name in (*strings, *_list_floats(schema)) if name == config.label]
+    label = _choose_column("label", config.label, [*integers, *named] or strings, where)
+    names = _read_features(schema).get(label, {}).get("names")
     return Columns(image, label, tuple(names) if names else None)
 
 
-def _floats(schema: "pa.Schema") -> list[str]:
+def _list_floats(schema: "pa.Schema") -> list[str]:
     import pyarrow.types as kinds
 
     return [field.name for field in schema if kinds.is_floating(field.type)]
 
 
-def _column(role: str, wanted: str | None, fitting: list[str], where: str) -> str:
+def _choose_column(role: str, wanted: str | None, fitting: list[str], where: str) -> str:
     if wanted is None and len(fitting) == 1:
         return fitting[0]
     if wanted in fitting:
@@ -198,8 +199,8 @@ def _column(role: str, wanted: str | None, fitting: list[str], where: str) -> st
     )
 
 
-def _features(schema: "pa.Schema") -> dict[str, Any]:
-    """The hub's own description of the columns, which parquet files carry along."""
+def _read_features(schema: "pa.Schema") -> dict[str, Any]:
+    """Return the hub's description of the columns, which parquet files carry as metadata."""
     try:
         described = json.loads((schema.metadata or {})[b"huggingface"])
         features: dict[str, Any] = described["info"]["features"]
@@ -208,7 +209,7 @@ def _features(schema: "pa.Schema") -> dict[str, Any]:
     return features
 
 
-def _check_column(table: "pa.Table", columns: Columns, where: str) -> None:
+def _check_columns(table: "pa.Table", columns: Columns, where: str) -> None:
     for role, name in (("image", columns.image), ("label", columns.label)):
         if name not in table.column_names:
             raise DataError(f"data.source.{role}: {where} has no column '{name}'")
@@ -216,12 +217,12 @@ def _check_column(table: "pa.Table", columns: Columns, where: str) -> None:
         raise DataError(f"data.source: {where} has no rows")
 
 
-def _form(table: "pa.Table", columns: Columns, config: TableConfig, where: str) -> Form:
-    source, place = next(_sources(table.slice(0, 1), columns, where))
-    return form_of(opened(source, place), config.size, config.channels, place)
+def _choose_form(table: "pa.Table", columns: Columns, config: TableConfig, where: str) -> Form:
+    source, place = next(_iterate_images(table.slice(0, 1), columns, where))
+    return choose_form(open_image(source, place), config.size, config.channels, place)
 
 
-def _samples(
+def _decode(
     table: "pa.Table",
     columns: Columns,
     form: Form,
@@ -230,23 +231,26 @@ def _samples(
     *,
     strict: bool,
 ) -> Samples:
-    found = _labels(table, columns, where, names)
-    labels = checked_labels(found, len(names), f"data.source.label: {where}")
-    inputs = stacked(_sources(table, columns, where), len(labels), form, strict=strict)
+    labels = check_labels(
+        _read_labels(table, columns, where, names), len(names), f"data.source.label: {where}"
+    )
+    inputs = stack_images(_iterate_images(table, columns, where), len(labels), form, strict=strict)
     return Samples(inputs, torch.from_numpy(labels))
 
 
-def _names(table: "pa.Table", columns: Columns, where: str) -> tuple[str, ...]:
-    """The classes of labels whose names nobody wrote down: numbers from 0 on, or words."""
+def _find_classes(table: "pa.Table", columns: Columns, where: str) -> tuple[str, ...]:
+    """Return the classes of a table that names none: its labels, or numbers from 0 on."""
     import pyarrow.types as kinds
 
     if kinds.is_integer(table.schema.field(columns.label).type):
-        labels = _labels(table, columns, where, ())
+        labels = _read_labels(table, columns, where, ())
         return tuple(str(number) for number in range(int(labels.max()) + 1))
-    return class_names_of(table[columns.label].to_numpy(), f"data.source.label: {where}")
+    return find_class_names(table[columns.label].to_numpy(), f"data.source.label: {where}")
 
 
-def _labels(table: "pa.Table", columns: Columns, where: str, names: tuple[str, ...]) -> np.ndarray:
+def _read_labels(
+    table: "pa.Table", columns: Columns, where: str, names: tuple[str, ...]
+) -> np.ndarray:
     import pyarrow.types as kinds
 
     column = table[columns.label]
@@ -257,24 +261,26 @@ def _labels(table: "pa.Table", columns: Columns, where: str, names: tuple[str, .
         )
     if kinds.is_integer(column.type):
         return np.array(column.to_numpy(), dtype=np.int64)
-    return numbered(column.to_numpy(), names, f"data.source.label: {where}")
+    return number_labels(column.to_numpy(), names, f"data.source.label: {where}")
 
 
-def _sources(table: "pa.Table", columns: Columns, where: str) -> Iterator[tuple[bytes | Path, str]]:
-    """Every row's image, as bytes or (where a table only refers to it) the path of a file."""
-    # a chunk at a time, so that not all encoded images are held twice
+def _iterate_images(
+    table: "pa.Table", columns: Columns, where: str
+) -> Iterator[tuple[bytes | Path, str]]:
+    """Yield every row's image: its bytes or, if the table only refers to it, a file's path."""
+    # one chunk at a time, so that not all encoded images are in memory twice
     row = 0
     for chunk in table[columns.image].chunks:
         for value in chunk.to_pylist():
             place = f"data.source.image: {where}, row {row}"
-            content = value if isinstance(value, bytes) else _content(value)
+            content = value if isinstance(value, bytes) else _get_image(value)
             if content is None:
                 raise DataError(f"{place}: empty; remove the row")
             yield content, place
             row += 1
 
 
-def _content(value: dict[str, Any] | None) -> bytes | Path | None:
+def _get_image(value: dict[str, Any] | None) -> bytes | Path | None:
     value = value or {}
     if value.get("bytes") is not None:
         return bytes(value["bytes"])

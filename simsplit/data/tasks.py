@@ -1,7 +1,7 @@
-"""What a text client learns: rows of a table as a prompt and what is to come after it.
+"""This module turns rows of a table into prompts and the answers that a text client learns.
 
-A task says which columns make up the prompt and the answer. Some data sets are known by name, in
-the columns that they have on the hub.
+A task says which columns make up the prompt and the answer. Tasks of some well-known data sets are
+defined by name, for the columns that these have on the hub.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,54 +17,56 @@ Record = Mapping[str, Any]
 
 
 class Piece(NamedTuple):
-    """One row as text: prompt, answer and class."""
+    """A row as text: prompt, answer and class."""
 
     prompt: str
     answer: str
     label: int = 0
-    """Only of classification."""
+    """Number of the class; 0 unless the task is classification."""
 
 
-def columns_in(template: str) -> list[str]:
-    """The column names in braces."""
+def list_columns(template: str) -> list[str]:
+    """Return the column names that a template has in braces."""
     return [name for _, name, _, _ in Formatter().parse(template) if name]
 
 
 class _Prompted(Config):
     prompt: str
-    """Template of the prompt, columns in braces: `Question: {question}`."""
+    """Template of the prompt, with columns in braces: `Question: {question}`."""
 
-    def readable(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records that say something: all of them."""
+    def select_records(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return the records to learn from: all of them."""
         return records
 
     @field_validator("prompt")
     @classmethod
-    def _names_columns(cls, prompt: str) -> str:
-        if not columns_in(prompt):
+    def _check_prompt(cls, prompt: str) -> str:
+        if not list_columns(prompt):
             raise ValueError("must name a column in braces, such as {text}")
         return prompt
 
 
 class Classification(_Prompted):
-    """Texts with a label: a class for a classifier, a token for a causal model."""
+    """Classification of texts: a classifier predicts the class, a causal model its name."""
 
     kind: Literal["classification"] = "classification"
     label: str = "label"
-    """Column of labels: numbers from 0 on, or words that are among `names`."""
+    """Column of labels: numbers from 0 on, or names that are in `names`."""
     names: tuple[str, ...] = Field(min_length=2)
-    """Names of the classes."""
+    """Names of the classes, in the order of their numbers."""
 
     @property
     def columns(self) -> set[str]:
-        """Columns that a table must have."""
-        return {*columns_in(self.prompt), self.label}
+        """Names of the columns that a table must have."""
+        return {*list_columns(self.prompt), self.label}
 
-    def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Each record as a prompt, and its class by name and number."""
-        return [self._piece(record, f"{where}, row {row}") for row, record in enumerate(records)]
+    def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
+        """Turn each record into a prompt and its class, by name and number."""
+        return [
+            self._make_piece(record, f"{where}, row {row}") for row, record in enumerate(records)
+        ]
 
-    def _piece(self, record: Record, where: str) -> Piece:
+    def _make_piece(self, record: Record, where: str) -> Piece:
         given = record[self.label]
         label = self.names.index(given) if given in self.names else given
         if isinstance(label, float) and label.is_integer():
@@ -75,30 +77,28 @@ class Classification(_Prompted):
                 f"data.source.task.label: {where}: must be 0 to {len(self.names) - 1}, or one of "
                 f"{words}; got {given!r}"
             )
-        return Piece(_filled(self.prompt, record), f" {self.names[label]}", int(label))
+        return Piece(_fill(self.prompt, record), f" {self.names[label]}", int(label))
 
 
 class Generation(_Prompted):
-    """Prompts with an answer to generate."""
+    """Generation of an answer to each prompt."""
 
     kind: Literal["generation"] = "generation"
     answer: str = " {answer}"
-    """Template of the answer, columns in braces."""
+    """Template of the answer, with columns in braces."""
 
     @property
     def columns(self) -> set[str]:
-        return {*columns_in(self.prompt), *columns_in(self.answer)}
+        return {*list_columns(self.prompt), *list_columns(self.answer)}
 
-    def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Each record as a prompt and the answer to generate."""
+    def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
+        """Turn each record into a prompt and the answer to generate."""
         del where
-        return [
-            Piece(_filled(self.prompt, record), _filled(self.answer, record)) for record in records
-        ]
+        return [Piece(_fill(self.prompt, record), _fill(self.answer, record)) for record in records]
 
 
 class Language(Config):
-    """Language modelling: every token is learned."""
+    """Language modelling: every token of a text is learned."""
 
     kind: Literal["language"] = "language"
     text: str = "text"
@@ -108,16 +108,16 @@ class Language(Config):
     def columns(self) -> set[str]:
         return {self.text}
 
-    def readable(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records whose text is not empty."""
-        return [record for record in records if self._text(record)]
+    def select_records(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return the records whose text is not empty."""
+        return [record for record in records if self._to_text(record)]
 
-    def pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Each text as an answer without prompt."""
+    def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
+        """Turn each text into an answer without prompt."""
         del where
-        return [Piece("", self._text(record)) for record in records]
+        return [Piece("", self._to_text(record)) for record in records]
 
-    def _text(self, record: Record) -> str:
+    def _to_text(self, record: Record) -> str:
         return str(record[self.text] or "").strip()
 
 
@@ -146,20 +146,20 @@ LAYOUTS: Mapping[str, AnyTask] = {
 """Tasks by name."""
 
 
-def task_of(word: str) -> AnyTask:
-    """The task with this name; ValueError if there is none."""
+def find_task(word: str) -> AnyTask:
+    """Return the task of this name; raise ValueError if there is none."""
     if word not in LAYOUTS:
         allowed = ", ".join(LAYOUTS)
         raise ValueError(f"unknown '{word}'{near(word, LAYOUTS) or ','} allowed: {allowed}")
     return LAYOUTS[word]
 
 
-def _filled(template: str, record: Record) -> str:
-    values = {name: _text(record[name]) for name in columns_in(template)}
+def _fill(template: str, record: Record) -> str:
+    values = {name: _to_text(record[name]) for name in list_columns(template)}
     return template.format_map(values)
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(str, value))
     return "" if value is None else str(value).strip()

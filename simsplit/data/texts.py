@@ -1,8 +1,8 @@
-"""Texts as data: where their rows lie, and how they become tokens, targets and batches.
+"""This module reads texts and turns them into tokens, labels and batches.
 
 The label at a position is what the model should predict there: the next token, or the class (at
-the last token, for an encoder at the first). Elsewhere nothing is learned. So one loss serves all
-tasks.
+the last token, for an encoder at the first). At other positions nothing is learned. So one loss
+serves all tasks.
 """
 
 from abc import abstractmethod
@@ -20,9 +20,14 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.readable import refuse_other_than_texts
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
-from simsplit.data.splits import Limit, held_out
-from simsplit.data.stored import hub_table, parquet_columns, parquet_files, parquet_table
-from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Record, Task, task_of
+from simsplit.data.splits import Limit, hold_out
+from simsplit.data.stored import (
+    find_parquet_files,
+    load_hub_table,
+    read_parquet,
+    read_parquet_columns,
+)
+from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Record, Task, find_task
 from simsplit.errors import DataError, ScenarioError, near
 from simsplit.models.tokens import Reader
 from simsplit.seeds import numpy_rng_for
@@ -32,50 +37,52 @@ if TYPE_CHECKING:
 
 
 FEWEST = 20
-"""Sentences of a topic."""
+"""Smallest number of sentences of a topic."""
 
 
 class TextTable(Config):
-    """What all sources of texts have in common."""
+    """The base of all sources of texts."""
 
     modality: ClassVar[Literal["texts"]] = "texts"
     task: Task
-    """What is learned; a bare word such as `sst2` names the task of that data set."""
+    """Task to learn; a bare word such as `sst2` names the task of that data set."""
     length: int = Field(default=64, ge=2)
-    """Maximum tokens of a text: prompts are cut at their beginning, answers at their end."""
+    """Largest number of tokens of a text; prompts are cut at their beginning, answers at their
+    end."""
     learns: Literal["answer", "all"] = "answer"
-    """Whether a causal model learns the tokens of the answer only, or those of the prompt too."""
+    """Whether a causal model learns only the tokens of the answer, or also those of the prompt."""
     topic: str | None = None
-    """Column by which partitions divide texts; null: the class, if there are classes."""
+    """Column by which partitions divide texts; null: the class, if the task has classes."""
     client: str | None = None
-    """Column of the training texts that says whose each is, for `partition: natural`."""
+    """Column that names the client of each training text, for `partition: natural`; null: texts
+    belong to no client."""
     rows: int | None = Field(default=None, ge=1)
-    """How many rows of each split to read at most, the first ones; null: all."""
+    """Largest number of rows to read of each split, from the first on; null: all."""
     padding: Literal["right", "left"] = "right"
-    """On which side shorter texts are padded; on the left a mask must cross the cut as well."""
+    """Side on which shorter texts are padded; with `left`, a mask must cross the cut too."""
 
     @field_validator("task", mode="before")
     @classmethod
-    def _from_word(cls, value: object) -> object:
-        return task_of(value) if isinstance(value, str) else value
+    def _expand_task(cls, value: object) -> object:
+        return find_task(value) if isinstance(value, str) else value
 
     def describe(self) -> DataInfo | None:
-        """Shape and classes, known before anything is loaded."""
+        """Return shape and classes, which are known without reading the data."""
         return DataInfo((self.length,), len(self.class_names), texts=True)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The task's classes; a single name where it has none."""
+        """Names of the task's classes; a single name if it has none."""
         return self.task.names if isinstance(self.task, Classification) else ("text",)
 
     @abstractmethod
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """A split's rows, and their origin for messages."""
+        """Read a split's rows; return them with their origin, for messages."""
 
     def load(self, reader: Reader, limit: Limit | None = None) -> DataSet:
-        """Both splits as tokens of a model's tokenizer."""
+        """Read both splits as tokens of a model's tokenizer."""
         train, test = (self.read(split, reader, limit) for split in ("train", "test"))
-        return DataSet(self._name(), train, test, self.class_names)
+        return DataSet(self._get_name(), train, test, self.class_names)
 
     def read(
         self,
@@ -85,30 +92,30 @@ class TextTable(Config):
         *,
         public: bool = False,
     ) -> Samples:
-        """One split; of public texts a classifier is told no class, be they of its task or not."""
+        """Read one split as tokens; public texts get no labels if the model is a classifier."""
         table, where = self.table(split)
-        task = self._learned()
+        task = self._complete_task()
         client = self.client if split == "train" and not public else None
-        wanted = self._wanted(client, table.column_names, where)
+        wanted = self._choose_columns(client, table.column_names, where)
         refuse_other_than_texts(table, task, where)
-        records = task.readable(table.select(wanted).slice(0, self.rows).to_pylist())
-        pieces = task.pieces(records, where)
+        records = task.select_records(table.select(wanted).slice(0, self.rows).to_pylist())
+        pieces = task.make_pieces(records, where)
         if not pieces:
             raise DataError(f"data.source: {where} has no rows")
-        groups = _numbered(records, self.topic)
+        groups = _number_values(records, self.topic)
         if groups is None:
             groups = np.array([piece.label for piece in pieces], dtype=np.int64)
-        owners = _numbered(records, client)
-        rows = None if limit is None else limit.rows(groups, split)
+        owners = _number_values(records, client)
+        rows = None if limit is None else limit.choose_rows(groups, split)
         if rows is not None:
             pieces, groups = [pieces[row] for row in rows], groups[rows]
             owners = None if owners is None else owners[rows]
-        samples = encoded(pieces, groups, self, reader, public=public)
+        samples = encode_pieces(pieces, groups, self, reader, public=public)
         return replace(samples, owners=owners)
 
-    def _wanted(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
-        """The columns to read; DataError where one is not there."""
-        wanted = sorted(self._learned().columns | set(filter(None, (self.topic, client))))
+    def _choose_columns(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
+        """Return the columns to read; raise DataError if the table lacks one."""
+        wanted = sorted(self._complete_task().columns | set(filter(None, (self.topic, client))))
         for name in wanted:
             if name not in columns:
                 raise DataError(
@@ -117,62 +124,62 @@ class TextTable(Config):
                 )
         return wanted
 
-    def _learned(self) -> AnyTask:
-        """The task in all its parts."""
+    def _complete_task(self) -> AnyTask:
+        """Return the task, with all its fields known."""
         return self.task
 
     @abstractmethod
-    def _name(self) -> str: ...
+    def _get_name(self) -> str: ...
 
 
 class PythonDocs(TextTable):
-    """Docstrings of Python's standard library: sentences, their module as topic; no download."""
+    """Sentences from docstrings of Python's standard library; nothing is downloaded."""
 
     kind: Literal["python_docs"] = "python_docs"
     topics: tuple[str, ...] = ("asyncio", "email", "importlib", "logging", "unittest", "xml")
-    """Modules or packages; each is a class."""
+    """Modules or packages of the standard library; each is a class."""
     task: Task = Field(default=LAYOUTS["python_docs"])
-    """What is learned; a bare word such as `language` names the kind of task."""
+    """Task to learn; a bare word such as `language` names the kind of task."""
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """Four fifths to train on, stratified, the same in every run."""
+        """Return four fifths as training rows, the rest as test rows, the same in every run."""
         import pyarrow as pa
 
         from simsplit.pretrain.corpus import sentences_of
 
-        found = {topic: sentences_of(topic) for topic in self.topics}
-        for topic, sentences in found.items():
+        by_topic = {topic: sentences_of(topic) for topic in self.topics}
+        for topic, sentences in by_topic.items():
             if len(sentences) < FEWEST:
                 raise DataError(
-                    f"data.source.topics: {topic} documents itself in {len(sentences)} sentences, "
-                    f"{FEWEST} are needed; choose larger packages of the standard library"
+                    f"data.source.topics: the docstrings of {topic} must have {FEWEST} sentences "
+                    f"or more, got {len(sentences)}; choose larger packages"
                 )
         rows = [
             {"text": text, "label": label, "topic": topic}
-            for label, (topic, sentences) in enumerate(found.items())
+            for label, (topic, sentences) in enumerate(by_topic.items())
             for text in sentences
         ]
         labels = np.array([row["label"] for row in rows])
-        kept, out = held_out(labels, 0.2, numpy_rng_for(0, "python_docs", "test"))
+        kept, out = hold_out(labels, 0.2, numpy_rng_for(0, "python_docs", "test"))
         table = pa.Table.from_pylist(rows).take(kept if split == "train" else out)
         return table, f"python_docs ({split})"
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The topics; of other tasks than classification one name alone."""
+        """The topics if the task is classification, else a single name."""
         return self.topics if isinstance(self.task, Classification) else ("text",)
 
-    def _learned(self) -> AnyTask:
+    def _complete_task(self) -> AnyTask:
         if isinstance(self.task, Classification):
             return self.task.model_copy(update={"names": self.topics})
         return self.task
 
-    def _name(self) -> str:
+    def _get_name(self) -> str:
         return "python_docs"
 
 
 class TextParquet(TextTable):
-    """A folder of parquet files as downloaded from the Hugging Face hub."""
+    """A folder of parquet files of texts, as downloaded from the Hugging Face hub."""
 
     kind: Literal["text_parquet"] = "text_parquet"
     path: Path
@@ -180,55 +187,54 @@ class TextParquet(TextTable):
     (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
-        """As of all texts; where the files are there already, their columns must be, too."""
+        """Return shape and classes; raise DataError if the files exist but lack a column."""
         if self.path.is_dir():
-            first, *_ = parquet_files(self.path, ("train",))
-            self._wanted(self.client, parquet_columns(first), f"{self.path} (train)")
+            first, *_ = find_parquet_files(self.path, ("train",))
+            self._choose_columns(self.client, read_parquet_columns(first), f"{self.path} (train)")
         return super().describe()
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """Read from its files."""
         names = ("train",) if split == "train" else ("test", "validation")
-        return parquet_table(parquet_files(self.path, names)), f"{self.path} ({split})"
+        return read_parquet(find_parquet_files(self.path, names)), f"{self.path} ({split})"
 
-    def _name(self) -> str:
+    def _get_name(self) -> str:
         return self.path.name
 
 
 class TextHub(TextTable):
-    """A data set of the Hugging Face hub, or a local folder laid out like one."""
+    """A data set of texts on the Hugging Face hub, or a local folder laid out like one."""
 
     kind: Literal["text_hub"] = "text_hub"
     name: str
     """Name on the hub, such as `stanfordnlp/sst2`."""
     config: str | None = None
-    """The data set's configuration, if it has several (`sst2` of `nyu-mll/glue`)."""
+    """Configuration of the data set, if it has several (`sst2` of `nyu-mll/glue`); null: the only
+    one."""
     revision: str | None = None
-    """Branch, tag or commit; set one for reproducible data."""
+    """Branch, tag or commit; set one for reproducible data. null: the newest."""
     train_split: str = "train"
-    """The split to train on."""
+    """Split to train on."""
     test_split: str = "test"
-    """The split to test on; some data sets call it `validation`."""
+    """Split to test on; some data sets call it `validation`."""
 
     def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """Fetched, or found in the hub's cache."""
         wanted = self.train_split if split == "train" else self.test_split
-        table = hub_table(self.name, self.config, self.revision, wanted)
+        table = load_hub_table(self.name, self.config, self.revision, wanted)
         return table, f"{self.name} ({wanted})"
 
-    def _name(self) -> str:
+    def _get_name(self) -> str:
         return self.name.rsplit("/", 1)[-1]
 
 
-def _numbered(records: Sequence[Record], column: str | None) -> np.ndarray | None:
-    """The values of a column as numbers from 0 on, in the order of their names."""
+def _number_values(records: Sequence[Record], column: str | None) -> np.ndarray | None:
+    """Return the values of a column as numbers from 0 on, in the order of their names."""
     if column is None:
         return None
     values = [str(record[column]) for record in records]
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def encoded(
+def encode_pieces(
     pieces: Sequence[Piece],
     groups: np.ndarray,
     source: TextTable,
@@ -236,20 +242,20 @@ def encoded(
     *,
     public: bool = False,
 ) -> Samples:
-    """Pieces of text as tokens and labels."""
+    """Tokenize pieces of text, and set the label of each position."""
     task, length = source.task, source.length
     if reader.classifies and not public and not isinstance(task, Classification):
         raise ScenarioError(
             "model.kind",
-            f"got sequence_classifier, but a {task.kind} task has no classes: use causal_lm",
+            f"must be causal_lm, since a {task.kind} task has no classes, got sequence_classifier",
         )
     begin = [] if reader.begin is None else [reader.begin]
     if reader.classifies and not isinstance(task, Classification):
-        # all of it is there to be read: a classifier has no answers that could be tokens
+        # public texts of another task: a classifier predicts no tokens, so it reads the answer too
         pieces = [Piece(piece.prompt + piece.answer, "") for piece in pieces]
     prompts = reader.encode([piece.prompt for piece in pieces])
     close = [] if reader.close is None else [reader.close]
-    shown, learned = _cut(prompts, pieces, reader, length - len(begin) - len(close))
+    shown, learned = _cut_to_fit(prompts, pieces, reader, length - len(begin) - len(close))
     around = len(begin) + len(close)
     lengths = [around + len(one) + len(other) for one, other in zip(shown, learned, strict=True)]
     inputs = torch.full((len(pieces), length), reader.pad)
@@ -260,7 +266,9 @@ def encoded(
         start = length - len(tokens) if left else 0
         inputs[row, start : start + len(tokens)] = tokens
         if not (reader.classifies and public):
-            targets = _targets(tokens, len(begin) + len(prompt), pieces[row], source.learns, reader)
+            targets = _build_targets(
+                tokens, len(begin) + len(prompt), pieces[row], source.learns, reader
+            )
             labels[row, start : start + len(tokens)] = targets
     info = TextInfo(
         torch.tensor(lengths),
@@ -272,10 +280,10 @@ def encoded(
     return Samples(inputs, labels, info)
 
 
-def _cut(
+def _cut_to_fit(
     prompts: list[list[int]], pieces: Sequence[Piece], reader: Reader, room: int
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Prompts and answers that fit together: at least a quarter of the room is the prompt's."""
+    """Cut prompts and answers to `room` tokens; the prompt keeps up to a quarter of it."""
     if reader.classifies:
         return [prompt[:room] for prompt in prompts], [[] for _ in prompts]
     answers = [[*answer, reader.end] for answer in reader.encode([p.answer for p in pieces])]
@@ -287,8 +295,10 @@ def _cut(
     return shown, learned
 
 
-def _targets(tokens: Tensor, prompt: int, piece: Piece, learns: str, reader: Reader) -> Tensor:
-    """At each position, what is to come out there."""
+def _build_targets(
+    tokens: Tensor, prompt: int, piece: Piece, learns: str, reader: Reader
+) -> Tensor:
+    """Return the label of each position: the next token, the class, or nothing."""
     targets = torch.full_like(tokens, IGNORED)
     if reader.classifies:
         targets[0 if reader.both_ways else -1] = piece.label
@@ -299,23 +309,22 @@ def _targets(tokens: Tensor, prompt: int, piece: Piece, learns: str, reader: Rea
 
 
 class TextBatcher:
-    """Batches of texts, as long as the longest among them."""
+    """Batches of texts, each as long as its longest text."""
 
     augments = False
 
     def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
-        assert samples.texts is not None, "made for no images"
+        assert samples.texts is not None, "only texts are batched here"
         self.device = torch.device(device)
         self._inputs = samples.inputs.to(self.device)
         self._labels = samples.labels.to(self.device)
         self._texts = samples.texts
 
     def lengths(self, rows: Tensor) -> Tensor:
-        """The number of tokens of each row."""
         return self._texts.lengths[rows.cpu()]
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
-        """The rows `indices`; texts are never augmented."""
+        """Return the rows `indices`, cut to the longest of them; texts are never augmented."""
         del rng, epoch
         lengths = self._texts.lengths[indices.cpu()]
         longest = int(lengths.max())
@@ -328,22 +337,22 @@ class TextBatcher:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)
         elif self._texts.masked:
             mask = (torch.arange(longest) < lengths[:, None]).to(self.device)
-        there = lengths.to(self.device)
-        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask, there)
+        lengths = lengths.to(self.device)
+        return Batch(inputs.contiguous(), labels.contiguous(), indices, mask, lengths)
 
 
 class TextStock:
-    """What clients may add to their texts: public texts, and tokens."""
+    """What clients may mix with their texts: support texts, and tokens of the vocabulary."""
 
     def __init__(self, batcher: TextBatcher, size: int, vocabulary: Vocabulary) -> None:
         self._batcher, self.size = batcher, size
         self.vocabulary, self.pad = vocabulary.size, vocabulary.pad
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
-        """So many batches of so many public texts, drawn alike."""
+        """Draw `count` batches of `rows` support texts each, uniformly and with replacement."""
         drawn = torch.randint(self.size, (count, rows), generator=rng)
         return [self.texts(each) for each in drawn]
 
     def texts(self, rows: Tensor) -> Batch:
-        """The public texts of these numbers."""
+        """Return the support texts `rows` as a batch."""
         return self._batcher.batch(rows)

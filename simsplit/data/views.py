@@ -1,7 +1,8 @@
-"""Views of a held-out image whose outputs are averaged: mirrored, and moved by a pixel.
+"""This module makes views of test images, whose outputs are averaged: mirrored, moved by a pixel.
 
-Test-time augmentation as airbench94 has it: the image counts half, and the two that are moved
-diagonally, up and left and down and right, a quarter each; each as the mean with its mirror image.
+This is the test-time augmentation of airbench94: the image counts one half, the two copies that are
+moved diagonally (up and left, down and right) one quarter each; each is averaged with its mirror
+image.
 """
 
 from dataclasses import dataclass
@@ -13,20 +14,20 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True)
 class Views:
-    """Which views there are; an image's stand a batch apart."""
+    """The views of each image in a batch; views of one image are a whole batch apart."""
 
     mirrored: bool = False
     shifted: bool = False
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of each view's outputs; they sum to one."""
+        """Weight of each view's outputs; the weights sum to one."""
         each = (0.5, 0.25, 0.25) if self.shifted else (1.0,)
         copies = 1 + self.mirrored
         return tuple(weight / copies for weight in each for _ in range(copies))
 
     def of(self, images_BCHW: Tensor) -> Tensor:
-        """All views of a batch, view by view."""
+        """Return all views of a batch, one view of all images after another."""
         moved = [images_BCHW]
         if self.shifted:
             height, width = images_BCHW.shape[-2:]
@@ -35,7 +36,7 @@ class Views:
         return torch.cat([v for each in moved for v in (each, each.flip(-1))[: 1 + self.mirrored]])
 
     def mean(self, outputs: Tensor) -> Tensor:
-        """The mean of all views' outputs."""
+        """Return the weighted mean of all views' outputs."""
         if len(self.weights) == 1:
             return outputs
         weights = torch.tensor(self.weights, dtype=outputs.dtype, device=outputs.device)
@@ -43,4 +44,4 @@ class Views:
 
 
 PLAIN = Views()
-"""The image alone."""
+"""The image alone, without further views."""

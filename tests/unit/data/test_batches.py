@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from simsplit.data.batches import Batcher, batch_indices, channel_statistics, shifted
+from simsplit.data.batches import Batcher, batch_indices, crop_and_mirror, measure_channels
 from simsplit.data.samples import Samples
 from simsplit.seeds import rng_for
 
@@ -85,7 +85,9 @@ def test_every_augmented_image_is_a_crop_of_its_own_original(augment, shape):
 def test_crops_and_flips_are_uniform():
     count, pad = 8000, 1
     image = noise(1, 1, 8, 8).inputs
-    got = shifted(image.expand(count, -1, -1, -1).contiguous(), pad, True, rng_for(0, "draw"))
+    got = crop_and_mirror(
+        image.expand(count, -1, -1, -1).contiguous(), pad, True, rng_for(0, "draw")
+    )
     bordered = torch.nn.functional.pad(image, (pad,) * 4)[0, 0]
     turned = torch.nn.functional.pad(image.flip(-1), (pad,) * 4)[0, 0]
     crops = [
@@ -228,7 +230,7 @@ def test_statistics_are_those_of_a_float_copy():
     samples = noise(5000, 3, 4, 5)
     samples.inputs[:, 1] //= 2
     samples.inputs[:, 2] //= 9
-    mean, std = channel_statistics(samples)
+    mean, std = measure_channels(samples)
     floats = samples.inputs.double() / 255
     np.testing.assert_allclose(mean, floats.mean(dim=(0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, floats.std(dim=(0, 2, 3), correction=0), rtol=1e-12)

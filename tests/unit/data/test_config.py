@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from simsplit import data
-from simsplit.data import DataConfig, channel_statistics, prepare
+from simsplit.data import DataConfig, measure_channels, prepare
 from simsplit.data.partitions import Dirichlet, Iid
 from simsplit.data.samples import DataInfo
 from simsplit.data.sources import DigitsSource, TorchvisionSource
@@ -139,7 +139,7 @@ def test_the_seed_does_not_move_the_test_part(numbered):
 
 def test_statistics_come_from_the_training_part_alone(numbered):
     got = prepared(numbered, validation=0.4)
-    assert (got.mean, got.std) == channel_statistics(got.train)
+    assert (got.mean, got.std) == measure_channels(got.train)
     assert got.mean != prepared(numbered).mean
 
 
@@ -169,8 +169,8 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
         ({"validation": 0.001}, 4, "data.validation", "must hold out 1 to 199 of 200.*got 0"),
         ({"auxiliary": 0.999}, 4, "data.auxiliary", "got 200"),
         ({"train_samples": 3}, 4, "clients.count", "must be 1 to the 3 training"),
-        ({"even": {"clients": [0, 4]}}, 4, "data.even.clients", "got 4; there are clients 0 to 3"),
-        ({"even": {"clients": [0, 1]}}, 2, "data.even.clients", "names every client"),
+        ({"even": {"clients": [0, 4]}}, 4, "data.even.clients", "0 to 3, got 4"),
+        ({"even": {"clients": [0, 1]}}, 2, "data.even.clients", "all clients"),
         ({"even": {"samples": 198}}, 4, "data.even.samples", "takes 198 of 200"),
         ({"even": {}, "partition": "natural"}, 4, "data.partition", "natural needs"),
         ({"classes": ["a", "c"]}, 4, "data.classes", "no class 'c'.*allowed: a, b"),
@@ -194,7 +194,7 @@ def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, s
         ({"augment": ["alternate", "flip"]}, ("augment",), "flip and alternate exclude each"),
         ({"classes": ["a"]}, ("classes",), "at least 2"),
         ({"classes": ["a", "a"]}, ("classes",), "name each class once"),
-        ({"source": "python_docs", "classes": ["a", "b"]}, ("classes",), "not of texts"),
+        ({"source": "python_docs", "classes": ["a", "b"]}, ("classes",), "texts"),
         ({"partition": {"kind": "dirichlet", "alpha": 0}}, None, "greater than 0"),
     ],
 )

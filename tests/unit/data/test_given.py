@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from simsplit.data.given import data_set_of, given_source
+from simsplit.data.given import build_data_set, given_source
 from simsplit.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
@@ -45,7 +45,7 @@ class Listed:
     ids=["pairs", "mapping", "tensors", "dataset", "TensorDataset", "dealt"],
 )
 def test_all_forms_come_to_the_same_samples(data: Any) -> None:
-    made = data_set_of(data)
+    made = build_data_set(data)
     assert np.array_equal(made.train.inputs, X[:15])
     assert np.array_equal(made.test.inputs, X[15:])
     assert np.array_equal(made.train.labels, Y[:15])
@@ -57,7 +57,7 @@ def test_all_forms_come_to_the_same_samples(data: Any) -> None:
 
 
 def test_a_part_is_held_out_where_no_test_data_are_passed() -> None:
-    made = data_set_of((X, Y))
+    made = build_data_set((X, Y))
     assert (len(made.train), len(made.test)) == (16, 4)
     together = torch.cat([made.train.inputs, made.test.inputs])
     assert sorted(map(tuple, together.tolist())) == sorted(map(tuple, torch.from_numpy(X).tolist()))
@@ -65,10 +65,10 @@ def test_a_part_is_held_out_where_no_test_data_are_passed() -> None:
 
 def test_a_frame_is_a_table() -> None:
     frame = pd.DataFrame(X, columns=list("abc")).assign(kind=np.where(Y, "yes", "no"))
-    made = data_set_of(frame)
+    made = build_data_set(frame)
     assert made.class_names == ("no", "yes")
     assert made.info.shape == (3,)
-    parts = data_set_of([frame[:12], frame[12:]])
+    parts = build_data_set([frame[:12], frame[12:]])
     assert parts.info.shape == (3,)
     assert parts.train.owners is not None
     assert len(set(parts.train.owners)) == 2
@@ -81,7 +81,7 @@ def test_the_hubs_datasets_of_images() -> None:
         {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
     )
     rows = {"image": list(images), "label": [0, 1] * 5}
-    made = data_set_of(datasets.Dataset.from_dict(rows, features=features))
+    made = build_data_set(datasets.Dataset.from_dict(rows, features=features))
     assert made.class_names == ("cat", "dog")
     assert made.info.shape == (3, 8, 8)
     assert len(made.train) + len(made.test) == 10
@@ -109,4 +109,4 @@ def test_a_digest_tells_data_apart() -> None:
 )
 def test_what_is_no_data_is_told_the_forms(data: Any, told: str) -> None:
     with pytest.raises(DataError, match=told):
-        data_set_of(data)
+        build_data_set(data)

@@ -59,7 +59,7 @@ def test_labels_are_not_taken_for_numbers_of_classes() -> None:
     """Of labels 1 and 2, 1 is the first class."""
     source = given_texts((TEXTS, [label + 1 for label in LABELS]))
     assert isinstance(source.task, Classification)
-    pieces = source.task.pieces(source.table("train")[0].to_pylist(), "data")
+    pieces = source.task.make_pieces(source.table("train")[0].to_pylist(), "data")
     assert {(piece.answer, piece.label) for piece in pieces} == {(" 1", 0), (" 2", 1)}
 
 
@@ -86,7 +86,7 @@ def test_the_hubs_names_are_those_of_the_classes() -> None:
     source = given_texts(made)
     assert source.class_names == ("ugly", "fair"), "in the hub's order"
     assert isinstance(source.task, Classification)
-    pieces = source.task.pieces(source.table("train")[0].to_pylist(), "data")
+    pieces = source.task.make_pieces(source.table("train")[0].to_pylist(), "data")
     assert {(piece.answer, piece.label) for piece in pieces} == {(" ugly", 0), (" fair", 1)}
 
 

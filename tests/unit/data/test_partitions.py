@@ -15,7 +15,7 @@ from simsplit.data.partitions import (
     Partition,
     Pathological,
     Shards,
-    topped_up,
+    top_up,
 )
 from simsplit.errors import ScenarioError
 from simsplit.seeds import numpy_rng_for
@@ -176,7 +176,7 @@ def test_a_thousand_clients(kind):
 
 def test_topping_up_moves_as_few_as_possible_from_the_largest():
     parts = [np.arange(0, 1), np.arange(1, 1), np.arange(1, 9), np.arange(9, 15)]
-    got = topped_up(parts, 3)
+    got = top_up(parts, 3)
     # 2 and 3 are missing: 5 moves, off the ends of 8 and 6, which meet at 5 and 4 or 4 and 5
     assert sizes(got)[:2] == [3, 3]
     assert sorted(sizes(got)[2:]) == [4, 5]

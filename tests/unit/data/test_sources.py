@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from simsplit.data.folders import FolderSource
 from simsplit.data.samples import DataInfo, Samples, samples_of
 from simsplit.data.sources import SOURCES, DigitsSource, Source, TorchvisionSource
-from simsplit.data.splits import held_out, stratified
+from simsplit.data.splits import draw_stratified, hold_out
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 
@@ -180,14 +180,14 @@ def test_the_registry_names_every_kind_of_the_union():
 def test_a_stratified_choice_keeps_shares_to_within_a_row():
     labels = np.repeat([0, 1, 2, 3], [70, 20, 9, 1])
     for count in (0, 1, 10, 33, 100):
-        chosen = stratified(labels, count, numpy_rng_for(0, "test"))
+        chosen = draw_stratified(labels, count, numpy_rng_for(0, "test"))
         assert len(chosen) == len(set(chosen.tolist())) == count
         shares = np.bincount(labels[chosen], minlength=4)
         assert np.abs(shares - np.array([70, 20, 9, 1]) * count / 100).max() < 1
 
 
 def test_held_out_rows_are_drawn_not_the_first():
-    kept, out = held_out(np.zeros(100, dtype=int), 0.2, numpy_rng_for(0, "test"))
+    kept, out = hold_out(np.zeros(100, dtype=int), 0.2, numpy_rng_for(0, "test"))
     assert len(out) == 20
     assert sorted([*kept, *out]) == list(range(100))
     assert out.max() > 50

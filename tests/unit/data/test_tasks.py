@@ -10,7 +10,7 @@ TASK = Classification(prompt="{text}", names=("bad", "good"))
 
 @pytest.mark.parametrize("labels", [[0, 1], ["bad", "good"], [0.0, 1.0], [False, True]])
 def test_a_label_is_a_number_or_a_name(labels: list[object]) -> None:
-    pieces = TASK.pieces([{"text": "x", "label": label} for label in labels], "here")
+    pieces = TASK.make_pieces([{"text": "x", "label": label} for label in labels], "here")
     assert [piece.label for piece in pieces] == [0, 1]
     assert [type(piece.label) for piece in pieces] == [int, int]
     assert [piece.answer for piece in pieces] == [" bad", " good"]
@@ -19,4 +19,4 @@ def test_a_label_is_a_number_or_a_name(labels: list[object]) -> None:
 @pytest.mark.parametrize("label", [2, -1, "fine", None, 0.5])
 def test_other_labels_are_told_what_is_allowed(label: object) -> None:
     with pytest.raises(DataError, match=r"row 0: must be 0 to 1, or one of bad, good; got"):
-        TASK.pieces([{"text": "x", "label": label}], "here")
+        TASK.make_pieces([{"text": "x", "label": label}], "here")
