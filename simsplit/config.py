@@ -1,14 +1,14 @@
-"""The base of every part's config: frozen, and strict about unknown fields.
+"""This module defines the base of every part's config: frozen, and strict about unknown fields.
 
-A part (a method, a partition, an optimizer, ...) keeps its config beside its code; `scenario.py`
-composes them. So the schema, the errors and `simsplit list` all come from these classes.
+A part (a method, a partition, an optimizer, ...) keeps its config beside its code; the room
+`scenario` composes them. So the schema, the errors and `simsplit list` come from these classes.
 """
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """Base of all fields of a scenario: frozen, strict, with field docstrings as help."""
+    """The base of all parts of a scenario: frozen, strict, with field docstrings as help."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=True
@@ -16,5 +16,5 @@ class Config(BaseModel):
 
     @property
     def word(self) -> str:
-        """The part's `kind`, as scenarios name it."""
-        return str(getattr(self, "kind"))  # noqa: B009 - parts without a kind are not asked
+        """The part's `kind` in a scenario."""
+        return str(getattr(self, "kind"))  # noqa: B009 - only parts with a kind are asked

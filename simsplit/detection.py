@@ -1,4 +1,4 @@
-"""A run's detectors, what follows from their verdicts, and what both must remember."""
+"""This module runs a scenario's detectors, applies their responses and keeps their state."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from simsplit.states import below
 
 
 class Detection:
-    """Looks at each round through the parts' sensor, and tells the parts what follows."""
+    """The detectors of a run: it judges each round from the sensor's readings, and responds."""
 
     def __init__(self, scenario: Scenario, parts: Assembly, num_classes: int) -> None:
         self.configs = scenario.detectors
@@ -23,31 +23,32 @@ class Detection:
         self.guard = Guard()
         self.sensor = parts.exchange.sensor
         self.undoes = any(c.response == "rollback" and not c.by_turns for c in self.configs)
-        """Whether a round may have to be undone."""
+        """Whether a response can undo a whole round."""
         self.turns: Turns | None = None
         if any(config.by_turns for config in self.configs):
-            assert isinstance(parts.course, InTurn), "refused for others when the scenario is read"
+            assert isinstance(parts.course, InTurn), "Given.TURNS is needed by these detectors"
             self.turns = parts.course.turns = Turns(
                 parts.exchange, hands_over=parts.course.hands_over
             )
-            self.turns.judge = self._bad_turns
+            self.turns.judge = self._judge_turns
         parts.server.trust = self.guard.trust
         if parts.federation is not None:
             parts.federation.trust = self.guard.trust
 
     def look(self, number: int) -> tuple[Findings, bool]:
-        """Judge a round; whether it is to be undone."""
+        """Judge a round; return the findings, and whether the round must be undone."""
         readings = self.sensor.take() if self.sensor is not None else Readings()
         turns = self.turns.turns if self.turns is not None else ()
         found = self.watch.close(number, readings, turns)
         by_turns = {config.title for config in self.configs if config.by_turns}
         flagged: dict[str, set[ClientId]] = {}
         for config in self.configs:
+            # detectors of turns roll back within the round, so nothing is left to undo here
             if config.title not in by_turns or config.response != "rollback":
                 flagged.setdefault(config.response, set()).update(found.flagged[config.title])
         return found, self.guard.respond(flagged)
 
-    def _bad_turns(self, turns: Sequence[Turn]) -> Collection[ClientId]:
+    def _judge_turns(self, turns: Sequence[Turn]) -> Collection[ClientId]:
         return {
             client
             for detector in self.watch.detectors
@@ -56,7 +57,7 @@ class Detection:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next round's verdicts depend on."""
+        """Return everything on which later verdicts depend."""
         parts: dict[str, Mapping[str, Tensor]] = {
             "watch": self.watch.state(),
             "guard": self.guard.state(),
@@ -65,6 +66,6 @@ class Detection:
         return {f"{part}/{name}": t for part, held in parts.items() for name, t in held.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore a state that `state` returned."""
         for part in (self.watch, self.guard, *([self.turns] if self.turns is not None else ())):
             part.load(below(state, f"{type(part).__name__.lower()}/"))

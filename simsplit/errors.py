@@ -1,11 +1,11 @@
-"""Every error that simsplit raises on purpose, and how near-misses are named.
+"""This module defines every error that simsplit raises on purpose, and parts of their messages.
 
-SimsplitError              anything below; the command line prints it without a traceback
-├── ScenarioError          the user mends the YAML; carries the field and prints `field: reason`
-├── DataError              data cannot be found, read or dealt out
-├── RunError               a run directory or checkpoint is unusable, and why
-│   └── RunFailedError     a run that had started could not go on; what it had is kept
-└── ProtocolError          the two sides of the cut disagree: our bug, never the user's
+SimsplitError              any of those below; the command line prints it without a traceback
+├── ScenarioError          a field of the scenario must be changed; prints `field: reason`
+├── DataError              data cannot be found, read or divided among the clients
+├── RunError               a run directory or checkpoint is unusable
+│   └── RunFailedError     a run that had started cannot continue; its results so far are kept
+└── ProtocolError          the two sides of the cut disagree: a defect in simsplit or a plugin
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from difflib import get_close_matches
 
 
 class SimsplitError(Exception):
-    """Base of all errors that simsplit raises on purpose."""
+    """The base of all errors that simsplit raises on purpose."""
 
 
 class ScenarioError(SimsplitError):
-    """One or more fields of a scenario are wrong; each is named with what is allowed."""
+    """An error in one or more fields of a scenario; it names each field and what is allowed."""
 
     def __init__(self, field: str, reason: str) -> None:
-        """Blame `field` (dotted, below `scenario`) for `reason`."""
+        """Build the error of `field` (dotted, below `scenario`) with its `reason`."""
         self.field = field
         self.reason = reason
         self._together: list[ScenarioError] = []
@@ -28,12 +28,12 @@ class ScenarioError(SimsplitError):
 
     @property
     def problems(self) -> list["ScenarioError"]:
-        """Each of several problems by itself."""
+        """The errors of single fields."""
         return self._together or [self]
 
     @classmethod
     def of_many(cls, problems: list["ScenarioError"]) -> "ScenarioError":
-        """Several problems as one error, a line each."""
+        """Join several problems as one error with a line each."""
         if len(problems) == 1:
             return problems[0]
         together = cls(problems[0].field, problems[0].reason)
@@ -43,19 +43,19 @@ class ScenarioError(SimsplitError):
 
 
 class DataError(SimsplitError):
-    """Data cannot be found, read or divided among the clients."""
+    """An error of data that cannot be found, read or divided among the clients."""
 
 
 class RunError(SimsplitError):
-    """A run directory or checkpoint is unusable; says why."""
+    """An error of a run directory or checkpoint that is unusable; it says why."""
 
 
 class RunFailedError(RunError):
-    """A run cannot continue: a full disk, a loss that is not finite."""
+    """An error of a run that cannot continue, such as a full disk or a loss that is not finite."""
 
 
 class ProtocolError(SimsplitError):
-    """Client and server disagree on what crosses the cut: a defect in simsplit or in a plugin."""
+    """An error of two sides that disagree on what crosses: a defect in simsplit or a plugin."""
 
 
 def install_command(extra: str) -> str:
@@ -67,18 +67,18 @@ def install_command(extra: str) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the known word closest to `word`, or an empty string."""
+    """Return `, did you mean 'x'?` with the known word closest to `word`, or an empty string."""
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f", did you mean '{matches[0]}'?" if matches else ""
 
 
 def counted(number: int, word: str) -> str:
-    """A number of things: `1 round`, `1,200 rounds`."""
+    """Format a number of things: `1 round`, `1,200 rounds`."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def listed(words: Iterable[object], most: int = 8) -> str:
-    """Words with commas between them, and how many more there are."""
+    """Join the first `most` words with commas, and add how many more there are."""
     every = [*map(str, words)]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more

@@ -1,7 +1,8 @@
-"""Objects of a Python call that a scenario names by their digest, since YAML cannot hold them.
+"""This module keeps objects passed from Python, which a scenario names by digest.
 
-They live in this process. Sweeps' workers and hosts are sent them; a file that names one is of use
-only to a call that passes the same again.
+YAML cannot hold such objects (data, modules). They live in this process and are sent to a sweep's
+workers and to hosts. A scenario file that names one can only be run by a call that passes the same
+object again.
 """
 
 from collections.abc import Mapping
@@ -15,5 +16,5 @@ def hold(things: Mapping[str, object]) -> None:
 
 
 def held(digest: str) -> object | None:
-    """The object of a digest; None where nobody passed it in this process."""
+    """Return the object with this digest; None if it was not passed to this process."""
     return _HELD.get(digest)

@@ -1,4 +1,4 @@
-"""Where a scenario's clients live: the engine that it names, or the one that `auto` chooses."""
+"""This module chooses where clients live: the scenario's engine, or the one that `auto` chooses."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,38 +16,40 @@ if TYPE_CHECKING:
     from simsplit.engine.ray_pool import Hosts
 
 STORE_BYTES = 2**30
-"""Shared memory for what is on its way between processes; the data set's comes on top."""
+"""Shared memory for messages between processes, in addition to the data set's."""
 
 
 def engine_of(scenario: Scenario, available: int | None = None) -> tuple[HostsConfig | None, str]:
-    """The hosts that a scenario asks for, or None for this process; and in words which, and why."""
+    """Return the hosts' config, or None for this process; and a description of the choice."""
     engine = scenario.engine
     if isinstance(engine, InlineEngine):
         return None, "inline"
     number = num_hosts(engine, scenario.clients.count, available)
-    words = f"ray, {number} host{'s' if number > 1 else ''} of {_threads(engine.threads)}"
+    description = (
+        f"ray, {number} host{'s' if number > 1 else ''} of {_count_threads(engine.threads)}"
+    )
     if not isinstance(engine, AutoEngine):
         if find_spec("ray") is None:
             raise ScenarioError("engine.kind", "got ray, which is not installed; use inline")
-        return engine, words
-    if (why := _cannot_help(scenario, number)) is not None:
-        return None, f"inline (auto: {why})"
-    return engine, f"{words} (auto)"
+        return engine, description
+    if (reason := _find_obstacle(scenario, number)) is not None:
+        return None, f"inline (auto: {reason})"
+    return engine, f"{description} (auto)"
 
 
 def num_hosts(engine: HostsConfig, clients: int, available: int | None = None) -> int:
-    """How many hosts; never more than clients."""
+    """Return the number of hosts, which is never above the number of clients."""
     if engine.hosts != "auto":
         return max(1, min(engine.hosts, clients))
     return max(1, min((available or processors()) // engine.threads, clients))
 
 
-def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
-    """Why hosts would only cost time, or None where they can save some."""
+def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
+    """Return why hosts would not save time; None if they can."""
     clients = scenario.clients
     reasons = {
         "Ray is not installed": find_spec("ray") is None,
-        "a GPU is shared best within one process": _on_gpu(scenario.device),
+        "a GPU is shared best within one process": _uses_gpu(scenario.device),
         "there is one client": clients.count < 2,
         "there is room for one host": hosts < 2,
         "what clients share goes from one to the next, so none can work ahead": (
@@ -55,16 +57,16 @@ def _cannot_help(scenario: Scenario, hosts: int) -> str | None:
         ),
         "steps as they come are played one after another": scenario.schedule.kind == "asynchronous",
     }
-    return next((why for why, so in reasons.items() if so), None)
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _on_gpu(device: str) -> bool:
+def _uses_gpu(device: str) -> bool:
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
 @contextmanager
 def hosts_of(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
-    """The hosts of a run, for its length; None where all clients live in this process."""
+    """Provide a run's hosts within a block; None if all clients live in this process."""
     config, _ = engine_of(scenario)
     if config is None:
         yield None
@@ -72,14 +74,14 @@ def hosts_of(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
     count = num_hosts(config, scenario.clients.count)
     if _kept is None:
         with hosts_kept():
-            yield _started(config, count, data_bytes)
+            yield _start_hosts(config, count, data_bytes)
     else:
-        yield _started(config, count, data_bytes)
+        yield _start_hosts(config, count, data_bytes)
 
 
 @contextmanager
 def hosts_kept() -> Iterator[None]:
-    """A block whose runs share hosts: those of one run wait for the next, until the block ends."""
+    """Keep hosts alive within a block, so that its runs share them."""
     global _kept
     with ExitStack() as stack:
         _kept = stack, {}
@@ -92,11 +94,11 @@ def hosts_kept() -> Iterator[None]:
 _kept: "tuple[ExitStack, dict[tuple[str, int], Hosts]] | None" = None
 
 
-def _started(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
-    """Hosts as the config asks for, new or kept from the run before."""
+def _start_hosts(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
+    """Return the hosts that the config asks for, started now or kept from an earlier run."""
     from simsplit.engine.ray_pool import hosts_for
 
-    assert _kept is not None, "asked for within hosts_kept only"
+    assert _kept is not None, "called within hosts_kept only"
     stack, kept = _kept
     key = config.model_dump_json(exclude={"kind", "hosts"}), count
     if key in kept:
@@ -106,5 +108,5 @@ def _started(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
     return kept[key]
 
 
-def _threads(count: int) -> str:
+def _count_threads(count: int) -> str:
     return f"{count} thread{'s' if count > 1 else ''}"

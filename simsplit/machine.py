@@ -1,4 +1,4 @@
-"""The machine that a run is on: its processors, threads, devices and memory."""
+"""This module asks the machine about its processors, threads, devices and memory."""
 
 import os
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from simsplit.errors import ScenarioError
 
 
 def processors() -> int:
-    """Those that this process may use."""
+    """Return the number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @contextmanager
 def pinned_threads(count: int | None) -> Iterator[None]:
-    """A block in which torch uses so many threads; None leaves it to torch."""
+    """Set the number of torch's threads within a block; None leaves it to torch."""
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)
@@ -29,21 +29,21 @@ def pinned_threads(count: int | None) -> Iterator[None]:
 
 
 def device_of(name: str) -> torch.device:
-    """The device that a scenario names; ScenarioError where there is none such."""
+    """Return the device that a scenario names; raise ScenarioError if it does not exist."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     if device.type == "cuda":
-        found = torch.cuda.device_count()
-        if (device.index or 0) >= found:
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
             raise ScenarioError(
-                "device", f"got '{name}', but torch sees {found} GPUs; use cpu or auto"
+                "device", f"got '{name}', but torch sees {count} GPUs; use cpu or auto"
             )
     return device
 
 
 def resident_bytes(pid: int | None = None) -> int | None:
-    """What a process (this one, by default) has in memory now, shared pages included."""
+    """Return the resident bytes of a process (default: this one), including shared pages."""
     try:
         pages = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
@@ -52,33 +52,33 @@ def resident_bytes(pid: int | None = None) -> int | None:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free where the run will live: on the GPU, this machine or its container."""
+    """Return the free bytes of the device: of the GPU, or of this machine or its container."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    limits = [_available(), _container_limit()]
+    limits = [_read_available(), _read_container_limit()]
     return min(limit for limit in limits if limit is not None) if any(limits) else 2**62
 
 
-def _available() -> int | None:
+def _read_available() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         kib = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
         return int(kib) * 1024
     except (OSError, StopIteration):
         pass
-    try:  # not Linux: the machine's whole memory is the best there is to know
+    try:  # not Linux: the free memory is unknown, so take the machine's whole memory
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
 
 
-def _container_limit() -> int | None:
+def _read_container_limit() -> int | None:
     folder = Path("/sys/fs/cgroup")
     try:
         limit = (folder / "memory.max").read_text(encoding="ascii").strip()
         used = int((folder / "memory.current").read_text(encoding="ascii"))
         counts = dict(map(str.split, (folder / "memory.stat").read_text("ascii").splitlines()))
-        # files that were read and can be dropped count as used, but are free for the asking
+        # cached files count as used, but the kernel frees them when memory is needed
         return None if limit == "max" else int(limit) - used + int(counts["inactive_file"])
     except (OSError, ValueError, KeyError):
         return None

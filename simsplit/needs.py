@@ -1,7 +1,8 @@
-"""What a part of a scenario cannot do without, in a small closed vocabulary.
+"""This module defines what a part of a scenario can need, as a small closed vocabulary.
 
-A part's config lists its needs; one place (`scenario.needs`) knows what a scenario gives, and
-refuses what lacks something. A part whose need is not listed can be silently off.
+A part's config lists its needs. One place (`scenario.needs`) knows what a scenario gives, and
+refuses a part whose needs are not satisfied. A part that does not list a need may silently do
+nothing.
 """
 
 from dataclasses import dataclass
@@ -11,91 +12,92 @@ from simsplit.packets import Leg
 
 
 class Given(StrEnum):
-    """What a scenario can offer to its parts."""
+    """What a scenario can give to its parts."""
 
     CROSSES = "crosses"
     """Packets cross on a leg."""
     SAMPLES = "samples"
-    """What crosses on a leg has one row for each sample, and no row of several."""
+    """Each row that crosses on a leg belongs to one sample, not to several."""
     READABLE = "readable"
-    """A packet of a leg can be read without what crossed before it."""
+    """A packet of a leg can be read without the packets before it."""
     FLOATS = "floats"
-    """What crosses on a leg is values, not codes that stand for them."""
+    """Packets of a leg hold values, not codes that stand for values."""
     CLASSES = "classes"
-    """The server can tell single samples' classes: it is sent labels, or gradients give them away.
-    """
+    """The server can infer each sample's class, from labels that it is sent or from gradients."""
     LABELLED = "labelled"
     """Samples have classes, which clients learn."""
     SCORING = "scoring"
-    """Clients hold the tail, and so compute the task's loss."""
+    """Clients hold the tail and so compute the task's loss."""
     CLASSIFIES = "classifies"
     """A sample has one label, a class."""
     TWO_CLASSES = "two_classes"
-    """There are two classes; only data say so, so it is checked when they are known."""
+    """There are two classes; it is checked when the data are known."""
     ADAPTER_SETS = "adapter_sets"
-    """At least so many sets of adapters at a client."""
+    """A client has at least `least` sets of adapters."""
     OWN_ADAPTERS = "own_adapters"
-    """Adapters that one client's optimizer alone changes."""
+    """Adapters are changed by one client's optimizer only."""
     IN_A_ROW = "in_a_row"
-    """A server that is asked at two steps in a row."""
+    """A server is asked at two steps in a row."""
     LEARNED_TRUNK = "learned_trunk"
     """The trunk learns."""
     FROZEN_TRUNK = "frozen_trunk"
-    """Nothing of the server learns."""
+    """No part of the server learns."""
     IMAGES = "images"
     TEXTS = "texts"
     TABLES = "tables"
-    """Samples are numbers as they are: rows of a table, or arrays of floats."""
+    """Samples are features: rows of a table, or arrays of floats."""
     NUMBERS = "numbers"
-    """Samples are images or tables, and no texts."""
+    """Samples are images or tables, not texts."""
     UNMASKED = "unmasked"
-    """Texts cross without a mask: padded on the right, and read by tokens that look back alone."""
+    """Texts cross without a mask: they are padded on the right, and attention is causal."""
     CAUSAL = "causal"
     """The model predicts tokens."""
     KNOWN_TAIL = "known_tail"
-    """Everybody knows the weights that the clients' tail starts from."""
+    """The weights from which the clients' tail starts are public."""
     SESSIONS = "sessions"
-    """Clients write texts with a tail of their own, and a row of what crosses is one text's."""
+    """Clients write texts with a tail of their own, and each row that crosses is of one text."""
     PUBLIC = "public"
-    """Public data to learn from."""
+    """There are public data to learn from."""
     SUPPORT = "support"
-    """Public texts to mix private ones with."""
+    """There are texts with which clients can mix private ones."""
     PAIRS = "pairs"
-    """A method shows the server public texts both as they are and as it sends private ones."""
+    """A method sends the server public texts both plain and disguised like private ones."""
     WATCHED = "watched"
-    """All packets of training pass the driver's wire."""
+    """All packets of training cross the wire of the process that drives the run."""
     TURNS = "turns"
     """Clients take whole turns over one trunk."""
     LAPS = "laps"
-    """All clients take a step at the same time, and wait for each other."""
+    """All clients take a step at the same time and wait for each other."""
     BARRIER = "barrier"
     """The trunk waits for all clients only at the end of a round, or at each step."""
     SHARED = "shared"
-    """Clients have weights in common."""
+    """Clients share weights."""
     HANDED_ROUND = "handed_round"
-    """What clients share can go from one to the next (or they share nothing)."""
+    """The weights that clients share can be handed from one to the next, or they share none."""
     CLIENTS = "clients"
-    """At least so many clients."""
+    """There are at least `least` clients."""
     ASKED = "asked"
-    """At least so many clients per round."""
+    """At least `least` clients are asked per round."""
     BATCH = "batch"
-    """At least so many samples per batch."""
+    """A batch has at least `least` samples."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """One requirement of a part, possibly of a leg or a number."""
+    """One need of a part."""
 
     what: Given
     field: str = "kind"
-    """The part's field that asks for it."""
+    """The part's field that asks for it, and that an error names."""
     leg: Leg | None = None
+    """The leg that the need is about, if it is about one."""
     least: int = 1
+    """The smallest number that satisfies the need, if it is about a number."""
 
 
 Needs = tuple[Need, ...]
 
 
 def needs_leg(leg: Leg, field: str = "kind") -> Need:
-    """The need for packets on a leg."""
+    """Return the need that packets cross on a leg."""
     return Need(Given.CROSSES, field, leg)

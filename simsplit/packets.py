@@ -1,4 +1,4 @@
-"""What crosses between a client and the server: a packet of tensors on one leg."""
+"""This module defines what crosses between a client and the server: packets of tensors on legs."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 ClientId = int
-"""A client's number, 0-based and stable for the whole run."""
+"""A client's number, from 0 on; it stays the same for the whole run."""
 
 
 class Leg(str):
-    """Direction and meaning of a crossing, as an interned string.
+    """The direction and meaning of a crossing, as an interned string.
 
-    The legs below are those of the shipped topologies. A topology of another shape declares its
-    own: `Leg("echo", up=False)`.
+    The shipped topologies use the legs below. Another topology declares its own legs:
+    `Leg("echo", up=False)`.
     """
 
     up: bool
@@ -33,7 +33,7 @@ class Leg(str):
     _known: ClassVar[dict[str, "Leg"]] = {}
 
     def __new__(cls, name: str, *, up: bool | None = None) -> "Leg":
-        """A leg by its name; `up` declares one that is not known yet."""
+        """Return the leg of this name; `up` declares a leg that does not exist yet."""
         known = cls._known.get(name)
         if known is None:
             if up is None:
@@ -43,7 +43,7 @@ class Leg(str):
         return known
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled by name, so that it is the same object in another process."""
+        """Pickle by name, so that it is unpickled as the interned object of the other process."""
         return _declared, (str(self), self.up)
 
 
@@ -65,7 +65,7 @@ Leg.BROADCAST = Leg("broadcast", up=False)
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Tensors that cross the cut; detached, so no autograd graph spans the two sides."""
+    """Tensors that cross the cut; they are detached, so no autograd graph spans both sides."""
 
     client: ClientId
     leg: Leg
@@ -73,24 +73,24 @@ class Packet:
     step: int
     tensors: tuple[Tensor, ...]
     names: tuple[str, ...] = ()
-    """The name of each tensor on legs that carry weights (HANDOVER, BROADCAST); not counted."""
+    """Names of the tensors, on legs that carry weights (HANDOVER, BROADCAST); not in `nbytes`."""
     session: int | None = None
-    """The session that it belongs to, if a session takes several passes."""
+    """Number of the session, if a session takes several passes."""
     position: int = 0
-    """How many tokens earlier passes of the session have processed."""
+    """Number of tokens that earlier passes of the session have processed."""
     sealed: Tensor | None = None
-    """What is in it, for its receivers alone; its tensors then tell their form, and no values."""
+    """Encrypted contents that only the receivers can read; `tensors` then have only their form."""
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> "Packet":
-        """The same packet with other contents."""
+        """Return this packet with other tensors."""
         return replace(self, tensors=tensors)
 
     def renamed(self, names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> "Packet":
-        """The same packet with contents of other names."""
+        """Return this packet with other tensors and their names."""
         return replace(self, names=names, tensors=tensors)
 
     def answered(self, leg: Leg, tensors: tuple[Tensor, ...]) -> "Packet":
-        """What goes back for it, on another leg."""
+        """Return a packet that answers this one on another leg."""
         return Packet(
             *(self.client, leg, self.round, self.step, tensors),
             session=self.session,
@@ -98,7 +98,7 @@ class Packet:
         )
 
     def on(self, device: torch.device) -> "Packet":
-        """The same packet with its tensors on a device."""
+        """Return this packet with its tensors on a device."""
         return self.with_tensors(tuple(tensor.to(device) for tensor in self.tensors))
 
     @property
@@ -108,4 +108,4 @@ class Packet:
 
 
 Packets = tuple[Packet, ...]
-"""What one side sends in one turn."""
+"""The packets that one side sends in one turn."""

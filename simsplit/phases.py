@@ -1,7 +1,8 @@
-"""Phases of a run, and what is going on in it right now, told in one place to all who ask.
+"""This module defines the phases of a run, and the moment: the round and phase that it is in.
 
-The wire counts packets under the moment, detectors and attacks look away when it is no training, a
-failure is told with it. Whatever is thrown, a block that changes it puts it back.
+The wire counts packets under the moment, detectors and attacks ignore moments that are not
+training, and an error names the moment. Blocks that change the moment restore it even if they
+raise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,16 +15,16 @@ from simsplit.packets import ClientId
 Segment = Literal["head", "trunk", "tail", "method"]
 SEGMENTS: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
 TRAIN = "train"
-"""The phase of training proper."""
+"""Name of the main phase, after all warm-ups."""
 WARM_UP = "warm_up"
-"""A phase that gets a defence going before the server learns."""
+"""Name of a phase in which a defence learns before the server does."""
 EVALUATE = "evaluate"
-"""The phase that the `wire` table names for everything but training."""
+"""Name in the `wire` table for all packets that are not of training."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training: which data, which segments learn, whether gradients cross."""
+    """Consecutive rounds with the same data, learning segments and crossing gradients."""
 
     name: str
     rounds: int
@@ -31,32 +32,33 @@ class Phase:
     learns: frozenset[Segment] = SEGMENTS
     gradients: bool = True
     task: bool = True
-    """Whether the task is learned, or only the methods' own loss terms."""
+    """Whether the task's loss is learned, besides the methods' own loss terms."""
     crosses: bool = True
-    """Whether anything is sent; if not, a method stands in for the trunk."""
+    """Whether packets are sent; if not, a method's stand-in replaces the trunk."""
     returns: bool = True
-    """Whether gradients of smashed data are sent back; not where nothing before the cut learns."""
+    """Whether gradients of smashed data are sent back; False if nothing before the cut learns."""
     lr: float | None = None
-    """Clients' learning rate in it, of what has no optimizer of its own; None: as configured."""
+    """Learning rate of the clients' optimizer in this phase; parts with an optimizer of their own
+    ignore it. None: as configured."""
     aside: "Aside | None" = None
-    """Steps of another phase between its steps."""
+    """Another phase with steps between this phase's steps."""
 
 
 def warming_up(rounds: int, *, crosses: bool = True, lr: float | None = None) -> Phase:
-    """A phase in which clients learn the task, and send no gradients."""
+    """Build a phase in which clients learn the task and send no gradients."""
     learns: frozenset[Segment] = frozenset({"head", "tail", "method"})
     return Phase(WARM_UP, rounds, learns=learns, gradients=False, crosses=crosses, lr=lr)
 
 
 def on_public_data(name: str, rounds: int) -> Phase:
-    """A phase in which a client's methods learn from public data, and nothing else does."""
+    """Build a phase in which only the clients' methods learn, from public data."""
     learns: frozenset[Segment] = frozenset({"method"})
     return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
 
 
 @dataclass(frozen=True)
 class Aside:
-    """Another phase, one step of which follows every `every` steps."""
+    """A phase that takes one step after every `every` steps of another phase."""
 
     phase: Phase
     every: int = 1
@@ -64,13 +66,13 @@ class Aside:
 
 @dataclass
 class Moment:
-    """The current round, phase and clients, and the phase that packets are counted under."""
+    """The current round, phase and clients, and the phase under which packets are counted."""
 
     round: int = 0
     phase: Phase = field(default_factory=lambda: Phase(TRAIN, rounds=0))
     clients: Sequence[ClientId] = ()
     counted_as: str = TRAIN
-    """The phase that the `wire` table names."""
+    """Name of the phase in the `wire` table."""
 
     @property
     def training(self) -> bool:
@@ -81,7 +83,7 @@ class Moment:
     def of_round(
         self, number: int, phase: Phase, clients: Sequence[ClientId] = ()
     ) -> Iterator[None]:
-        """A context for a round, or for a client's part of one."""
+        """Set the moment to a round, or to one client's part of it, within a block."""
         before = self.round, self.phase, self.clients, self.counted_as
         self.round, self.phase, self.clients, self.counted_as = number, phase, clients, phase.name
         try:
@@ -91,7 +93,7 @@ class Moment:
 
     @contextmanager
     def counting_as(self, name: str) -> Iterator[None]:
-        """A context whose packets are counted under another phase."""
+        """Count packets under another phase within a block."""
         before, self.counted_as = self.counted_as, name
         try:
             yield

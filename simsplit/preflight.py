@@ -1,8 +1,7 @@
-"""How much memory a run will take, said before it starts; what cannot fit is refused.
+"""This module estimates the memory of a run before it starts, and refuses a run that cannot fit.
 
-An estimate from what is known: the images, each owner's weights, gradients and optimizer slots
-times the number of owners, and the activations that one training step keeps, measured on a small
-batch.
+The estimate adds the data, the weights, gradients and optimizer slots of each owner times the
+number of owners, and the activations that one training step keeps, measured on a small batch.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,16 +15,16 @@ from simsplit.machine import free_bytes
 
 GIB = 2**30
 RUNTIME = int(0.75 * GIB)
-"""What the interpreter, torch and its libraries take, roughly: read off runs that hardly train."""
+"""Bytes that the interpreter, torch and its libraries take, measured on runs that hardly train."""
 READING = int(0.25 * GIB)
-"""What transformers and a tokenizer take besides."""
+"""Bytes that transformers and a tokenizer take in addition."""
 ROOM = 0.9
-"""The share of free memory that a run may plan for."""
+"""Share of the free memory that a run may use."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes by what they are for."""
+    """Estimated bytes by purpose."""
 
     parts: Mapping[str, int]
 
@@ -36,12 +35,12 @@ class Estimate:
 
     def __str__(self) -> str:
         largest = sorted(self.parts.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in largest if nbytes)
-        return f"{size(self.total)} ({told})"
+        listed = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in largest if nbytes)
+        return f"{size(self.total)} ({listed})"
 
 
 def size(nbytes: float) -> str:
-    """Bytes as people read them, in powers of 1024."""
+    """Format a number of bytes for people, in powers of 1024."""
     for unit in ("B", "KiB", "MiB"):
         if abs(nbytes) < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -50,9 +49,9 @@ def size(nbytes: float) -> str:
 
 
 def trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
-    """Weights, gradients and optimizer slots of modules, with their buffers.
+    """Return the bytes of modules in training: weights, gradients, optimizer slots and buffers.
 
-    Of weights that never learn there are neither gradients nor slots.
+    Weights that never learn have neither gradients nor slots.
     """
     return sum(
         sum(p.nbytes * (2 + slots if p.requires_grad else 1) for p in module.parameters())
@@ -62,17 +61,17 @@ def trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
 
 
 def learned_bytes(modules: Iterable[nn.Module]) -> int:
-    """Parameters that learn, alone."""
+    """Return the bytes of the parameters that learn."""
     return sum(p.nbytes for module in modules for p in module.parameters() if p.requires_grad)
 
 
 def activation_bytes(forward: Callable[[], Tensor]) -> int:
-    """What one forward pass keeps for its backward pass."""
+    """Run a forward pass and return the bytes that it keeps for its backward pass."""
     kept: dict[int, UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> None:
-        # Storages are kept here, so that no address is used twice. The graph gets nothing to keep:
-        # a hook that returned the tensor would make a cycle of graph and output, never freed.
+        # The storages are kept alive, so that no address is used twice. The hook returns None: if
+        # it returned the tensor, graph and output would form a cycle that is never freed.
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage
 
@@ -82,12 +81,12 @@ def activation_bytes(forward: Callable[[], Tensor]) -> int:
 
 
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
-    """ScenarioError where the estimate exceeds the free memory."""
+    """Raise ScenarioError if the estimate exceeds the free memory."""
     free = free_bytes(device)
     if estimate.total > ROOM * free:
         where = "the GPU" if device.type == "cuda" else "this machine"
         raise ScenarioError(
             "",
-            f"needs about {estimate}; {where} has {size(free)} free. Fewer clients, heads: shared, "
-            "a smaller batch or an optimizer with less state would help",
+            f"needs about {estimate}; {where} has {size(free)} free. Use fewer clients, heads: "
+            "shared, a smaller batch or an optimizer with less state",
         )

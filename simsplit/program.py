@@ -1,6 +1,6 @@
-"""A run's program: its phases one after another, and for each round who takes part and how far.
+"""This module plans a run: its phases, and which clients take part in each round.
 
-All of it follows from the scenario, the clients' data and the methods; nothing of it is state.
+The plan follows from the scenario, the clients' data and the methods; it has no state.
 """
 
 from dataclasses import replace
@@ -16,23 +16,23 @@ from simsplit.schedules.cohort import Lineup, choose
 
 
 class Program:
-    """Phases, rounds and lineups of one run."""
+    """The phases, rounds and lineups of one run."""
 
     def __init__(self, scenario: Scenario, parts: Assembly) -> None:
         self.scenario = scenario
         main = Phase(TRAIN, rounds=0)
-        self._steps_per_epoch = {main.source: _steps_per_epoch(parts, main)}
-        self.phases = self._phases(parts)
+        self._steps_per_epoch = {main.source: _count_steps(parts, main)}
+        self.phases = self._plan_phases(parts)
         for phase in self.phases:
             if phase.source not in self._steps_per_epoch:
-                self._steps_per_epoch[phase.source] = _steps_per_epoch(parts, phase)
+                self._steps_per_epoch[phase.source] = _count_steps(parts, phase)
         self.rounds = sum(phase.rounds for phase in self.phases)
         self._refuse_idle_poisons()
 
     def lineup(self, number: int) -> Lineup:
-        """Who takes part in a round, in which phase, and at which learning rates."""
+        """Choose the clients of a round, its phase and the factor of its learning rates."""
         scenario = self.scenario
-        phase, done = self._phase_of(number)
+        phase, done = self._find_phase(number)
         factor = scenario.train.lr_schedule.factor(done + 1, phase.rounds)
         batches = self._steps_per_epoch[phase.source]
         schedule = scenario.schedule
@@ -40,11 +40,11 @@ class Program:
         return Lineup(number, phase, factor, chosen, drops)
 
     def is_last(self, phase: Phase) -> bool:
-        """Whether a phase is training proper, not a warm-up."""
+        """Return whether a phase is the main phase rather than one before it."""
         return phase is self.phases[-1]
 
-    def _phases(self, parts: Assembly) -> list[Phase]:
-        """What the methods ask for first, then training proper."""
+    def _plan_phases(self, parts: Assembly) -> list[Phase]:
+        """Return the phases that the methods ask for, then the main phase."""
         steps = self._steps_per_epoch["private"]
         if not any(steps.values()):
             raise DataError("no client has any data to train on")
@@ -55,28 +55,29 @@ class Program:
         return [*wanted, replace(main, rounds=rounds, gradients=gradients)]
 
     def _refuse_late(self, most: int) -> None:
-        """ScenarioError for a method that would begin after the last batch of every client."""
+        """Raise ScenarioError if a method would begin after every client's last batch."""
         for index, config in enumerate(self.scenario.method):
             if config.begins is not None and getattr(config, config.begins) >= most:
                 raise ScenarioError(
                     f"method.{index}.{config.begins}",
-                    f"{config.word} would never begin: no client trains on more than {most} "
-                    f"batches; use less than {most}, or more rounds",
+                    f"must be less than {most}, the most batches on which a client trains, got "
+                    f"{getattr(config, config.begins)}: {config.word} would never begin; use a "
+                    "smaller number, or more rounds",
                 )
 
     def _refuse_idle_poisons(self) -> None:
-        """ScenarioError for a poison that would begin after the last round."""
+        """Raise ScenarioError if a poison would begin after the last round."""
         malicious = self.scenario.clients.malicious
         for index, poison in enumerate(malicious.poison if malicious else ()):
             if self.rounds and poison.from_round > self.rounds:
                 raise ScenarioError(
                     f"{FIELD}.poison.{index}.from_round",
-                    f"{poison.word} would never act: the run ends after round {self.rounds}; use "
-                    "an earlier round, or more rounds",
+                    f"must be at most {self.rounds}, the last round, got {poison.from_round}: "
+                    f"{poison.word} would never act; use an earlier round, or more rounds",
                 )
 
-    def _phase_of(self, number: int) -> tuple[Phase, int]:
-        """The phase of a round, and how many of the phase's rounds come before it."""
+    def _find_phase(self, number: int) -> tuple[Phase, int]:
+        """Return the phase of a round, and the number of the phase's rounds before it."""
         done = number - 1
         for phase in self.phases:
             if done < phase.rounds:
@@ -85,6 +86,6 @@ class Program:
         raise AssertionError(f"round {number} is past the last")
 
 
-def _steps_per_epoch(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
-    """Each client's batches in a pass over its data."""
+def _count_steps(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
+    """Return each client's number of batches in a pass over its data."""
     return parts.pool.ask_all(parts.clients, CountSteps(phase.source))

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: terminals, notebooks, trackers, and its own book-keeping."""
+"""This module defines what a run reports to its observers: terminals, notebooks and trackers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is about to run."""
+    """What is known of a run before it trains."""
 
     path: Path
     name: str
@@ -29,42 +29,43 @@ class RoundTold:
 
     number: int
     row: Row
-    """Its row of the `rounds` table."""
+    """The round's row of the `rounds` table."""
     clients: Sequence[Row]
-    """Its rows of the `clients` table."""
+    """The round's rows of the `clients` table."""
     figures: Mapping[str, float]
     """Metrics of the evaluated splits; empty if no evaluation was due."""
     elapsed_s: float
-    """Seconds since the run began, time before a resume included."""
+    """Seconds since the run began, including the time before a resume."""
     main: bool = True
-    """Whether it is a round of training, rather than of a phase before it."""
+    """Whether the round belongs to the main phase rather than to a phase before it."""
 
 
 class Observer:
-    """Base class of what watches a run; every hook does nothing by default."""
+    """Base class of observers of a run; every hook does nothing by default."""
 
     dispensable: ClassVar[bool] = False
-    """Whether a run goes on without it where one of its hooks fails, after a warning."""
+    """Whether the run warns and goes on without the observer if one of its hooks fails."""
 
     def begin(self, plan: Plan) -> None:
-        """Training is about to start or to resume."""
+        """Note that training is about to start or to resume."""
 
     def warn(self, message: str) -> None:
-        """A message for the user."""
+        """Show a warning to the user."""
 
     def step(self, done: int, total: int) -> None:
-        """`done` of the round's `total` steps are done. Called after every step: be quick."""
+        """Note that `done` of the round's `total` steps are done.
 
-    def work(self, what: str, done: int, total: int) -> None:
-        """`done` of `total` pieces of some work beside training, an attack's; a total of 0 is not
-        known.
+        It is called after every step, so it must be quick.
         """
 
+    def work(self, what: str, done: int, total: int) -> None:
+        """Note that `done` of `total` units of an attack's work are done; 0 is an unknown total."""
+
     def round(self, told: RoundTold) -> None:
-        """A round is done, and its rows are in the tables."""
+        """Note that a round is done and its rows are in the tables."""
 
     def end(self, status: Status) -> None:
-        """The run has ended with this status."""
+        """Note that the run has ended with this status."""
 
 
 class Observers(Observer):
@@ -74,33 +75,33 @@ class Observers(Observer):
         self.observers = tuple(observers)
 
     def begin(self, plan: Plan) -> None:
-        self._tell(lambda observer: observer.begin(plan))
+        self._notify(lambda observer: observer.begin(plan))
 
     def warn(self, message: str) -> None:
-        self._tell(lambda observer: observer.warn(message))
+        self._notify(lambda observer: observer.warn(message))
 
     def step(self, done: int, total: int) -> None:
-        self._tell(lambda observer: observer.step(done, total))
+        self._notify(lambda observer: observer.step(done, total))
 
     def work(self, what: str, done: int, total: int) -> None:
-        self._tell(lambda observer: observer.work(what, done, total))
+        self._notify(lambda observer: observer.work(what, done, total))
 
     def round(self, told: RoundTold) -> None:
-        self._tell(lambda observer: observer.round(told))
+        self._notify(lambda observer: observer.round(told))
 
     def end(self, status: Status) -> None:
-        self._tell(lambda observer: observer.end(status))
+        self._notify(lambda observer: observer.end(status))
 
-    def _tell(self, hook: Callable[[Observer], None]) -> None:
+    def _notify(self, hook: Callable[[Observer], None]) -> None:
         for observer in self.observers:
             try:
                 hook(observer)
             except Exception as error:
                 if not observer.dispensable:
                     raise
-                self._go_on_without(observer, error)
+                self._drop(observer, error)
 
-    def _go_on_without(self, observer: Observer, error: Exception) -> None:
+    def _drop(self, observer: Observer, error: Exception) -> None:
         self.observers = tuple(other for other in self.observers if other is not observer)
         why = next(iter(str(error).strip().splitlines()), "")
         what = f"{type(error).__name__}: {why}" if why else type(error).__name__
@@ -108,32 +109,32 @@ class Observers(Observer):
 
 
 class SweepObserver(Protocol):
-    """What shows the progress of a sweep; run directories show that of each cell."""
+    """An observer of a sweep's progress; each cell's own progress is in its run directory."""
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """The cells are about to run, `jobs` at a time."""
+        """Note that the cells are about to run, `jobs` at a time."""
 
     def starts(self, cell: str) -> None:
-        """A cell starts or resumes training."""
+        """Note that a cell starts or resumes training."""
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """A cell has finished, has failed for a reason, or was finished before."""
+        """Note that a cell has finished, has failed for a reason, or was finished before."""
 
     def warn(self, message: str) -> None:
-        """A message for the user."""
+        """Show a warning to the user."""
 
 
 class SilentSweep:
-    """A sweep's observer that shows nothing."""
+    """An observer of a sweep that shows nothing."""
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """No output when the sweep begins."""
+        """Show nothing."""
 
     def starts(self, cell: str) -> None:
-        """No output when a cell starts."""
+        """Show nothing."""
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """No output when a cell ends."""
+        """Show nothing."""
 
     def warn(self, message: str) -> None:
-        """No output of warnings."""
+        """Show nothing."""

@@ -1,7 +1,7 @@
-"""A protocol as data: the crossings of one step in their order, and what follows from it.
+"""This module defines a protocol as data: the crossings of one step in their order.
 
-Whoever walks a protocol (in turn, a cohort at once, as events come, half of it, without learning)
-needs to know nothing else: neither which segment lives where nor what a leg means.
+Code that walks a protocol (clients in turn or at once, by events, one side only, without learning)
+needs to know nothing else: neither which side owns a segment nor what a leg means.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from torch import Tensor
 from simsplit.packets import Leg
 
 Work = Mapping[str, int]
-"""Forward passes by segment that computing something takes; a backward pass counts as two."""
+"""Number of forward passes by segment; a backward pass counts as two."""
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """One packet's way from one side to the other."""
+    """The crossing of one packet from one side to the other."""
 
     leg: Leg
     gradient: Leg | None = None
-    """The later leg that returns the gradient of this one's tensors; None if there is none."""
+    """The later leg that returns the gradient of these tensors; None if there is none."""
     work: Work = field(default_factory=dict)
-    """What the sender computes to make the packet."""
+    """The passes that the sender computes to make the packet."""
 
     def leaves(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Those of the received tensors that a gradient returns to."""
+        """Return the received tensors to which a gradient returns."""
         if self.gradient is None:
             return ()
         return tuple(tensor for tensor in tensors if tensor.is_floating_point())
@@ -36,21 +36,21 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Turn:
-    """What one side does without waiting: take what has arrived, then send."""
+    """The part of a step that one side does without waiting: it takes packets, then sends some."""
 
     by_client: bool
     takes: tuple[Leg, ...]
     sends: tuple[Leg, ...]
-    """Empty in a client's last turn."""
+    """Legs of the packets sent; empty in a client's last turn."""
     work: Work
     first: bool
-    """Whether it is its side's first turn of the step."""
+    """Whether this is the side's first turn of the step."""
     last: bool
-    """Whether it is its side's last turn of the step."""
+    """Whether this is the side's last turn of the step."""
 
     @property
     def leg(self) -> Leg:
-        """The leg that names the turn in messages: the first it sends, else the last it takes."""
+        """The leg that names the turn in messages: the first one sent, else the last one taken."""
         return (*self.sends[:1], *self.takes[-1:])[0]
 
 
@@ -60,7 +60,7 @@ class Protocol:
 
     crossings: tuple[Crossing, ...]
     closing: Work = field(default_factory=dict)
-    """What the client computes after the last crossing."""
+    """The passes that the client computes after the last crossing."""
 
     def __post_init__(self) -> None:
         legs = [crossing.leg for crossing in self.crossings]
@@ -89,15 +89,15 @@ class Protocol:
 
     @cached_property
     def gradients(self) -> frozenset[Leg]:
-        """The legs that carry gradients; a phase may leave them out."""
+        """The legs that carry gradients; a phase can leave them out."""
         return frozenset(c.gradient for c in self.crossings if c.gradient is not None)
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
-        """The crossings as the two sides' turns; the client has the first and the last."""
+        """The crossings as turns of the two sides; the client has the first and the last turn."""
         runs = [tuple(run) for _, run in groupby(self.crossings, key=lambda c: c.leg.up)]
         ends = [(), *(tuple(each.leg for each in run) for run in runs), ()]
-        works = [*map(_summed, runs), self.closing]
+        works = [*map(_sum_work, runs), self.closing]
         count = len(works)
         return tuple(
             Turn(
@@ -112,8 +112,8 @@ class Protocol:
         )
 
 
-def _summed(run: Sequence[Crossing]) -> Work:
-    """The work of several crossings together."""
+def _sum_work(run: Sequence[Crossing]) -> Work:
+    """Return the total work of several crossings."""
     total: dict[str, int] = {}
     for crossing in run:
         for segment, passes in crossing.work.items():

@@ -1,4 +1,4 @@
-"""Named tensors inside named tensors: how parts of a state share one flat dict of names."""
+"""This module keeps the states of many parts in one flat dict of named tensors."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,15 @@ import torch
 from torch import Tensor
 
 CROWD = 32
-"""What more clients than this have in one form is kept in one tensor: names have a price."""
+"""If more clients than this have tensors of the same name and form, these are stacked into one.
+
+A file with a name for each of thousands of clients' tensors is slow to write and to read.
+"""
 _CLIENT, _ROWS, _WHOSE = "client/", "crowd/", "crowd.clients/"
 
 
 def below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The part of a state whose names start with a prefix, under the rest of their names."""
+    """Return the part of a state whose names start with a prefix, without the prefix."""
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in state.items()
@@ -20,33 +23,34 @@ def below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def by_client(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """What each client has of a state (`client/3/name`), found in one pass."""
-    found: dict[int, dict[str, Tensor]] = {}
+    """Split a state by client (`client/3/name`), in one pass over its names."""
+    clients: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
         if name.startswith(_CLIENT):
             _, number, own = name.split("/", 2)
-            found.setdefault(int(number), {})[own] = tensor
-    return found
+            clients.setdefault(int(number), {})[own] = tensor
+    return clients
 
 
 def stacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same state with what a crowd of clients has under a name as the rows of one tensor."""
+    """Stack the tensors that many clients have under one name as rows of one tensor."""
     kept = {name: tensor for name, tensor in state.items() if not name.startswith(_CLIENT)}
     alike: dict[tuple[str, torch.dtype, torch.Size], dict[int, Tensor]] = {}
-    for number, tensors in by_client(state).items():
-        for own, tensor in tensors.items():
+    for number, owned in by_client(state).items():
+        for own, tensor in owned.items():
             alike.setdefault((own, tensor.dtype, tensor.shape), {})[number] = tensor
-    for (own, _, _), found in alike.items():
-        if len(found) <= CROWD or _ROWS + own in kept:
-            kept |= {f"{_CLIENT}{number}/{own}": tensor for number, tensor in found.items()}
+    for (own, _, _), tensors in alike.items():
+        # one name can have only one stack: clients with another form keep tensors of their own
+        if len(tensors) <= CROWD or _ROWS + own in kept:
+            kept |= {f"{_CLIENT}{number}/{own}": tensor for number, tensor in tensors.items()}
         else:
-            kept[_ROWS + own] = torch.stack([tensor.detach() for tensor in found.values()])
-            kept[_WHOSE + own] = torch.tensor(list(found))
+            kept[_ROWS + own] = torch.stack([tensor.detach() for tensor in tensors.values()])
+            kept[_WHOSE + own] = torch.tensor(list(tensors))
     return kept
 
 
 def unstacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state that `stacked` was given; rows are views."""
+    """Undo `stacked`; the clients' tensors are views of the rows."""
     plain = {name: tensor for name, tensor in state.items() if not name.startswith((_ROWS, _WHOSE))}
     for own, rows in below(state, _ROWS).items():
         numbers = state[_WHOSE + own].tolist()

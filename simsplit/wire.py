@@ -1,8 +1,8 @@
-"""The only crossing: every packet between a client and the server goes through `Wire.carry`.
+"""This module is the only crossing: every packet between client and server goes through the wire.
 
-Here it is measured (bytes counted from the tensors, by round, client, phase and leg) and shown to
-whoever watches. A tap sees exactly what a server-side observer could see: packets. It must not keep
-a packet's tensors without cloning them, since a hand-over's are live.
+`Wire.carry` counts a packet's bytes from its tensors, by round, client, phase and leg, and shows it
+to taps. A tap sees exactly what a server-side observer could see: packets. It must clone tensors
+that it keeps, since a hand-over's tensors are the live weights.
 """
 
 from collections.abc import Sequence
@@ -13,44 +13,45 @@ from simsplit.phases import EVALUATE, Moment
 
 WireKey = tuple[int, ClientId, str, Leg]
 Counts = dict[WireKey, list[int]]
-"""Packets and bytes that were sent, by round, client, phase and leg; and of hand-overs how many of
-each the client received, which its link takes time for and no total counts again."""
+"""Packets and bytes sent, by round, client, phase and leg, and the packets and bytes of hand-overs
+that the client received. The latter take time on its link, but no total counts them again."""
 
 
 RECEIVED = ("received_packets", "received_bytes")
-"""Columns of the `wire` table where clients hand on what they share."""
+"""Columns of the `wire` table for rows of clients that received a hand-over."""
 
 
 class Tap(Protocol):
-    """Something that observes the wire."""
+    """An observer of the wire."""
 
     def observe(self, packet: Packet) -> None:
-        """See a packet on its way."""
+        """Observe a packet that crosses."""
 
 
 class Forger(Protocol):
-    """An active server, which changes what it sends."""
+    """An active server, which changes the packets that it sends."""
 
     def answer(self, packet: Packet) -> Packet:
-        """The packet to send instead."""
+        """Return the packet to send instead of `packet`."""
 
 
 class Wire:
-    """Carries packets, counts their bytes, and shows them to taps."""
+    """The wire: it carries packets, counts their bytes and shows them to taps."""
 
     def __init__(self, taps: Sequence[Tap] = ()) -> None:
         self.taps = list(taps)
         self.forger: Forger | None = None
         self.moment = Moment()
-        """Round and phase that packets are counted under."""
+        """The round and phase under which packets are counted."""
         self._counts: Counts = {}
         self.up = 0
-        """Bytes sent towards the server (or the next client) so far."""
+        """Bytes sent in training towards the server or the next client so far."""
         self.down = 0
-        """Bytes sent towards clients so far."""
+        """Bytes sent in training towards clients so far."""
 
     def carry(self, packet: Packet, to: ClientId | None = None) -> Packet:
-        """Count one packet, show it, deliver it; `to` is the client that a hand-over is for."""
+        """Count a packet, show it to the taps and return it; `to` is a hand-over's receiver."""
+        # before counting: taps and counts see the packet that really crosses
         if self.forger is not None:
             packet = self.forger.answer(packet)
         nbytes = packet.nbytes
@@ -63,12 +64,12 @@ class Wire:
         return packet
 
     def take(self) -> Counts:
-        """What was counted since the last reading, for another wire to absorb."""
+        """Return and reset the counts, for another wire to absorb."""
         taken, self._counts = self._counts, {}
         return taken
 
     def absorb(self, counts: Counts) -> None:
-        """Add what a wire elsewhere counted."""
+        """Add the counts of another wire."""
         for key, more in counts.items():
             self._add(key, more)
 
@@ -81,7 +82,7 @@ class Wire:
             count[place] += number
 
     def drain(self) -> list[dict[str, object]]:
-        """The rows counted since the last call, in the order of their first packet."""
+        """Return the rows counted since the last call, in the order of their first packet."""
         rows: list[dict[str, object]] = []
         for (round_number, client, phase, leg), counts in self.take().items():
             packets, nbytes, *received = counts

@@ -1,4 +1,4 @@
-"""Simulated time: whose device and link is how fast, and how long a round takes on them."""
+"""This room simulates time: the speed of devices and links, and how long a round takes on them."""
 
 from simsplit.network.clock import (
     Flops,

@@ -1,7 +1,7 @@
-"""How long a round takes: what clients and server do, laid out in time by the schedule's order.
+"""This module computes how long a round takes if clients and server work in the schedule's order.
 
-A client's step takes its mean over the round: a batch is samples / steps, a leg its bytes / steps.
-Every second comes from counted FLOPs, counted bytes and assumed rates; none is measured.
+All steps of a client take equally long: a batch counts samples / steps, a leg bytes / steps. Times
+follow from counted FLOPs, counted bytes and assumed rates; none is measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,44 +15,51 @@ from simsplit.protocol import Protocol
 from simsplit.protocol import Work as PassesBySegment
 
 Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
-"""sequential: one client at a time, nothing overlaps. Everywhere else a cohort works at once:
-in_order: one trunk takes a lap's clients in turn, each from its forward to its backward pass;
-fused: one trunk step for a whole lap's batches, which all wait for;
-copies: a trunk copy per client, served first come first served;
-asynchronous: the same, with a bound on how far a client may run ahead."""
+"""The order in which the clients of a round work.
+
+- sequential: one client at a time; nothing overlaps.
+- in_order: all clients work at once; one trunk takes a lap's clients in turn, each from its forward
+  to its backward pass.
+- fused: all clients work at once; the trunk takes one step for all batches of a lap, and the
+  clients wait for it.
+- copies: all clients work at once, each with a trunk copy; the server serves them first come, first
+  served.
+- asynchronous: like copies, with a bound on how far a client may run ahead.
+"""
 
 
 @dataclass(frozen=True)
 class Flops:
-    """One sample's forward pass by segment; a backward pass counts as two forward ones."""
+    """FLOPs of a sample's forward pass by segment; a backward pass counts as two forward passes."""
 
     head: float
     trunk: float
     tail: float
     stand_in: float = 0.0
-    """What a method has in the trunk's place, where nothing crosses."""
+    """FLOPs of the stand-in that a method uses instead of the trunk when nothing crosses."""
     replies: int = 1
-    """Backward passes of a server for one batch: of the messages that its gradient crosses in."""
+    """Number of messages in which a batch's gradient crosses; each takes a backward pass of the
+    server."""
 
     def of(self, work: PassesBySegment) -> float:
-        """One sample's share of some computing."""
+        """Return the FLOPs of one sample for some passes through segments."""
         return sum(passes * float(getattr(self, name)) for name, passes in work.items())
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one client did and sent in a round's training."""
+    """The steps, samples and packets of one client in a round's training."""
 
     steps: int
     samples: int
     packets: Mapping[Leg, int]
     nbytes: Mapping[Leg, int]
     received: tuple[int, int] = (0, 0)
-    """Packets and bytes of other clients' hand-overs."""
+    """Packets and bytes of hand-overs received from other clients."""
 
 
 def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
-    """In which order a scenario's schedule and aggregation let clients work."""
+    """Return the order in which a schedule and an aggregation let clients work."""
     if schedule_kind in ("round_robin", "per_client"):
         return "sequential"
     if schedule_kind == "asynchronous":
@@ -66,18 +73,17 @@ def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
 def step_stages(
     protocol: Protocol, work: Work, rates: Rates, server: ServerConfig, flops: Flops
 ) -> tuple[Stage, ...]:
-    """One step of one client, stage by stage, as far as anything was sent.
+    """Return the stages of one step of one client, up to the last packet sent.
 
-    Where nothing at all was sent, a stand-in took the trunk's place and the client did all of its
-    turns alone.
+    If nothing was sent, a stand-in replaced the trunk and the client did all of its turns alone.
     """
     if not work.steps:
         return ()
     batch = work.samples / work.steps
     if not any(work.packets.get(leg) for leg in protocol.legs):
         own = sum(flops.of(turn.work) for turn in protocol.turns if turn.by_client)
-        there_and_back = 3 * flops.stand_in
-        return (Stage("client", batch * (own + there_and_back) / rates.flops_per_s),)
+        both_passes = 3 * flops.stand_in  # forward, and backward counted as two
+        return (Stage("client", batch * (own + both_passes) / rates.flops_per_s),)
     stages: list[Stage] = []
     for turn in protocol.turns:
         operations = batch * flops.of(turn.work)
@@ -88,13 +94,13 @@ def step_stages(
             stages.append(Stage("server", passes * operations / (server.gflops * 1e9)))
         sent = any(work.packets.get(leg) for leg in turn.sends)
         if not turn.sends or (protocol.gradients.issuperset(turn.sends) and not sent):
-            break  # who gets no gradient has no backward pass
-        seconds = sum(_transfer_s(work, rates, leg) for leg in turn.sends)
+            break  # without a gradient there is no backward pass
+        seconds = sum(_compute_transfer_s(work, rates, leg) for leg in turn.sends)
         stages.append(Stage("wire", seconds / work.steps))
     return tuple(stages)
 
 
-def round_times(  # noqa: PLR0917 - all of it makes a round
+def round_times(  # noqa: PLR0917 - all of them make a round's time
     order: Order,
     protocol: Protocol,
     works: Mapping[ClientId, Work],
@@ -103,46 +109,48 @@ def round_times(  # noqa: PLR0917 - all of it makes a round
     flops: Flops,
     max_ahead: int | None = None,
 ) -> RoundTimes:
-    """How long a round takes, whom it keeps busy and who waits.
+    """Return how long a round takes, and how long each client computes, transfers and waits.
 
-    `works` are in the cohort's order, `rates` by client number; `max_ahead` is of `asynchronous`
-    alone. A client first receives its BROADCAST and what it is handed, then takes its steps, then
-    sends its HANDOVER.
+    `works` are in the cohort's order, `rates` by client number; only `asynchronous` uses
+    `max_ahead`. A client first receives BROADCAST and hand-overs, then takes its steps, then sends
+    its HANDOVER.
     """
     rounds = {
         client: _ClientRound(
-            before_s=_before_s(work, rates[client]),
+            before_s=_get_before_s(work, rates[client]),
             steps=work.steps,
             stages=step_stages(protocol, work, rates[client], server, flops),
-            after_s=_transfer_s(work, rates[client], Leg.HANDOVER),
+            after_s=_compute_transfer_s(work, rates[client], Leg.HANDOVER),
         )
         for client, work in works.items()
     }
     if order in ("copies", "asynchronous"):
-        actors = {client: _actor(one) for client, one in rounds.items()}
+        actors = {client: _play_client(one) for client, one in rounds.items()}
         return play(actors, server.slots, max_ahead if order == "asynchronous" else None)
-    lay_out = {"sequential": _sequential, "in_order": _in_order, "fused": _fused}[order]
+    lay_out = {"sequential": _time_sequential, "in_order": _time_in_order, "fused": _time_fused}[
+        order
+    ]
     spent = {client: one.spent() for client, one in rounds.items()}
     return RoundTimes.of(spent, lay_out(rounds), server.slots)
 
 
-def _before_s(work: Work, rates: Rates) -> float:
-    """What is sent before the first step; and in a step that was lost, where there is no other."""
+def _get_before_s(work: Work, rates: Rates) -> float:
+    """Return the seconds of transfers before the steps, or of a lost step if there is no other."""
     lost = [] if work.steps else [leg for leg in work.packets if leg not in _ONCE]
-    sent_s = sum(_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
+    sent_s = sum(_compute_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
     return sent_s + rates.received_s(*work.received)
 
 
 _ONCE = (Leg.BROADCAST, Leg.HANDOVER)
 
 
-def _transfer_s(work: Work, rates: Rates, leg: Leg) -> float:
+def _compute_transfer_s(work: Work, rates: Rates, leg: Leg) -> float:
     return rates.transfer_s(leg, work.packets.get(leg, 0), work.nbytes.get(leg, 0))
 
 
 @dataclass(frozen=True)
 class _ClientRound:
-    """One client's round: what comes before its steps, equal steps, and what comes after."""
+    """One client's round: seconds before its steps, equal steps of some stages, seconds after."""
 
     before_s: float
     steps: int
@@ -150,7 +158,7 @@ class _ClientRound:
     after_s: float
 
     def spent(self) -> dict[Where, float]:
-        """Seconds in all, by place."""
+        """Return the total seconds by place."""
         spent: dict[Where, float] = {"client": 0.0, "wire": self.before_s + self.after_s}
         spent["server"] = 0.0
         for stage in self.stages:
@@ -158,7 +166,7 @@ class _ClientRound:
         return spent
 
     def visits(self) -> tuple[list[tuple[float, float]], float]:
-        """A step as its visits to the server (seconds on the way, served), and what is left."""
+        """Return a step's visits to the server (seconds before, served) and the seconds after."""
         visits, way = [], 0.0
         for stage in self.stages:
             if stage.where == "server":
@@ -172,10 +180,10 @@ class _ClientRound:
 _Rounds = Mapping[ClientId, _ClientRound]
 
 
-def _actor(one: _ClientRound) -> Iterator[Stage | StepDone]:
-    """A client whose steps have no order but the clock's."""
+def _play_client(one: _ClientRound) -> Iterator[Stage | StepDone]:
+    """Yield the stages of a client that starts its steps as soon as it can."""
     if not one.steps:
-        yield StepDone(last=True)  # nobody need wait for it
+        yield StepDone(last=True)  # so that no other client waits for its steps
     yield Stage("wire", one.before_s)
     for step in range(1, one.steps + 1):
         yield from one.stages
@@ -183,10 +191,10 @@ def _actor(one: _ClientRound) -> Iterator[Stage | StepDone]:
     yield Stage("wire", one.after_s)
 
 
-def _sequential(rounds: _Rounds) -> dict[ClientId, float]:
-    """When each client is through, if each waits for the one before it.
+def _time_sequential(rounds: _Rounds) -> dict[ClientId, float]:
+    """Return when each client is done if each waits for the client before it.
 
-    Clients that take turns step by step come to the same sum; only who is through when differs.
+    If clients took turns step by step, the round's sum would be the same.
     """
     through, now = {}, 0.0
     for client, one in rounds.items():
@@ -196,11 +204,11 @@ def _sequential(rounds: _Rounds) -> dict[ClientId, float]:
     return through
 
 
-def _in_order(rounds: _Rounds) -> dict[ClientId, float]:
-    """The same, if the trunk takes the clients in turn, lap by lap, and all else overlaps."""
+def _time_in_order(rounds: _Rounds) -> dict[ClientId, float]:
+    """Return when each client is done if the trunk takes clients in turn and all else overlaps."""
     ready = {client: one.before_s for client, one in rounds.items()}
     free = 0.0
-    for lap in range(_laps(rounds)):
+    for lap in range(_count_laps(rounds)):
         for client, one in rounds.items():
             if lap >= one.steps:
                 continue
@@ -210,11 +218,11 @@ def _in_order(rounds: _Rounds) -> dict[ClientId, float]:
     return {client: ready[client] + one.after_s for client, one in rounds.items()}
 
 
-def _fused(rounds: _Rounds) -> dict[ClientId, float]:
-    """The same, if the trunk takes a lap's batches as one and the next lap waits for all."""
+def _time_fused(rounds: _Rounds) -> dict[ClientId, float]:
+    """Return when each client is done if the trunk takes a lap's batches at once and all wait."""
     through = {client: one.before_s for client, one in rounds.items()}
     ready = dict(through)
-    for lap in range(_laps(rounds)):
+    for lap in range(_count_laps(rounds)):
         steps = {client: one.visits() for client, one in rounds.items() if lap < one.steps}
         now = {client: ready[client] for client in steps}
         for number in range(max(len(visits) for visits, _ in steps.values())):
@@ -226,5 +234,5 @@ def _fused(rounds: _Rounds) -> dict[ClientId, float]:
     return {client: through[client] + one.after_s for client, one in rounds.items()}
 
 
-def _laps(rounds: _Rounds) -> int:
+def _count_laps(rounds: _Rounds) -> int:
     return max((one.steps for one in rounds.values()), default=0)

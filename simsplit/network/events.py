@@ -1,9 +1,9 @@
-"""The event clock: actors that compute, send and queue at the server, in simulated time.
+"""This module is the event clock: actors compute, send and queue at the server in simulated time.
 
-An actor is a generator of stages. It is resumed when the stage it yielded is over, in the order of
-simulated time, so what it really does between two stages (train a model, say) is done in the order
-in which it would happen. Nothing sleeps, and ties go by the actors' order: the same actors always
-give the same times.
+An actor is a generator of stages. It is resumed when its last stage is over, in the order of
+simulated time, so real work between two stages (such as training a model) is done in the order in
+which it would happen. Nothing sleeps, and ties are broken by the actors' order: the same actors
+always give the same times.
 """
 
 import math
@@ -20,7 +20,7 @@ Where = Literal["client", "wire", "server"]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Time that one client's step takes somewhere; at the server it queues for a slot first."""
+    """A place and its seconds within a client's step; at the server it first waits for a slot."""
 
     where: Where
     seconds: float
@@ -28,7 +28,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """The end of a step; `last` says that the actor has no more of them, though it may go on."""
+    """The end of a step. After the `last` one an actor may have more stages, but no more steps."""
 
     last: bool = False
 
@@ -38,26 +38,26 @@ class ClientTimes:
     """Simulated times of one client in one round."""
 
     compute_s: float
-    """Its device computes."""
+    """Seconds in which its device computes."""
     transfer_s: float
-    """Something of its own is on its link."""
+    """Seconds in which its packets, sent or received, are on its link."""
     seconds: float
-    """When it was through, from the round's start; 0 if it took no part."""
+    """Seconds from the round's start until it was done; 0 if it took no part."""
     waiting: float
-    """The rest, as a share of the whole round's seconds: it queues at the server, is served, or is
-    through and waits for the others."""
+    """Share of the round's seconds in which it neither computes nor transfers: it waits for the
+    server, is served, or is done and waits for the others."""
 
 
 @dataclass(frozen=True)
 class RoundTimes:
-    """One round of all clients."""
+    """Simulated times of one round of all clients."""
 
     seconds: float
-    """Until the last client was through."""
+    """Seconds until the last client was done."""
     server_busy: float
-    """Seconds in which the server computed, as a share of the round's seconds times its slots."""
+    """Share of the round's seconds times the server's slots in which these slots computed."""
     waiting: float
-    """Mean share over the clients that took part (that computed or sent anything)."""
+    """Mean of `waiting` over the clients that computed or sent anything."""
     clients: Mapping[ClientId, ClientTimes]
 
     @classmethod
@@ -67,45 +67,48 @@ class RoundTimes:
         through: Mapping[ClientId, float],
         slots: int,
     ) -> "RoundTimes":
-        """From what each client's stages took in all, and when it was through."""
+        """Build the times from each client's seconds by place and the time when it was done."""
         seconds = max(through.values(), default=0.0)
         clients = {
-            client: _client_times(spent[client], at, seconds) for client, at in through.items()
+            client: _build_client_times(spent[client], at, seconds)
+            for client, at in through.items()
         }
         shares = [times.waiting for times in clients.values() if times.compute_s + times.transfer_s]
         return cls(
             seconds,
-            _share(sum(by_place["server"] for by_place in spent.values()), seconds * slots),
+            _compute_share(sum(by_place["server"] for by_place in spent.values()), seconds * slots),
             sum(shares) / len(shares) if shares else 0.0,
             clients,
         )
 
 
-def _client_times(spent: Mapping[Where, float], through: float, seconds: float) -> ClientTimes:
+def _build_client_times(
+    spent: Mapping[Where, float], through: float, seconds: float
+) -> ClientTimes:
     own = spent["client"] + spent["wire"]
-    waiting = 1 - _share(own, seconds) if own else 0.0
+    waiting = 1 - _compute_share(own, seconds) if own else 0.0
     return ClientTimes(spent["client"], spent["wire"], through, waiting)
 
 
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if whole else 0.0  # rounding may take a part past its whole
+def _compute_share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole else 0.0  # rounding can make a part exceed its whole
 
 
 Actor = Iterator[Stage | StepDone]
 
 
 def play(actors: Mapping[ClientId, Actor], slots: int, max_ahead: int | None = None) -> RoundTimes:
-    """Run the actors to their ends in simulated time, and say how long everything took.
+    """Run the actors to their ends in simulated time, and return how long everything took.
 
-    The server serves `slots` stages at once, first come first served. With `max_ahead` no actor
-    starts a step while it has taken more than so many steps beyond the slowest that still has some
-    to take: 0 is lockstep.
+    The server serves `slots` stages at once, first come, first served. With `max_ahead`, an actor
+    does not start a step while it is more than that many steps ahead of the slowest actor that
+    still has steps to take; 0 is lockstep.
     """
     return _Loop(actors, slots, max_ahead).run()
 
 
 class _Loop:
-    """The clock's state; actors go by their position, which is also how ties are broken."""
+    """The clock's state. Actors are numbered by their position, which also breaks ties."""
 
     def __init__(self, actors: Mapping[ClientId, Actor], slots: int, max_ahead: int | None) -> None:
         self.clients = list(actors)
@@ -131,19 +134,19 @@ class _Loop:
         return RoundTimes.of(spent, through, self.slots)
 
     def _resume(self, actor: int, now: float) -> None:
-        told = next(self.actors[actor], None)
-        if isinstance(told, Stage):
-            self.spent[actor][told.where] += told.seconds
-            if told.where == "server":
-                self._enter_server(actor, told.seconds, now)
+        event = next(self.actors[actor], None)
+        if isinstance(event, Stage):
+            self.spent[actor][event.where] += event.seconds
+            if event.where == "server":
+                self._enter_server(actor, event.seconds, now)
             else:
-                heappush(self.due, (now + told.seconds, actor))
+                heappush(self.due, (now + event.seconds, actor))
             return
-        if told is None:
+        if event is None:
             self.through[actor] = now
             released = self.race.leave(actor)
         else:
-            released = self.race.finish_step(actor, last=told.last)
+            released = self.race.finish_step(actor, last=event.last)
         for each in released:
             heappush(self.due, (now, each))
 
@@ -163,41 +166,43 @@ class _Loop:
 
 
 class _Race:
-    """Who may start its next step: nobody who is too far ahead of the slowest."""
+    """The bound on how far actors may run ahead: it decides which may start their next step."""
 
     def __init__(self, count: int, max_ahead: int | None) -> None:
         self.max_ahead = max_ahead
         self.taken = dict.fromkeys(range(count), 0)
-        """Steps of each actor that still has some to take."""
+        """Number of steps taken by each actor that still has steps to take."""
         self.standing = Counter({0: count})
-        """How many of them have taken so many steps."""
+        """Number of these actors by the number of steps taken."""
         self.slowest = 0
-        """The fewest steps that any of them has taken."""
+        """Smallest number of steps that any of these actors has taken."""
         self.held: set[int] = set()
 
     def finish_step(self, actor: int, *, last: bool) -> list[int]:
-        """Count a step; the actors that may go on now."""
+        """Count a step, and return the actors that may go on now."""
         if last:
             return [actor, *self.leave(actor)]
         self.standing[self.taken[actor]] -= 1
         self.taken[actor] += 1
         self.standing[self.taken[actor]] += 1
         self.held.add(actor)
-        return self._release(list(self.held) if self._slowest_moves() else [actor])
+        return self._release(list(self.held) if self._advance_slowest() else [actor])
 
     def leave(self, actor: int) -> list[int]:
-        """Strike an actor that takes no more steps; the actors that may go on without it."""
+        """Remove an actor that takes no more steps, and return the actors that may go on now."""
         if actor in self.taken:
             self.standing[self.taken.pop(actor)] -= 1
-        return self._release(list(self.held)) if self._slowest_moves() else []
+        return self._release(list(self.held)) if self._advance_slowest() else []
 
-    def _slowest_moves(self) -> bool:
+    def _advance_slowest(self) -> bool:
+        """Update the slowest actor's number of steps, and return whether it has grown."""
         before = self.slowest
         while self.taken and not self.standing[self.slowest]:
             self.slowest += 1
         return self.slowest > before
 
     def _release(self, waiting: list[int]) -> list[int]:
+        """Return those of the waiting actors that are within the bound, and hold them no longer."""
         most = math.inf if self.max_ahead is None else self.slowest + self.max_ahead
         free = [actor for actor in waiting if self.taken[actor] <= most]
         self.held.difference_update(free)

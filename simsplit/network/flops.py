@@ -1,4 +1,4 @@
-"""How much arithmetic a piece of a network takes, as torch itself counts it."""
+"""This module counts the arithmetic of a piece of a network with torch's own counter."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,12 +7,12 @@ Result = TypeVar("Result")
 
 
 def count_flops(function: Callable[[], Result]) -> tuple[int, Result]:
-    """Floating-point operations of what `function` runs, a multiply-add as two; and its result.
+    """Run `function`; return its floating-point operations (a multiply-add is two) and its result.
 
-    torch counts matrix products, convolutions and attention; what it does not count (activations,
-    normalisation, pooling) is small beside them.
+    torch counts matrix products, convolutions and attention; the operations that it does not count
+    (activations, normalisation, pooling) are few in comparison.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # a second to import
+    from torch.utils.flop_counter import FlopCounterMode  # its import takes a second
 
     with FlopCounterMode(display=False) as counter:
         result = function()

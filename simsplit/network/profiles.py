@@ -1,8 +1,8 @@
-"""How fast clients' devices and links are: named profiles, figures of one's own, or a mixture.
+"""This module defines the speed of devices and links: named profiles, a user's numbers, mixtures.
 
-The named figures are assumptions: round numbers of the size that is measured, so that a simulated
-time has the right order of magnitude. Devices are sustained fp32 training throughput, far below a
-data sheet's peak, a multiply-add counted as two:
+The named profiles are assumptions: round numbers close to measured ones, so that a simulated time
+has the right order of magnitude. A device's speed is its sustained fp32 training throughput, far
+below a data sheet's peak; a multiply-add counts as two operations:
 
 - edge: a single-board computer. HPL in double precision measures 8 GFLOPS on a Raspberry Pi 4;
   single precision doubles that, and training reaches about half of it.
@@ -13,12 +13,12 @@ data sheet's peak, a multiply-add counted as two:
 - workstation: 16 such cores.
 - gpu: ResNet-50 trains at about 400 images a second in fp32 on a V100, and takes 25 GFLOP each.
 
-Links are what users measure, at the application; latencies are one way, half a ping:
+A link's rates are measured by users, at the application; its latency is one way, half a ping:
 
 - lte: the United States' median over mobile networks in 2020 (Ookla: 29 Mbps down, 6 up).
 - 5g: the worldwide median in 2021 (Ookla: 166 Mbps down, 21 up).
 - wifi: behind a home's fixed line, at the least that the FCC calls broadband (100 down, 20 up).
-- wan: sites on two continents, with 100 Mbps of their leased lines for this.
+- wan: sites on two continents, with 100 Mbps of a leased line.
 - lan: gigabit Ethernet in one building.
 - datacentre: 10-gigabit Ethernet in one hall.
 """
@@ -43,7 +43,7 @@ class DeviceConfig(Config):
     """Speed of a client's device."""
 
     gflops: float = Field(gt=0)
-    """Training throughput that it sustains, in 1e9 floating-point operations a second."""
+    """Sustained training throughput, in 1e9 floating-point operations a second."""
 
 
 class LinkConfig(Config):
@@ -54,7 +54,7 @@ class LinkConfig(Config):
     down_mbps: float = Field(gt=0)
     """Rate towards the client, in 1e6 bits a second."""
     latency_ms: float = Field(ge=0, allow_inf_nan=False)
-    """One-way latency of every message."""
+    """One-way latency of every message, in milliseconds."""
 
 
 class ServerConfig(Config):
@@ -63,7 +63,7 @@ class ServerConfig(Config):
     gflops: float = Field(default=10_000.0, gt=0)
     """Training throughput of one slot, in 1e9 floating-point operations a second."""
     slots: int = Field(default=1, ge=1)
-    """How many clients it serves at once, each at full speed, where each has a trunk copy."""
+    """Number of clients served at once, each at full speed, if each has a trunk copy."""
 
 
 DeviceName = Literal["edge", "phone", "laptop", "workstation", "gpu"]
@@ -107,7 +107,7 @@ MEANINGS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one client's device and link do in a second."""
+    """The speed of one client's device and link."""
 
     flops_per_s: float
     up_bytes_per_s: float
@@ -115,16 +115,16 @@ class Rates:
     latency_s: float
 
     def transfer_s(self, leg: Leg, packets: float, nbytes: float) -> float:
-        """Seconds that packets of one leg are on their way, one after another.
+        """Return the seconds that packets of one leg take, one after another.
 
-        Labels ride along with the smashed data, so they have no latency of their own.
+        Labels travel with the smashed data, so they have no latency of their own.
         """
         bytes_per_s = self.up_bytes_per_s if leg.up else self.down_bytes_per_s
         latency_s = 0.0 if leg is Leg.LABELS else packets * self.latency_s
         return latency_s + nbytes / bytes_per_s
 
     def received_s(self, packets: float, nbytes: float) -> float:
-        """Seconds that another client's packets take down this one's link."""
+        """Return the seconds that packets from other clients take down this client's link."""
         return packets * self.latency_s + nbytes / self.down_bytes_per_s
 
 
@@ -132,39 +132,39 @@ class NetworkConfig(Config):
     """Assumed speeds of devices, links and the server, for simulated time."""
 
     device: DeviceName | dict[DeviceName, Share] = "laptop"
-    """A named device, or a mixture such as `{phone: 0.7, laptop: 0.3}`."""
+    """Name of every client's device, or shares of several, such as `{phone: 0.7, laptop: 0.3}`."""
     link: LinkName | dict[LinkName, Share] = "wifi"
-    """A named link, or a mixture of links."""
+    """Name of every client's link, or shares of several, such as `{lte: 0.5, wifi: 0.5}`."""
     gflops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Training throughput of every device, in 1e9 operations a second; null: the named device's."""
+    """Training throughput of every device, in 1e9 operations a second; null: that of `device`."""
     up_mbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Rate of every link towards the server, in 1e6 bits a second; null: the named link's."""
+    """Rate of every link towards the server, in 1e6 bits a second; null: that of `link`."""
     down_mbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Rate of every link towards the client, in 1e6 bits a second; null: the named link's."""
+    """Rate of every link towards the client, in 1e6 bits a second; null: that of `link`."""
     latency_ms: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """One-way latency of every message; null: the named link's."""
+    """One-way latency of every message, in milliseconds; null: that of `link`."""
     server: ServerConfig = ServerConfig()
-    """The server's speed, and how many clients it serves at once."""
+    """Speed of the server, and the number of clients that it serves at once."""
     spread: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """How much clients differ: sigma of a lognormal factor (median 1) on compute, and on the
-    link."""
+    """How much clients differ: sigma of two lognormal factors of median 1, one on a client's device
+    and one on its link; 0: not at all."""
 
     @field_validator("device", mode="before")
     @classmethod
-    def _known_device(cls, value: object) -> object:
-        return _judged(value, DEVICES)
+    def _check_device(cls, value: object) -> object:
+        return _check_choice(value, DEVICES)
 
     @field_validator("link", mode="before")
     @classmethod
-    def _known_link(cls, value: object) -> object:
-        return _judged(value, LINKS)
+    def _check_link(cls, value: object) -> object:
+        return _check_choice(value, LINKS)
 
     def rates(self, count: int, seed: int) -> list[Rates]:
-        """One client's rates, drawn by the seed; independent of how many clients there are."""
-        devices, links = _choices(self.device, DEVICES), _choices(self.link, LINKS)
-        return [self._rates(devices, links, client, seed) for client in range(count)]
+        """Draw each client's rates by seed; they do not depend on the number of clients."""
+        devices, links = _list_choices(self.device, DEVICES), _list_choices(self.link, LINKS)
+        return [self._draw_rates(devices, links, client, seed) for client in range(count)]
 
-    def _rates(
+    def _draw_rates(
         self,
         devices: Sequence[tuple[DeviceConfig, float]],
         links: Sequence[tuple[LinkConfig, float]],
@@ -172,9 +172,9 @@ class NetworkConfig(Config):
         seed: int,
     ) -> Rates:
         rng = numpy_rng_for(seed, "network", client)
-        of_device, of_link = rng.random(2)
+        device_draw, link_draw = rng.random(2)
         compute, transfer = np.exp(self.spread * rng.standard_normal(2))
-        device, link = _pick(devices, of_device), _pick(links, of_link)
+        device, link = _pick(devices, device_draw), _pick(links, link_draw)
         latency_ms = link.latency_ms if self.latency_ms is None else self.latency_ms
         return Rates(
             flops_per_s=float(compute * (self.gflops or device.gflops) * 1e9),
@@ -184,23 +184,23 @@ class NetworkConfig(Config):
         )
 
 
-def _choices(
+def _list_choices(
     chosen: str | Mapping[Any, float], known: Mapping[Any, Profile]
 ) -> list[tuple[Profile, float]]:
-    """Profiles and their shares: parts of 1, or proportions."""
+    """Return the chosen profiles with their shares, which need not sum to 1."""
     if isinstance(chosen, str):
         return [(known[chosen], 1.0)]
     return [(known[name], share) for name, share in chosen.items()]
 
 
 def _pick(choices: Sequence[tuple[Profile, float]], draw: float) -> Profile:
-    """The profile on which a draw from [0, 1) falls."""
+    """Return the profile on which a draw from [0, 1) falls."""
     ends = list(accumulate(share for _, share in choices))
     return choices[bisect_right(ends[:-1], draw * ends[-1])][0]
 
 
-def _judged(value: object, known: Mapping[Any, Config]) -> object:
-    """A choice of profiles as it is; ValueError in a user's words where it is none."""
+def _check_choice(value: object, known: Mapping[Any, Config]) -> object:
+    """Return a choice of profiles unchanged; raise ValueError with what is allowed if invalid."""
     if isinstance(value, Mapping) and value:
         for name, share in value.items():
             _refuse_unknown(name, known)
@@ -209,19 +209,19 @@ def _judged(value: object, known: Mapping[Any, Config]) -> object:
                 raise ValueError(f"the share of '{name}' must be a number above 0, got {share!r}")
         total, parts = sum(value.values()), all(share < 1 for share in value.values())
         if parts and not math.isclose(total, 1, rel_tol=1e-3):  # 2 and 1 are proportions
-            raise ValueError(f"the shares sum to {total:g}, not to 1; or write whole numbers")
+            raise ValueError(f"shares below 1 must sum to 1, got {total:g}; or write whole numbers")
     elif isinstance(value, str):
         _refuse_unknown(value, known)
     else:
-        raise ValueError(f"got {value!r}; allowed: {_allowed(known)}")
+        raise ValueError(f"got {value!r}; allowed: {_list_allowed(known)}")
     return value
 
 
 def _refuse_unknown(name: object, known: Mapping[Any, Config]) -> None:
     if name not in known:
         hint = near(str(name), list(known)) or ","
-        raise ValueError(f"unknown '{name}'{hint} allowed: {_allowed(known)}")
+        raise ValueError(f"unknown '{name}'{hint} allowed: {_list_allowed(known)}")
 
 
-def _allowed(known: Mapping[Any, Config]) -> str:
+def _list_allowed(known: Mapping[Any, Config]) -> str:
     return f"{', '.join(known)}, or shares of them"
