@@ -145,9 +145,9 @@ class PythonDocs(TextTable):
         """Return four fifths as training rows, the rest as test rows, the same in every run."""
         import pyarrow as pa
 
-        from simsplit.pretrain.corpus import sentences_of
+        from simsplit.pretrain.corpus import read_sentences
 
-        by_topic = {topic: sentences_of(topic) for topic in self.topics}
+        by_topic = {topic: read_sentences(topic) for topic in self.topics}
         for topic, sentences in by_topic.items():
             if len(sentences) < FEWEST:
                 raise DataError(

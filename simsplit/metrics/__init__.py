@@ -1,9 +1,9 @@
-"""How good what came out is: thin calls into kept libraries."""
+"""This room computes metrics, through thin calls into maintained libraries."""
 
 
 def falls(figure: str) -> bool:
-    """Whether smaller is better: of losses, errors and perplexities; everything else rises.
+    """Return whether smaller is better: for losses, errors and perplexities, not for other figures.
 
-    Words may follow that say how it was come by, as in test_loss_without_trunk.
+    Other words may precede or follow, as in test_loss_without_trunk.
     """
     return not {"loss", "error", "perplexity"}.isdisjoint(figure.split("_"))

@@ -1,4 +1,4 @@
-"""How good class predictions are: thin calls into scikit-learn."""
+"""This module scores predictions of classes, through thin calls into scikit-learn."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 ClassMetric = Callable[[Tensor, Tensor], float]
-"""Of outputs (a row of logits per sample) and labels, on the CPU."""
+"""A metric of outputs (a row of logits per sample) and labels, both on the CPU."""
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> float:
-    """Share of samples whose largest output is their label."""
+    """Return the share of samples whose largest output is their label."""
     return (outputs.argmax(-1) == labels).double().mean().item()
 
 
 def balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
-    """Mean recall over classes, which accuracy hides under skewed data."""
+    """Return the mean recall over classes, which accuracy hides when classes are unbalanced."""
     from sklearn.metrics import recall_score
 
     predicted = outputs.argmax(-1)
@@ -26,20 +26,20 @@ def balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
 
 
 def macro_f1(outputs: Tensor, labels: Tensor) -> float:
-    """Mean over classes of F1."""
+    """Return the mean F1 over classes."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, outputs.argmax(-1), average="macro", zero_division=0.0))
 
 
 def top5(outputs: Tensor, labels: Tensor) -> float:
-    """Share of samples whose label is among the five largest outputs."""
+    """Return the share of samples whose label is among the five largest outputs."""
     best = outputs.topk(min(5, outputs.shape[-1])).indices
     return (best == labels[:, None]).any(1).double().mean().item()
 
 
 def loss(outputs: Tensor, labels: Tensor) -> float:
-    """Mean cross-entropy of the outputs."""
+    """Return the mean cross-entropy of the outputs."""
     return torch.nn.functional.cross_entropy(outputs, labels).item()
 
 
@@ -58,6 +58,6 @@ def score(
     metrics: Sequence[str],
     own: Mapping[str, ClassMetric] | None = None,
 ) -> dict[str, float]:
-    """The named metrics of one set of predictions; `own` are those that plugins add."""
+    """Compute the named metrics of some predictions; `own` are the metrics that plugins add."""
     known = {**METRICS, **(own or {})}
     return {name: float(known[name](outputs, labels)) for name in metrics}

@@ -1,8 +1,9 @@
-"""What is read of both ends of generation, and what keeping it costs: as PIDI's paper counts.
+"""This module scores attacks on prompts and responses, and a defence's cost, as PIDI's paper does.
 
-AP is the BLEU of what is read against what is private, as a share; of both ends it is weighted. MP,
-the utility, is METEOR of what the model writes against the reference. DCS holds the two against an
-undefended run: 1 where nothing is read and nothing is lost.
+AP (attack performance) is the BLEU of the recovered against the private text, as a share; AP of
+both ends is a weighted mean. MP (model performance) is METEOR of the written text against the
+reference. DCS (the defence's score) compares both with an undefended run: it is 1 if nothing is
+recovered and no utility is lost.
 """
 
 import math
@@ -15,31 +16,31 @@ _ENTITY = re.compile(r"[A-Z][A-Za-z'-]*|\d+(?:[.,]\d+)*")
 
 
 def attack_performance(recovered: str, truth: str) -> float:
-    """AP: sentence BLEU as a share, 0 to 1. Empty text scores 0."""
+    """Return AP: sentence BLEU as a share, 0 to 1. Empty text scores 0."""
     return sentence_bleu(recovered, truth) / 100
 
 
 def of_both_ends(of_prompt: float, of_response: float, alpha: float = 0.5) -> float:
-    """AP of prompt and response together, in which the prompt weighs alpha."""
+    """Return the AP of prompt and response together, in which the prompt has the weight alpha."""
     return alpha * of_prompt + (1 - alpha) * of_response
 
 
 def entity_f1(recovered: str, truth: str) -> float | None:
-    """F1 of capitalised words and numbers, each as often as it occurs; None where there are none.
+    """Return the F1 of capitalised words and numbers, with repetitions; None if the truth has none.
 
     The definition is ours: it needs no model. A sentence's first word counts as an entity too.
     """
-    found, wanted = (Counter(_ENTITY.findall(text)) for text in (recovered, truth))
+    got, wanted = (Counter(_ENTITY.findall(text)) for text in (recovered, truth))
     if not wanted:
         return None
-    hits = (found & wanted).total()
-    return 2 * hits / (found.total() + wanted.total())
+    hits = (got & wanted).total()
+    return 2 * hits / (got.total() + wanted.total())
 
 
 def defence_score(ap: float, mp: float, undefended_mp: float, beta: float = 0.5) -> float:
-    """DCS, in which utility weighs beta; the best is an AP of 0 and no utility lost.
+    """Return DCS, in which utility has the weight beta; it is 1 for an AP of 0 and no lost utility.
 
-    Utility above that of the undefended run gains nothing: the published table follows from that.
+    Utility above the undefended run's does not raise it: only so the published table is matched.
 
     >>> round(defence_score(0.007, 0.205, 0.187), 3)
     0.995

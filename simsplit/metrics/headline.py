@@ -1,17 +1,17 @@
-"""Which of several figures tells how well a task is solved."""
+"""This module chooses the figure that says best how well a task is solved."""
 
 from collections.abc import Iterable
 
 _FIRST = ("exact_answers", "answers", "accuracy")
-"""A model that writes a class is right where its answer is, not token by token."""
+"""In this order: a model that writes a class is judged by its answer, not by single tokens."""
 
 
 def headline(columns: Iterable[str], split: str = "test") -> str | None:
-    """The column of a split that counts first, such as `test_answers`; None where there is none."""
+    """Return the column that says best how well a split is solved, such as `test_answers`."""
     known = set(columns)
     return next((f"{split}_{name}" for name in _FIRST if f"{split}_{name}" in known), None)
 
 
 def said(column: str) -> str:
-    """A column as people call it."""
+    """Return a column's name with spaces, for people."""
     return column.replace("_", " ")

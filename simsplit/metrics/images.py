@@ -1,8 +1,8 @@
-"""How near recovered images are to the true ones: thin calls into scikit-image, and lpips if there.
+"""This module scores recovered images against the true ones, with scikit-image and lpips.
 
-Everything twice: over the whole image, and over its foreground (where the truth is brighter than a
-tenth; structure over the rectangle around it), since a black picture is near to a digit by most of
-its pixels.
+Every figure is computed twice: over the whole image, and over its foreground, since most pixels of
+a digit are black and a black image scores well on them. The foreground is where the truth is
+brighter than a tenth; SSIM and LPIPS use the rectangle around it.
 """
 
 import warnings
@@ -20,44 +20,51 @@ from simsplit.states import below
 FIGURES = ("mse", "psnr", "ssim", "fg_mse", "fg_psnr", "fg_ssim")
 LPIPS = ("lpips", "fg_lpips")
 SMALLEST = 11
-"""Pixels that an 11x11 window needs, either way."""
+"""Smallest height and width for SSIM, whose window has 11x11 pixels."""
 FOREGROUND = 0.1
+"""Brightness above which a pixel belongs to the foreground."""
 LEAST = 32
-"""Pixels that AlexNet needs, either way."""
+"""Smallest height and width for AlexNet."""
 
 Distance = Callable[[Tensor, Tensor], float]
 Figures = dict[str, float]
 
 
 def image_figures(recovered: Tensor, truth: Tensor, lpips: Distance | None = None) -> list[Figures]:
-    """Of each image; pixels between 0 and 1, N x C x H x W. What cannot be said is left out.
+    """Score each recovered image; pixels are between 0 and 1, N x C x H x W.
 
-    What an attack recovered is clamped first, since no image has other pixels; UnSplit's published
-    code scores its images as they are.
+    Undefined figures are left out. Recovered images are clamped to [0, 1] first, since images have
+    no other pixels; UnSplit's published code scores them unclamped.
     """
     pairs = zip(recovered.float().cpu(), truth.float().cpu(), strict=True)
-    return [_figures(one.clamp(0, 1), other, lpips) for one, other in pairs]
+    return [_score(one.clamp(0, 1), other, lpips) for one, other in pairs]
 
 
-def _figures(image: Tensor, truth: Tensor, lpips: Distance | None) -> Figures:
+def _score(image: Tensor, truth: Tensor, lpips: Distance | None) -> Figures:
     mask = truth.amax(0) > FOREGROUND
-    figures = _near(image.sub(truth).square().mean(), "") | _alike(image, truth, "", lpips)
+    figures = _score_pixels(image.sub(truth).square().mean(), "") | _score_structure(
+        image, truth, "", lpips
+    )
     if not mask.any():
         return figures
     inside = image.sub(truth).square()[:, mask].mean()
     rows, columns = (mask.any(axis).nonzero().flatten() for axis in (1, 0))
     box = np.s_[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    return figures | _near(inside, "fg_") | _alike(image[box], truth[box], "fg_", lpips)
+    return (
+        figures
+        | _score_pixels(inside, "fg_")
+        | _score_structure(image[box], truth[box], "fg_", lpips)
+    )
 
 
-def _near(mse: Tensor, prefix: str) -> Figures:
+def _score_pixels(mse: Tensor, prefix: str) -> Figures:
     figures = {f"{prefix}mse": mse.item()}
     if mse > 0:
         figures[f"{prefix}psnr"] = -10 * mse.log10().item()
     return figures
 
 
-def _alike(image: Tensor, truth: Tensor, prefix: str, lpips: Distance | None) -> Figures:
+def _score_structure(image: Tensor, truth: Tensor, prefix: str, lpips: Distance | None) -> Figures:
     if min(truth.shape[1:]) < SMALLEST:
         return {}
     from skimage.metrics import structural_similarity
@@ -78,7 +85,7 @@ def _alike(image: Tensor, truth: Tensor, prefix: str, lpips: Distance | None) ->
 
 
 def lpips_from(path: Path, where: str) -> Distance:
-    """LPIPS on AlexNet features whose weights lie in a local file (torchvision's state dict)."""
+    """Build LPIPS on AlexNet features with weights from a local file (torchvision's state dict)."""
     try:
         import lpips
     except ImportError:
@@ -87,23 +94,23 @@ def lpips_from(path: Path, where: str) -> Distance:
     try:
         weights = torch.load(path, weights_only=True, map_location="cpu")
         with warnings.catch_warnings(), isolated(0, "lpips"):
-            warnings.simplefilter("ignore")  # it asks torchvision for a network in an old way
+            warnings.simplefilter("ignore")  # lpips calls torchvision's deprecated interface
             net = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).eval()
         slots = {name.split(".", 1)[1]: name for name in net.net.state_dict()}
         net.net.load_state_dict({slots[k]: v for k, v in below(weights, "features.").items()})
-    except Exception as error:  # noqa: BLE001 - whatever a foreign file does
+    except Exception as error:  # noqa: BLE001 - a user's file can raise anything
         raise ScenarioError(where, f"cannot use {path}: {type(error).__name__}: {error}") from None
 
     def distance(image: Tensor, truth: Tensor) -> float:
-        pair = [2 * _grown(each) - 1 for each in (image, truth)]
+        pair = [2 * _enlarge(each) - 1 for each in (image, truth)]
         with torch.no_grad():
             return float(net(*pair))
 
     return distance
 
 
-def _grown(image: Tensor) -> Tensor:
-    """In colour, and large enough for AlexNet."""
+def _enlarge(image: Tensor) -> Tensor:
+    """Return the image in colour, scaled up if it is too small for AlexNet."""
     image = image.expand(3, -1, -1)[None]
     size = [max(side, LEAST) for side in image.shape[2:]]
     return torch.nn.functional.interpolate(image, size, mode="bilinear")

@@ -1,4 +1,4 @@
-"""How sure a share is that was counted, or a mean over seeds."""
+"""This module computes confidence intervals of counted shares and of means over seeds."""
 
 import math
 import statistics
@@ -8,10 +8,10 @@ CONFIDENCE = 0.95
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact interval of a share (Clopper and Pearson 1934), of independent trials.
+    """Return the exact interval of a share of independent trials (Clopper and Pearson, 1934).
 
-    Trials that depend on each other, such as one client's rounds under a running window, say less
-    than as many independent ones: the true interval is then wider.
+    If trials depend on each other, such as rounds of one client within a window, the true interval
+    is wider.
     """
     from scipy.stats import beta
 
@@ -24,7 +24,7 @@ def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> t
 
 
 def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float | None:
-    """Half the width of Student's interval of a mean; None for a single value."""
+    """Return half the width of Student's interval of a mean; None for a single value."""
     from scipy.stats import t
 
     count = len(values)

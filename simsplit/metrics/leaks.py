@@ -1,9 +1,9 @@
-"""How much scores and clusters tell of labels, and how much chance alone would.
+"""This module measures how much scores and clusters leak about labels, and how much chance does.
 
-Whoever scores samples does not know which side is which class, and whoever clusters them does not
-know which cluster is which: so of an AUC the better sign counts, and of clusters the best match
-with classes. Both are then better than a coin even where nothing leaks, by more the fewer samples
-there are; `chance_of_auc` and `chance_of` say how much better, by permuting labels.
+An attacker that scores samples does not know which end is which class, and one that clusters them
+does not know which cluster is which class. So the better of an AUC's two signs counts, and the best
+match of clusters with classes. Both exceed chance even if nothing leaks, by more the fewer samples
+there are; `chance_of_auc` and `chance_of` measure by how much, by permuting labels.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from simsplit.metrics.intervals import CONFIDENCE, clopper_pearson
 
 DRAWS = 1000
+"""Number of bootstrap samples and of permutations."""
 Numbers = NDArray[np.int64]
 Hits = Callable[[Numbers, Numbers], NDArray[np.bool_]]
-"""Which guesses are right, of guesses and labels."""
+"""A function of guesses and labels that returns which guesses are right."""
 
 
 class Told(NamedTuple):
-    """A figure, and its 95 % interval."""
+    """A figure and its 95 % interval."""
 
     value: float
     low: float
@@ -31,20 +32,23 @@ class Told(NamedTuple):
 def told_auc(
     scores: NDArray[np.floating], positive: NDArray[np.bool_], rng: np.random.Generator
 ) -> Told:
-    """The ROC AUC under the better of the two signs, with a bootstrap interval: the samples of each
-    class are drawn again, the sign is kept.
+    """Compute the ROC AUC under the better of the two signs, with a bootstrap interval.
+
+    The bootstrap draws the samples of each class again and keeps the sign.
     """
     values, place = np.unique(scores, return_inverse=True)
-    held, others = (_redrawn(place[each], len(values), rng) for each in (positive, ~positive))
+    positives, others = (
+        _count_redrawn(place[each], len(values), rng) for each in (positive, ~positive)
+    )
     below = others.cumsum(1) - others / 2  # ties count a half
-    drawn = (held * below).sum(1) / (held[0].sum() * others[0].sum())
+    drawn = (positives * below).sum(1) / (positives[0].sum() * others[0].sum())
     whole, kept = drawn[0], drawn[1:]
-    low, high = _middle(kept if whole >= 0.5 else 1 - kept)
+    low, high = _find_middle(kept if whole >= 0.5 else 1 - kept)
     return Told(max(float(whole), 1 - float(whole)), low, high)
 
 
-def _redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Numbers:
-    """How many samples are at each place: as they are, and each time that they are drawn again."""
+def _count_redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Numbers:
+    """Count the samples at each place: of the samples themselves, then of each bootstrap sample."""
     drawn = place[rng.integers(len(place), size=(DRAWS, len(place)))]
     every = np.concatenate([place[None], drawn]) + places * np.arange(DRAWS + 1)[:, None]
     counts: Numbers = np.bincount(every.ravel(), minlength=places * (DRAWS + 1))
@@ -52,10 +56,10 @@ def _redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Numbers:
 
 
 def matched(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
-    """Which samples are in the cluster of their class, under the best one-to-one match."""
+    """Return which samples are in their class's cluster, under the best one-to-one match."""
     from scipy.optimize import linear_sum_assignment
 
-    counts = _counts(clusters, labels)
+    counts = _count(clusters, labels)
     class_of = np.full(len(counts), -1)
     rows, columns = linear_sum_assignment(counts, maximize=True)
     class_of[rows] = columns
@@ -64,52 +68,52 @@ def matched(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
 
 
 def pure(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
-    """Which samples are of their cluster's largest class; several clusters may have the same."""
-    hit: NDArray[np.bool_] = _counts(clusters, labels).argmax(1)[clusters] == labels
+    """Return which samples are of their cluster's largest class; clusters may share a class."""
+    hit: NDArray[np.bool_] = _count(clusters, labels).argmax(1)[clusters] == labels
     return hit
 
 
 def equal(guesses: Numbers, labels: Numbers) -> NDArray[np.bool_]:
-    """Which classes are guessed right."""
+    """Return which guesses equal their labels."""
     hit: NDArray[np.bool_] = guesses == labels
     return hit
 
 
-def _counts(clusters: Numbers, labels: Numbers) -> Numbers:
-    """Samples of each cluster and class."""
+def _count(clusters: Numbers, labels: Numbers) -> Numbers:
+    """Count the samples of each cluster and class."""
     counts = np.zeros((int(clusters.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
     np.add.at(counts, (clusters, labels), 1)
     return counts
 
 
 def told_share(hits: NDArray[np.bool_]) -> Told:
-    """A share of samples, with its exact interval (Clopper and Pearson)."""
+    """Compute a share of samples, with its exact interval (Clopper and Pearson)."""
     return Told(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
 
 
 def chance_of_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Told:
-    """The AUC of scores that know nothing: its mean, and where 95 % of permutations lie."""
-    count, held = len(positive), int(positive.sum())
+    """Compute the AUC of random scores: its mean, and the middle 95 % of permutations."""
+    count, hits = len(positive), int(positive.sum())
     permuted = rng.permuted(np.tile(positive, (DRAWS, 1)), axis=1)
     ranks = permuted @ np.arange(count, dtype=np.float64)
-    drawn = (ranks - held * (held - 1) / 2) / (held * (count - held))
+    drawn = (ranks - hits * (hits - 1) / 2) / (hits * (count - hits))
     better = np.maximum(drawn, 1 - drawn)
-    return Told(float(better.mean()), *_middle(better))
+    return Told(float(better.mean()), *_find_middle(better))
 
 
 def chance_of(labels: Numbers, hits: Hits, rng: np.random.Generator) -> Told:
-    """The share that guesses hit which know nothing but how large the classes are."""
+    """Compute the share that random guesses hit if they know only the sizes of the classes."""
     drawn = np.array([hits(rng.permutation(labels), labels).mean() for _ in range(DRAWS)])
-    return Told(float(drawn.mean()), *_middle(drawn))
+    return Told(float(drawn.mean()), *_find_middle(drawn))
 
 
 def majority_of(labels: Numbers) -> Told:
-    """The share of the largest class, with its exact interval."""
+    """Compute the share of the largest class, with its exact interval."""
     return told_share(labels == np.bincount(labels).argmax())
 
 
-def _middle(drawn: NDArray[np.floating]) -> tuple[float, float]:
-    """The bounds of the middle 95 %."""
+def _find_middle(drawn: NDArray[np.floating]) -> tuple[float, float]:
+    """Return the bounds of the middle 95 %."""
     side = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, (side, 1 - side))
     return float(low), float(high)

@@ -1,9 +1,9 @@
-"""Figures of texts that need a network and its weights: BERTScore and BLEURT.
+"""This module computes the scores of texts that need a network: BERTScore and BLEURT.
 
-BERTScore (Zhang et al., 2020): each token of the one text is matched with the token of the other
-whose state is nearest by cosine; F1 of both directions, without rescaling or weights of words.
-Special tokens may be matched, but do not count, as in the published code. BLEURT (Sellam et al.,
-2020) is what a classifier of one output says to the pair, reference first.
+BERTScore (Zhang et al., 2020) matches each token of one text with the token of the other whose
+state is nearest by cosine, and takes the F1 of both directions, without rescaling and without word
+weights. Special tokens can be matched but do not count, as in the published code. BLEURT (Sellam et
+al., 2020) is the output of a regression network for the pair, reference first.
 """
 
 from collections.abc import Sequence
@@ -26,35 +26,35 @@ LAYERS = {
     ("roberta", 24): 17,
     ("distilbert", 6): 5,
 }
-"""The layer whose states are compared, as published for these; of other encoders the last."""
+"""Layer whose states are compared, as published for these encoders; other encoders use the last."""
 AT_ONCE = 32
-"""Texts that a network reads at once."""
+"""Number of texts that a network reads at once."""
 
 
 class BertScore:
-    """F1 of texts against references, by the encoder in a folder."""
+    """BERTScore of texts against references, with the encoder in a folder."""
 
     def __init__(self, folder: Path, where: str) -> None:
         from transformers import AutoModel
 
-        self.model, self.tokenizer = _loaded(AutoModel, folder, where)
+        self.model, self.tokenizer = _load(AutoModel, folder, where)
         config = self.model.config
         count = config.num_hidden_layers
         self.layer = LAYERS.get((config.model_type, count), count)
 
     def __call__(self, texts: Sequence[str], references: Sequence[str]) -> list[float]:
-        """One figure a pair; 0 where either side is empty."""
+        """Score each pair; a pair with an empty side scores 0."""
         return [
             score
             for start in range(0, len(texts), AT_ONCE)
-            for score in self._scores(
+            for score in self._score(
                 texts[start : start + AT_ONCE], references[start : start + AT_ONCE]
             )
         ]
 
-    def _scores(self, texts: Sequence[str], references: Sequence[str]) -> list[float]:
+    def _score(self, texts: Sequence[str], references: Sequence[str]) -> list[float]:
         (one_BKD, real_BK, counts_BK), (other_BLD, real_BL, counts_BL) = (
-            self._states(list(each)) for each in (texts, references)
+            self._read_states(list(each)) for each in (texts, references)
         )
         alike_BKL = torch.einsum("bkd,bld->bkl", one_BKD, other_BLD)
         alike_BKL = alike_BKL.masked_fill(~(real_BK[:, :, None] & real_BL[:, None]), 0)
@@ -64,8 +64,8 @@ class BertScore:
         there = counts_BK.any(1) & counts_BL.any(1)
         return f1.masked_fill(~there, 0).nan_to_num(0).tolist()
 
-    def _states(self, texts: list[str]) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens' states of length one, which are real, and which of them count."""
+    def _read_states(self, texts: list[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the tokens' normalised states, which tokens are real, and which of them count."""
         given = {"return_tensors": "pt", "return_special_tokens_mask": True}
         read: Any = self.tokenizer(texts, padding=True, truncation=True, **given)
         counts = read.pop("special_tokens_mask") == 0
@@ -80,17 +80,17 @@ def _mean(values_BK: Tensor, counts_BK: Tensor) -> Tensor:
 
 
 class Bleurt:
-    """What a regression of a BERT in a folder says to texts and their references."""
+    """BLEURT of texts against references, with the regression network in a folder."""
 
     def __init__(self, folder: Path, where: str) -> None:
         from transformers import AutoModelForSequenceClassification
 
-        self.model, self.tokenizer = _loaded(AutoModelForSequenceClassification, folder, where)
+        self.model, self.tokenizer = _load(AutoModelForSequenceClassification, folder, where)
         if (outputs := self.model.config.num_labels) != 1:
-            raise ScenarioError(where, f"is to have one output, got {outputs} in {folder}")
+            raise ScenarioError(where, f"must have one output, got {outputs} in {folder}")
 
     def __call__(self, texts: Sequence[str], references: Sequence[str]) -> list[float]:
-        """One figure a pair."""
+        """Score each pair."""
         scores: list[float] = []
         for start in range(0, len(texts), AT_ONCE):
             pairs = references[start : start + AT_ONCE], texts[start : start + AT_ONCE]
@@ -102,7 +102,7 @@ class Bleurt:
         return scores
 
 
-def _loaded(
+def _load(
     kind: Any,  # noqa: ANN401 - the library's classes are untyped
     folder: Path,
     where: str,
@@ -110,14 +110,14 @@ def _loaded(
     from transformers import AutoTokenizer
 
     if not (folder / "config.json").is_file():
-        raise ScenarioError(where, f"no transformers folder there, got {folder}")
+        raise ScenarioError(where, f"must be a folder with a transformers model, got {folder}")
     try:
         made = (
             kind.from_pretrained(folder, local_files_only=True),
             AutoTokenizer.from_pretrained(folder, local_files_only=True),
         )
     except (OSError, ValueError) as error:
-        told = str(error).strip().splitlines()[0]
-        raise ScenarioError(where, f"{folder} cannot be loaded ({told})") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ScenarioError(where, f"{folder} cannot be loaded ({reason})") from error
     model, tokenizer = made
     return model.eval(), tokenizer

@@ -1,4 +1,4 @@
-"""Metrics of next-token predictions, summed up batch by batch: all logits would not fit."""
+"""This module sums metrics of next-token predictions batch by batch: all logits would not fit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TokenMetric = Literal["loss", "perplexity", "accuracy", "answers"]
 
 @dataclass
 class TokenScore:
-    """Sums over predicted tokens, and over texts whose class is predicted."""
+    """Sums over predicted tokens and over texts whose class is predicted."""
 
     tokens: int = 0
     loss: float = 0.0
@@ -30,14 +30,14 @@ class TokenScore:
         self.hits += int((logits_NV.argmax(-1) == tokens_N).sum())
 
     def choose(self, logits_BV: Tensor, answers_B: Tensor, choices: Sequence[int]) -> None:
-        """Add a batch of texts, classified by which class's token is the likeliest."""
+        """Add a batch of texts, each classified by the likeliest of the classes' tokens."""
         allowed = torch.tensor(choices)
         chosen = allowed[logits_BV[:, allowed].argmax(-1)]
         self.texts += len(answers_B)
         self.right += int((chosen == answers_B).sum())
 
     def figures(self, metrics: Sequence[TokenMetric]) -> dict[str, float]:
-        """The named metrics over everything added so far."""
+        """Return the named metrics over everything added so far."""
         return {name: TOKEN_METRICS[name](self) for name in metrics}
 
 
@@ -51,12 +51,12 @@ TOKEN_METRICS: dict[TokenMetric, Callable[[TokenScore], float]] = {
 OF_TEXTS = {
     "loss": "Mean cross-entropy of tokens.",
     "perplexity": "e to the power of the loss.",
-    "accuracy": "Share of tokens that are foretold.",
-    "answers": "Share of texts whose class is foretold; only where a causal model classifies.",
-    "exact_answers": "Share of generated texts with the right number at their end (GSM8K's way).",
+    "accuracy": "Share of tokens that are predicted right.",
+    "answers": "Share of texts whose class is predicted right; only if a causal model classifies.",
+    "exact_answers": "Share of generated texts with the right final number, as in GSM8K.",
     "rouge_l": "F1 of the longest common subsequence of words, of generated texts.",
     "meteor": "METEOR of generated texts, by exact and stem matches.",
     "bleu": "Corpus BLEU of generated texts, 0 to 100.",
     "code_bleu": "CodeBLEU of generated Python, 0 to 1.",
 }
-"""What texts are scored by, in words."""
+"""Descriptions of the metrics of texts."""

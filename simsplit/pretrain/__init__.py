@@ -1,4 +1,4 @@
-"""Small language models, pretrained here: no hub, no network, no text but what is on the disk."""
+"""This room pretrains small language models, without hub or network, from text on the disk."""
 
 from simsplit.pretrain.cache import pretrained
 from simsplit.pretrain.tiers import TIERS, PretrainConfig

@@ -1,8 +1,8 @@
-"""Text to pretrain on: English that every Python installation carries, or files of the user's.
+"""This module reads text to pretrain on: Python's own documentation, or a user's files.
 
-The default is the documentation that Python comes with (the topics of `help()`, and the standard
-library's docstrings, read from its sources without importing them), each paragraph once. It differs
-a little from one Python to the next, so whatever is made from it goes by its fingerprint.
+The default is English that every Python installation has: the topics of `help()` and the standard
+library's docstrings, parsed from its sources without importing them, each paragraph once. It
+differs a little between versions of Python, so models made from it are named by its fingerprint.
 """
 
 import ast
@@ -21,65 +21,67 @@ from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 
 _EDITION = 1
-"""Of the rules by which text becomes documents; part of every fingerprint."""
+"""Version of the rules by which text becomes documents; it is part of every fingerprint."""
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages"}
 _PASSED_OVER |= {"test", "tests", "turtledemo"}
 _SUFFIXES = (".txt", ".md", ".parquet")
 _SENTENCE = 25
-"""Characters below which a docstring's beginning says too little."""
+"""Smallest number of characters of a sentence."""
 _LEAST = 2_000
-"""Characters that paragraphs of a file are gathered to."""
+"""Smallest number of characters of a document, for which a file's paragraphs are joined."""
 _MOST = 8_000
-"""Characters above which a single paragraph is cut."""
+"""Largest number of characters of a paragraph; a longer one is cut into pieces."""
 
 
-def default_text() -> list[str]:
-    """What Python documents of itself: a document per topic and per module."""
+def read_default_text() -> list[str]:
+    """Return Python's own documentation: a document per topic and per module."""
     from pydoc_data.topics import topics
 
     seen: set[str] = set()
     texts = [text for _, text in sorted(topics.items())]
-    with _uncollected():
-        texts += ["\n\n".join(_docstrings(file)) for file in _library()]
-    return [document for text in texts if (document := _unseen(text, seen))]
+    with _without_collector():
+        texts += ["\n\n".join(_read_docstrings(file)) for file in _list_library()]
+    return [document for text in texts if (document := _keep_unseen(text, seen))]
 
 
-def sentences_of(module: str) -> list[str]:
-    """What the docstrings of a module of the standard library, or of a package, begin with."""
+def read_sentences(module: str) -> list[str]:
+    """Return the first paragraphs of the docstrings of a standard library's module or package."""
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [root / f"{module}.py"] if (root / f"{module}.py").is_file() else []
     if (root / module).is_dir():
-        files = list(_modules(root / module))
-    texts = [text for file in files for text in _docstrings(file)]
-    firsts = (" ".join(_paragraphs(text)[0].split()) for text in texts if _paragraphs(text))
+        files = list(_list_modules(root / module))
+    texts = [text for file in files for text in _read_docstrings(file)]
+    firsts = (
+        " ".join(_split_paragraphs(text)[0].split()) for text in texts if _split_paragraphs(text)
+    )
     return [first for first in dict.fromkeys(firsts) if len(first) >= _SENTENCE]
 
 
-def text_from(path: Path) -> list[str]:
-    """The documents of a .txt, .md or .parquet file, or of all such files below a folder."""
-    documents = [document for file in _files(path) for document in _read(file)]
+def read_text(path: Path) -> list[str]:
+    """Read the documents of a .txt, .md or .parquet file, or of all such files below a folder."""
+    documents = [document for file in _list_files(path) for document in _read(file)]
     if not documents:
-        raise DataError(f"text: {path} has no text in it")
+        raise DataError(f"text: {path} has no text; name another file or folder")
     return documents
 
 
-def documents_of(path: Path | None) -> list[str]:
-    """The documents below `path`, or the default text."""
-    return default_text() if path is None else text_from(path)
+def read_documents(path: Path | None) -> list[str]:
+    """Read the documents at `path`, or the default text."""
+    return read_default_text() if path is None else read_text(path)
 
 
 def fingerprint(path: Path | None) -> str:
-    """A digest of what `documents_of` would read, much sooner than reading it."""
+    """Return a digest of what `read_documents` would read, without parsing it."""
     digest = hashlib.blake2b(str(_EDITION).encode(), digest_size=16)
-    for file in _sources() if path is None else _files(path):
-        digest.update(hashlib.blake2b(_bytes(file)).digest())
+    for file in _list_sources() if path is None else _list_files(path):
+        digest.update(hashlib.blake2b(_read_bytes(file)).digest())
     return digest.hexdigest()
 
 
-def held_out(documents: list[str], share: float, seed: int) -> tuple[list[str], list[str]]:
-    """What to train on, and documents drawn for validation: that share of all characters."""
+def hold_out(documents: list[str], share: float, seed: int) -> tuple[list[str], list[str]]:
+    """Draw `share` of the text for validation; return the documents kept and those drawn."""
     if len(documents) < 2:
-        raise DataError("text: too short; a part of it is held out, so give two pages or more")
+        raise DataError("text: must have two documents or more, since a part is held out, got one")
     order = numpy_rng_for(seed, "pretrain", "held out").permutation(len(documents))
     lengths = np.array([len(documents[number]) for number in order]).cumsum()
     count = 1 + int(np.searchsorted(lengths, share * lengths[-1]))
@@ -88,45 +90,45 @@ def held_out(documents: list[str], share: float, seed: int) -> tuple[list[str], 
     return kept, [documents[number] for number in sorted(drawn)]
 
 
-def _unseen(text: str, seen: set[str]) -> str:
-    """The paragraphs of a text that no text before it had."""
-    fresh = list(dict.fromkeys(part for part in _paragraphs(text) if part not in seen))
+def _keep_unseen(text: str, seen: set[str]) -> str:
+    """Return the paragraphs of a text that are not in `seen`, and add them to it."""
+    fresh = list(dict.fromkeys(part for part in _split_paragraphs(text) if part not in seen))
     seen.update(fresh)
     return "\n\n".join(fresh)
 
 
-def _paragraphs(text: str) -> list[str]:
+def _split_paragraphs(text: str) -> list[str]:
     return [part for part in re.split(r"\n\s*\n", text.strip("\n")) if part.strip()]
 
 
-def _sources() -> Iterator[Path]:
-    """The files that the default text is made of."""
+def _list_sources() -> Iterator[Path]:
+    """Yield the files that the default text is made of."""
     root = Path(sysconfig.get_paths()["stdlib"])
     yield root / "pydoc_data" / "topics.py"
-    yield from _library()
+    yield from _list_library()
 
 
-def _library() -> list[Path]:
-    """The standard library's modules in a fixed order, tests and what is no library left out."""
-    found = list(_modules(Path(sysconfig.get_paths()["stdlib"])))
-    if not found:
+def _list_library() -> list[Path]:
+    """Return the standard library's modules in a fixed order, without tests and other packages."""
+    modules = list(_list_modules(Path(sysconfig.get_paths()["stdlib"])))
+    if not modules:
         raise DataError(
             "text: this Python comes without its library's sources; name a text of your own"
         )
-    return found
+    return modules
 
 
-def _modules(folder: Path) -> Iterator[Path]:
+def _list_modules(folder: Path) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and entry.name not in _PASSED_OVER:
-            yield from _modules(entry)
+            yield from _list_modules(entry)
         elif entry.suffix == ".py":
             yield entry
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would go through every syntax tree again and again."""
+def _without_collector() -> Iterator[None]:
+    """Disable the garbage collector within a block: it would visit every syntax tree repeatedly."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -136,72 +138,74 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _docstrings(file: Path) -> list[str]:
-    """A module's docstrings, from the top down; none where this Python cannot parse it."""
+def _read_docstrings(file: Path) -> list[str]:
+    """Return a module's docstrings from top to bottom; none if this Python cannot parse it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes that a later Python will refuse
+            warnings.simplefilter("ignore")  # parsing warns of escapes that Python deprecates
             tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return []
-    # an escape may stand for half a character, which no text has
-    return [text.encode("utf-8", "replace").decode() for text in _of_node(tree)]
+    # an escape may stand for half a surrogate pair, which cannot be encoded
+    return [text.encode("utf-8", "replace").decode() for text in _collect_docstrings(tree)]
 
 
-def _of_node(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _collect_docstrings(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> list[str]:
     own = ast.get_docstring(node)
     below = [
         text
         for child in node.body
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for text in _of_node(child)
+        for text in _collect_docstrings(child)
     ]
     return [own, *below] if own else below
 
 
-def _files(path: Path) -> list[Path]:
-    """The files to read, in a fixed order."""
+def _list_files(path: Path) -> list[Path]:
+    """Return the files to read, in a fixed order; raise DataError if there are none."""
     allowed = ", ".join(_SUFFIXES)
     if not path.exists():
         raise DataError(f"text: {path} does not exist; name a file ({allowed}) or a folder of them")
     if path.is_dir():
         below = path.rglob("*")
-        found = sorted(file for file in below if file.suffix in _SUFFIXES and file.is_file())
-        if not found:
+        files = sorted(file for file in below if file.suffix in _SUFFIXES and file.is_file())
+        if not files:
             raise DataError(f"text: no text in {path}; files must end in one of {allowed}")
-        return found
+        return files
     if path.suffix not in _SUFFIXES:
-        raise DataError(f"text: {path} is no text that can be read; it must end in {allowed}")
+        raise DataError(f"text: {path} cannot be read; files must end in one of {allowed}")
     return [path]
 
 
 def _read(file: Path) -> Iterable[str]:
     if file.suffix == ".parquet":
-        return _rows(file)
+        return _read_rows(file)
     try:
-        text = _bytes(file).decode("utf-8-sig")
+        text = _read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"text: {file} is not UTF-8 ({error}); convert it first") from error
-    return _gathered(text.replace("\r\n", "\n"))
+    return _join_paragraphs(text.replace("\r\n", "\n"))
 
 
-def _bytes(file: Path) -> bytes:
+def _read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
         raise DataError(f"text: {file} cannot be read ({error.strerror})") from error
 
 
-def _gathered(text: str) -> Iterator[str]:
-    """Paragraphs, joined to documents of some length, so that a part can be held out."""
-    held: list[str] = []
-    for part in (piece for whole in _paragraphs(text) for piece in _cut(whole)):
-        held.append(part)
-        if sum(map(len, held)) >= _LEAST:
-            yield "\n\n".join(held)
-            held = []
-    if held:
-        yield "\n\n".join(held)
+def _join_paragraphs(text: str) -> Iterator[str]:
+    """Yield documents of joined paragraphs, each of some length, so that a part can be held out."""
+    joined: list[str] = []
+    for part in (piece for whole in _split_paragraphs(text) for piece in _cut(whole)):
+        joined.append(part)
+        if sum(map(len, joined)) >= _LEAST:
+            yield "\n\n".join(joined)
+            joined = []
+    if joined:
+        yield "\n\n".join(joined)
 
 
 def _cut(paragraph: str) -> list[str]:
@@ -209,8 +213,8 @@ def _cut(paragraph: str) -> list[str]:
     return [paragraph[start : start + size] for start in range(0, len(paragraph), size)]
 
 
-def _rows(file: Path) -> list[str]:
-    """A document per row: all of its columns of strings."""
+def _read_rows(file: Path) -> list[str]:
+    """Return a document per row of a parquet file, made of all columns of strings."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Small networks of transformers' architectures, with fresh weights."""
+"""This module builds small networks of transformers' architectures, with random weights."""
 
 import math
 from typing import TYPE_CHECKING
@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _SPREAD = 0.7
-"""Of weights at first, times the root of the width: the usual 0.02 is for widths of a thousand."""
+"""Standard deviation of the initial weights, times the root of the width. The usual 0.02 is meant
+for widths of about a thousand."""
 
 
-def fresh_model(config: PretrainConfig) -> "PreTrainedModel":
-    """A causal language model on the CPU, its weights drawn from the seed."""
+def build_model(config: PretrainConfig) -> "PreTrainedModel":
+    """Build a causal language model on the CPU, with weights drawn by the config's seed."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shape = _gpt2(config) if config.family == "gpt2" else _gated(config)
+    shape = _shape_gpt2(config) if config.family == "gpt2" else _shape_gated(config)
     ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
     common = {"vocab_size": config.vocabulary, "tie_word_embeddings": False}
     spread = {"initializer_range": _SPREAD / math.sqrt(config.width)}
@@ -28,8 +29,11 @@ def fresh_model(config: PretrainConfig) -> "PreTrainedModel":
     return model
 
 
-def _gated(config: PretrainConfig) -> dict[str, int]:
-    """Llama's and Qwen3's fields; a gated MLP has three matrices, so each is two thirds of 4 d."""
+def _shape_gated(config: PretrainConfig) -> dict[str, int]:
+    """Return the fields of Llama and Qwen3.
+
+    A gated MLP has three matrices instead of two, so each has two thirds of the usual width 4 d.
+    """
     return {
         "hidden_size": config.width,
         "intermediate_size": -(-config.width * 8 // 3 // 8) * 8,
@@ -41,8 +45,8 @@ def _gated(config: PretrainConfig) -> dict[str, int]:
     }
 
 
-def _gpt2(config: PretrainConfig) -> dict[str, float]:
-    """GPT-2's fields. No dropout: text is seen about once."""
+def _shape_gpt2(config: PretrainConfig) -> dict[str, float]:
+    """Return the fields of GPT-2, without dropout, since text is seen about once."""
     return {
         "n_embd": config.width,
         "n_layer": config.layers,

@@ -1,4 +1,4 @@
-"""What is pretrained: a small model's shape and its training, and the tiers that have a name."""
+"""This module defines the shape and training of pretrained models, and the named tiers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,35 +16,35 @@ Family = Literal["llama", "qwen3", "gpt2"]
 
 
 class PretrainConfig(Config):
-    """A causal language model trained from nothing; its embeddings are not tied to its head."""
+    """A causal language model trained from random weights; embeddings and head are not tied."""
 
     family: Family = "llama"
-    """Whose architecture it has."""
+    """Architecture of the model."""
     width: int = Field(default=128, ge=2)
-    """Values per token between layers."""
+    """Number of values per token between layers."""
     layers: int = Field(default=6, ge=1)
-    """Blocks of attention and MLP."""
+    """Number of blocks, each with attention and an MLP."""
     heads: int = Field(default=4, ge=1)
-    """Attention heads of a layer."""
+    """Number of attention heads of a layer."""
     vocabulary: int = Field(default=2048, ge=259)
-    """Tokens: 256 bytes, three special ones, and merges of what is frequent."""
+    """Number of tokens: 256 bytes, three special tokens, and merges of frequent sequences."""
     context: int = Field(default=512, ge=2)
-    """Positions that the model can tell apart."""
+    """Largest number of tokens of a text that the model can read."""
     steps: int = Field(default=480, ge=1)
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch_size: int = Field(default=16, ge=1)
-    """Windows of text in a step."""
+    """Number of windows of text in a step."""
     length: int = Field(default=128, ge=2)
-    """Tokens of a window."""
+    """Number of tokens of a window."""
     lr: float = Field(default=5e-3, gt=0, lt=1)
-    """Learning rate at its highest, after the warm-up."""
+    """Highest learning rate, reached after the warm-up."""
     seed: int = Field(default=0, ge=0)
-    """Of the first weights, of the batches, and of what is held out."""
+    """Seed of the initial weights, the batches and the choice of validation text."""
     text: Path | None = None
-    """A .txt, .md or .parquet file, or a folder of them; null: what Python documents of itself."""
+    """A .txt, .md or .parquet file, or a folder of such files; null: Python's own documentation."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_sizes(self) -> Self:
         if self.width % (2 * self.heads):
             raise ValueError(
                 f"width {self.width} must divide into {self.heads} heads of an even size"
@@ -64,14 +64,15 @@ TIERS: dict[str, PretrainConfig] = {
         lr=1e-3,
     ),
 }  # fmt: skip
-"""By name: seconds on one core; minutes on two; a GPU's work, which wants a text of your own.
+"""The named tiers. ci takes seconds on one core, demo minutes on two cores; gpu needs a GPU, and a
+text of your own.
 
-On what Python 3.11 documents of itself, ci ends at a validation loss of 5.08, demo at 4.49.
+On the documentation of Python 3.11, ci reaches a validation loss of 5.08, demo 4.49.
 """
 
 
 def tier(name: str) -> PretrainConfig:
-    """The tier of that name."""
+    """Return the tier of this name; raise SimsplitError if there is none."""
     if name not in TIERS:
         hint = near(name, TIERS) or ","
         raise SimsplitError(f"unknown tier '{name}'{hint} allowed: {', '.join(TIERS)}")
@@ -79,15 +80,15 @@ def tier(name: str) -> PretrainConfig:
 
 
 def config_of(name: str, changes: Mapping[str, object]) -> PretrainConfig:
-    """A tier with some of its fields changed; SimsplitError where they do not fit together."""
+    """Return a tier with some fields changed; raise SimsplitError if they are invalid."""
     try:
         return PretrainConfig.model_validate({**tier(name).model_dump(), **changes})
     except ValidationError as error:
-        raise SimsplitError("\n".join(map(_reason, error.errors()))) from None
+        raise SimsplitError("\n".join(map(_explain, error.errors()))) from None
 
 
-def _reason(problem: ErrorDetails) -> str:
-    """What is wrong, in the command line's words."""
+def _explain(problem: ErrorDetails) -> str:
+    """Explain a problem with the command line's names of fields."""
     reason = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
         return reason

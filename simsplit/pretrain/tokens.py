@@ -1,4 +1,4 @@
-"""A tokenizer of one's own: byte-level BPE, so that any text whatever comes back as it was."""
+"""This module trains a tokenizer: byte-level BPE, which encodes and decodes any text exactly."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 PAD, START, END = range(3)
 """Ids of the special tokens."""
 SPECIAL = ("<pad>", "<s>", "</s>")
+"""The special tokens, in the order of their ids."""
 _AT_ONCE = 1_000
+"""Number of documents that are encoded at once."""
 
 
-def trained(documents: Sequence[str], vocabulary: int) -> "Tokenizer":
-    """Byte-level BPE of at most so many tokens; nothing is put around what it encodes."""
+def train_tokenizer(documents: Sequence[str], vocabulary: int) -> "Tokenizer":
+    """Train byte-level BPE of at most `vocabulary` tokens; encoding adds no special tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -34,9 +36,9 @@ def trained(documents: Sequence[str], vocabulary: int) -> "Tokenizer":
     return tokenizer
 
 
-def stream_of(tokenizer: "Tokenizer", documents: Sequence[str]) -> Tensor:
-    """All documents end to end, each between its special tokens."""
-    tokenizer.encode_special_tokens = True  # a text that mentions <s> is a text
+def encode_stream(tokenizer: "Tokenizer", documents: Sequence[str]) -> Tensor:
+    """Encode all documents as one stream, each between its special tokens."""
+    tokenizer.encode_special_tokens = True  # encode a document's own "<s>" as plain text
     parts: list[np.ndarray] = []
     for first in range(0, len(documents), _AT_ONCE):
         for encoded in tokenizer.encode_batch(documents[first : first + _AT_ONCE]):
@@ -46,7 +48,7 @@ def stream_of(tokenizer: "Tokenizer", documents: Sequence[str]) -> Tensor:
 
 
 def as_transformers(tokenizer: "Tokenizer", context: int) -> "PreTrainedTokenizerFast":
-    """The same for transformers, which saves and loads it."""
+    """Convert a tokenizer to one of transformers, which can save and load it."""
     from transformers import PreTrainedTokenizerFast
 
     pad, start, end = SPECIAL

@@ -1,7 +1,8 @@
-"""Pretraining: text, a tokenizer, a network from nothing, and the folder that they end in.
+"""This module pretrains a model: it reads text, trains a tokenizer and a network, and saves both.
 
-The folder is an ordinary one of transformers', to be loaded by its path, with `pretraining.json`
-beside: what was trained on what, and how it went. It appears whole or not at all.
+The result is an ordinary folder of transformers, which is loaded by its path. Its file
+`pretraining.json` has the config, a digest of the text, and the losses. The folder appears complete
+or not at all.
 """
 
 import json
@@ -18,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simsplit.errors import DataError, RunError, RunFailedError
-from simsplit.pretrain.corpus import documents_of, fingerprint, held_out
-from simsplit.pretrain.networks import fresh_model
+from simsplit.pretrain.corpus import fingerprint, hold_out, read_documents
+from simsplit.pretrain.networks import build_model
 from simsplit.pretrain.tiers import PretrainConfig
-from simsplit.pretrain.tokens import as_transformers, stream_of, trained
+from simsplit.pretrain.tokens import as_transformers, encode_stream, train_tokenizer
 from simsplit.pretrain.watching import Progress, Watch
 from simsplit.seeds import rng_for
 
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 FACTS = "pretraining.json"
 HELD_OUT = 0.05
-"""The share of the text that is kept for the validation loss."""
+"""Share of the text that is held out for the validation loss."""
 _JUDGED = 512
-"""Windows of it that are looked at, at most."""
+"""Largest number of windows over which the validation loss is computed."""
 _EVERY = 10
-"""Steps between two looks at the loss: on a GPU a look waits for it."""
+"""Number of steps between two reports of the loss; reading it waits for a GPU."""
 _LOWEST = 0.1
-"""The last step's share of the learning rate."""
+"""Learning rate of the last step, as a share of the highest one."""
 
 
 def pretrain(
@@ -46,20 +47,22 @@ def pretrain(
     watch: Watch = lambda progress: None,
     device: torch.device | None = None,
 ) -> Path:
-    """Train what `config` describes into the folder `out`; one that has it already is kept.
+    """Train the model of `config` into the folder `out`, unless it has that model already.
 
-    The weights are a function of the config, the text and (on a CPU) torch's number of threads.
+    On a CPU the weights depend only on the config, the text and torch's number of threads.
     """
     if is_there(out, config):
         return out
     device = device or torch.device("cpu")
-    with _whole(out) as folder:
+    with _write_whole(out) as folder:
         started = time.monotonic()
-        documents = documents_of(config.text)
-        kept, judged = held_out(documents, HELD_OUT, config.seed)
-        tokenizer = trained(kept, config.vocabulary)
-        streams = [_long_enough(stream_of(tokenizer, part), config) for part in (kept, judged)]
-        model = fresh_model(config)
+        documents = read_documents(config.text)
+        kept, judged = hold_out(documents, HELD_OUT, config.seed)
+        tokenizer = train_tokenizer(kept, config.vocabulary)
+        streams = [encode_stream(tokenizer, part) for part in (kept, judged)]
+        for stream in streams:
+            _refuse_short(stream, config)
+        model = build_model(config)
         model.to(device)  # type: ignore[arg-type]
         train_loss = _train(model, config, streams[0], watch)
         facts = {
@@ -70,7 +73,7 @@ def pretrain(
             "tokens_seen": config.steps * config.batch_size * config.length,
             "weights": sum(weight.numel() for weight in model.parameters()),
             "train_loss": train_loss,
-            "validation_loss": _validation_loss(model, config, streams[1]),
+            "validation_loss": _validate(model, config, streams[1]),
             "seconds": round(time.monotonic() - started, 1),
             "device": device.type,
             "threads": torch.get_num_threads(),
@@ -81,7 +84,7 @@ def pretrain(
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """What a pretraining left in its folder beside the model."""
+    """Read the facts that a pretraining saved; raise RunError if they cannot be read."""
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -90,40 +93,39 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 
 def is_there(out: Path, config: PretrainConfig) -> bool:
-    """Whether `out` has this very pretraining; RunError where it has anything else."""
+    """Return whether `out` has this very pretraining; raise RunError if it has other content."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / FACTS).is_file():
-        raise RunError(f"{out} exists and is no pretrained model; name another folder")
+        raise RunError(f"{out} exists and is not a pretrained model; name another folder")
     facts, fields = facts_of(out), config.model_dump(mode="json")
     same = {**facts.get("config", {}), "text": None} == {**fields, "text": None}
     if same and facts.get("source") == fingerprint(config.text):
         return True
     raise RunError(
-        f"{out} already holds a model that was pretrained otherwise ({FACTS} in it says how); "
+        f"{out} has a model that was pretrained with another config or text (see its {FACTS}); "
         "name another folder, or remove this one"
     )
 
 
-def _long_enough(stream: Tensor, config: PretrainConfig) -> Tensor:
+def _refuse_short(stream: Tensor, config: PretrainConfig) -> None:
     if len(stream) <= config.length:
         raise DataError(
-            f"text: too short; {len(stream)} tokens of it are for training or validation, and a "
-            f"window takes {config.length + 1}"
+            f"text: training and validation must each have {config.length + 1} tokens or more, a "
+            f"window's, got {len(stream)}; give more text, or a smaller length"
         )
-    return stream
 
 
 def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, watch: Watch) -> float:
-    """Take every step; gives the mean loss of the last tenth of them."""
+    """Take every step; return the mean loss of the last tenth of them."""
     model.train()
-    optimizer = _optimizer(model, config)
+    optimizer = _build_optimizer(model, config)
     losses = torch.zeros(config.steps, device=model.device)
     started = time.monotonic()
     for step in range(config.steps):
         for group in optimizer.param_groups:
-            group["lr"] = config.lr * _factor(step, config.steps)
-        loss = _loss(model, _windows(stream, config, step))
+            group["lr"] = config.lr * _compute_factor(step, config.steps)
+        loss = _compute_loss(model, _draw_windows(stream, config, step))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -132,20 +134,20 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
         done = step + 1
         if done % _EVERY == 0 or done in (1, config.steps):
             tokens = done * config.batch_size * config.length
-            now = _finite(losses[step].item(), done)
+            now = _check_finite(losses[step].item(), done)
             watch(Progress(done, config.steps, now, tokens, time.monotonic() - started))
     return losses[-max(1, config.steps // 10) :].mean().item()
 
 
-def _optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.Optimizer:
+def _build_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.Optimizer:
     matrices = [weight for weight in model.parameters() if weight.dim() > 1]
     others = [weight for weight in model.parameters() if weight.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.95), fused=True)
 
 
-def _factor(step: int, steps: int) -> float:
-    """A rise over the first twentieth of the steps, then half a cosine."""
+def _compute_factor(step: int, steps: int) -> float:
+    """Return the learning rate's factor: it rises for a twentieth of the steps, then falls."""
     warmup = max(1, steps // 20)
     if step < warmup:
         return (step + 1) / warmup
@@ -153,15 +155,15 @@ def _factor(step: int, steps: int) -> float:
     return _LOWEST + (1 - _LOWEST) * (1 + math.cos(turned)) / 2
 
 
-def _windows(stream: Tensor, config: PretrainConfig, step: int) -> Tensor:
-    """A batch from anywhere in the text: each row's tokens, and the one that follows them."""
+def _draw_windows(stream: Tensor, config: PretrainConfig, step: int) -> Tensor:
+    """Draw a batch of windows from anywhere in the text, each with the token that follows it."""
     draws = rng_for(config.seed, "pretrain", "batch", step)
     starts = torch.randint(len(stream) - config.length, (config.batch_size, 1), generator=draws)
     return stream[starts + torch.arange(config.length + 1)].long()
 
 
-def _loss(model: "PreTrainedModel", windows: Tensor) -> Tensor:
-    """Mean cross-entropy of each next token, in nats; in bf16 on a GPU."""
+def _compute_loss(model: "PreTrainedModel", windows: Tensor) -> Tensor:
+    """Return the mean cross-entropy of next tokens, in nats; a GPU computes the logits in bf16."""
     windows = windows.to(model.device)
     on_gpu = model.device.type == "cuda"
     with torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
@@ -169,27 +171,28 @@ def _loss(model: "PreTrainedModel", windows: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
 
 
-def _validation_loss(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor) -> float:
-    """The mean over windows that lie side by side in what was held out."""
+def _validate(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor) -> float:
+    """Return the mean loss over adjacent windows of the validation text."""
     model.eval()  # type: ignore[no-untyped-call]
     count = min(_JUDGED, (len(stream) - 1) // config.length)
     starts = torch.arange(count).unsqueeze(1) * config.length
     windows = stream[starts + torch.arange(config.length + 1)].long()
     with torch.no_grad():
         batches = windows.split(config.batch_size)
-        total = sum(_loss(model, batch).item() * len(batch) for batch in batches)
+        total = sum(_compute_loss(model, batch).item() * len(batch) for batch in batches)
     return total / count
 
 
-def _finite(loss: float, step: int) -> float:
+def _check_finite(loss: float, step: int) -> float:
+    """Return the loss; raise RunFailedError unless it is finite."""
     if not math.isfinite(loss):
-        raise RunFailedError(f"the loss is no number at step {step}; lower the learning rate")
+        raise RunFailedError(f"the loss is not finite at step {step}; lower the learning rate")
     return loss
 
 
 @contextmanager
-def _whole(out: Path) -> Iterator[Path]:
-    """A folder to write into that takes its place when all went well, and is gone otherwise."""
+def _write_whole(out: Path) -> Iterator[Path]:
+    """Provide a folder that becomes `out` if the block succeeds, and is removed if it fails."""
     out = out.absolute()
     partial = out.with_name(f"{out.name}.partial")
     try:
@@ -197,7 +200,7 @@ def _whole(out: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         yield partial
         if out.exists():
-            out.rmdir()  # an empty one
+            out.rmdir()  # it is empty, or `pretrain` would have refused it
         partial.rename(out)
     except OSError as error:
         raise RunFailedError(
@@ -214,7 +217,7 @@ def _save(
     config: PretrainConfig,
     facts: Mapping[str, object],
 ) -> None:
-    """What transformers would save, without its progress bars."""
+    """Save model and tokenizer as transformers would, without its progress bars."""
     from safetensors.torch import save_file
 
     as_transformers(tokenizer, config.context).save_pretrained(folder)

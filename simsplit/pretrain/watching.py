@@ -1,20 +1,21 @@
-"""What a pretraining tells whoever watches it."""
+"""This module defines what a pretraining reports while it runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Say = Callable[[str], None]
+"""A function that shows a line."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a pretraining has come."""
+    """The progress of a pretraining."""
 
     step: int
     steps: int
     loss: float
     tokens: int
-    """Tokens seen."""
+    """Number of tokens seen."""
     elapsed_s: float
 
     @property
@@ -24,7 +25,7 @@ class Progress:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the last step."""
+        """Estimated seconds until the last step."""
         return self.elapsed_s * (self.steps - self.step) / self.step
 
     def __str__(self) -> str:
@@ -32,19 +33,20 @@ class Progress:
 
 
 Watch = Callable[[Progress], None]
+"""A function that is called with the progress every few steps."""
 
 
 class Tenths:
-    """A line for every tenth: for logs, pipes and caches."""
+    """A watch that shows a line for every tenth of the steps, for logs and pipes."""
 
     def __init__(self, say: Say) -> None:
         self.say = say
-        self.said = 0
+        self.shown = 0
 
     def __call__(self, progress: Progress) -> None:
-        """Say it if it is the time."""
+        """Show a line if another tenth is done."""
         tenth = 10 * progress.step // progress.steps
-        if tenth > self.said:
-            self.said = tenth
+        if tenth > self.shown:
+            self.shown = tenth
             width = len(str(progress.steps))
             self.say(f"step {progress.step:>{width}}/{progress.steps}  {progress}")

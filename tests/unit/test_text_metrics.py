@@ -8,10 +8,10 @@ import pytest
 
 from simsplit.errors import SimsplitError
 from simsplit.metrics.text import (
-    answer_of,
     bleu,
     code_bleu,
     exact_answers,
+    find_answer,
     meteor,
     perplexity,
     rouge_l,
@@ -128,7 +128,7 @@ def test_bleu_counts_runs_over_the_whole_corpus():
     ],
 )
 def test_the_final_answer_is_the_marked_number_or_the_last(text, answer):
-    assert answer_of(text) == answer
+    assert find_answer(text) == answer
 
 
 def test_answers_are_compared_as_numbers():

@@ -42,7 +42,7 @@ def test_what_is_there_is_kept_and_another_refused(simsplit, words):
     assert "lies in model, where it was already; in a scenario" in out
     code, out, err = simsplit(*words, "--seed", "1")
     assert (code, out) == (2, "")
-    assert err.startswith("error: model already holds a model that was pretrained otherwise")
+    assert err.startswith("error: model has a model")
 
 
 def test_json_is_all_that_stdout_has(simsplit, words, tmp_path):
@@ -84,7 +84,7 @@ def test_an_interruption_keeps_nothing(simsplit, words, monkeypatch, tmp_path):
     def interrupted(step, steps):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "_factor", interrupted)
+    monkeypatch.setattr(training, "_compute_factor", interrupted)
     code, out, err = simsplit(*words)
     assert (code, out) == (130, "")
     assert err.endswith("\ninterrupted; nothing was kept\n")

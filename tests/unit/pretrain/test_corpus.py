@@ -10,7 +10,7 @@ from simsplit.pretrain import corpus
 
 @pytest.fixture(scope="module")
 def default():
-    return corpus.default_text()
+    return corpus.read_default_text()
 
 
 @pytest.mark.slow
@@ -27,9 +27,9 @@ def test_python_brings_more_than_a_megabyte_of_english(default):
 
 @pytest.mark.slow
 def test_it_is_the_same_whenever_it_is_read(default, monkeypatch):
-    first = corpus._library()[:60]
-    monkeypatch.setattr(corpus, "_library", lambda: first)
-    again = corpus.default_text()
+    first = corpus._list_library()[:60]
+    monkeypatch.setattr(corpus, "_list_library", lambda: first)
+    again = corpus.read_default_text()
     assert len(again) > 100
     assert again == default[: len(again)]
     assert corpus.fingerprint(None) == corpus.fingerprint(None)
@@ -43,7 +43,7 @@ def test_it_has_each_paragraph_once(default):
 
 def test_it_leaves_out_what_others_installed_and_tests():
     root = Path(sysconfig.get_paths()["stdlib"])
-    rooms = {part for file in corpus._library() for part in file.relative_to(root).parts[:-1]}
+    rooms = {part for file in corpus._list_library() for part in file.relative_to(root).parts[:-1]}
     assert "email" in rooms
     assert rooms & {"site-packages", "dist-packages", "test", "idlelib", "__pycache__"} == set()
 
@@ -51,7 +51,7 @@ def test_it_leaves_out_what_others_installed_and_tests():
 def test_a_python_without_sources_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     with pytest.raises(DataError, match="without its library's sources; name a text of your own"):
-        corpus.default_text()
+        corpus.read_default_text()
 
 
 def test_files_of_every_kind_are_read_in_order(tmp_path):
@@ -62,15 +62,15 @@ def test_files_of_every_kind_are_read_in_order(tmp_path):
     pd.DataFrame(rows).to_parquet(tmp_path / "deep" / "c.parquet")
     (tmp_path / "image.png").write_bytes(b"\x89PNG")
     expected = ["first\n\nand more", "# Zweite\n\nMit Umlauten: äöü", "one\na\n\nb", "c"]
-    assert corpus.text_from(tmp_path) == expected
-    assert corpus.text_from(tmp_path / "a.txt") == expected[:1]
+    assert corpus.read_text(tmp_path) == expected
+    assert corpus.read_text(tmp_path / "a.txt") == expected[:1]
 
 
 def test_a_long_file_becomes_documents_that_lose_nothing(tmp_path):
     paragraphs = [f"paragraph {number} " + "word " * (number % 90) for number in range(200)]
     paragraphs.insert(50, "x" * 20_001)
     (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
-    documents = corpus.text_from(tmp_path / "long.txt")
+    documents = corpus.read_text(tmp_path / "long.txt")
     assert len(documents) > 20
     assert max(map(len, documents)) < 10_000
     assert "".join(documents).replace("\n", "") == "".join(paragraphs)
@@ -89,21 +89,21 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path):
 
 def test_the_held_out_part_is_drawn_from_the_seed():
     documents = [f"document {number} " * 20 for number in range(400)]
-    kept, out = corpus.held_out(documents, 0.05, seed=0)
+    kept, out = corpus.hold_out(documents, 0.05, seed=0)
     assert sorted(kept + out) == sorted(documents)
     assert len(out) == pytest.approx(20, abs=2)
-    assert corpus.held_out(documents, 0.05, seed=0) == (kept, out)
-    assert corpus.held_out(documents, 0.05, seed=1)[1] != out
-    assert [len(part) for part in corpus.held_out(["a", "b"], 0.05, 0)] == [1, 1]
+    assert corpus.hold_out(documents, 0.05, seed=0) == (kept, out)
+    assert corpus.hold_out(documents, 0.05, seed=1)[1] != out
+    assert [len(part) for part in corpus.hold_out(["a", "b"], 0.05, 0)] == [1, 1]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("none.txt", None, "none.txt does not exist; name a file (.txt, .md, .parquet) or a fold"),
-        ("a.pdf", b"%PDF", "a.pdf is no text that can be read; it must end in .txt, .md, .parq"),
+        ("a.pdf", b"%PDF", "must end in one of .txt, .md, .parquet"),
         ("a.txt", b"\xff\xfe\x00", "a.txt is not UTF-8"),
-        ("a.txt", b" \n\n ", "a.txt has no text in it"),
+        ("a.txt", b" \n\n ", "a.txt has no text"),
         ("a.parquet", b"PAR1", "a.parquet cannot be read"),
     ],
 )
@@ -111,15 +111,15 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, reason):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
-        corpus.text_from(tmp_path / name)
+        corpus.read_text(tmp_path / name)
     assert reason in str(caught.value)
 
 
 def test_folders_and_tables_without_text_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"no text in .*; files must end in one of \.txt"):
-        corpus.text_from(tmp_path)
+        corpus.read_text(tmp_path)
     pd.DataFrame({"a": [1], "b": [2.0]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="no column of strings; columns: a, b"):
-        corpus.text_from(tmp_path)
-    with pytest.raises(DataError, match="too short"):
-        corpus.held_out(["one"], 0.05, 0)
+        corpus.read_text(tmp_path)
+    with pytest.raises(DataError, match="two documents or more.*got one"):
+        corpus.hold_out(["one"], 0.05, 0)
