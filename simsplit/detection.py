@@ -53,7 +53,7 @@ class Detection:
             client
             for detector in self.watch.detectors
             if isinstance(detector, SafeSplit) and detector.config.response == "rollback"
-            for client in detector.flagged(turns)
+            for client in detector.find_flagged(turns)
         }
 
     def state(self) -> dict[str, Tensor]:

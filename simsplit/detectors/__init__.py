@@ -1,4 +1,4 @@
-"""Who among the clients is malicious, from the server's side: the literal table of detectors."""
+"""This room detects malicious clients from the server's side, and lists the kinds of detectors."""
 
 from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
 from simsplit.detectors.consensus import CosineMadConfig, KrumConfig, RootCosineConfig

@@ -1,8 +1,8 @@
-"""What detectors that compare clients class by class share: classes, and what varies within them.
+"""This module infers samples' classes for detectors that compare clients class by class.
 
-The gradient that a U-shaped client returns for a sample's features gives its label away by its
-direction; under a vanilla cut the server is told outright. So a round's samples are clustered by
-it, and only equality of classes counts.
+The direction of the gradient that a U-shaped client returns for a sample's features reveals the
+sample's label; under a vanilla cut clients send labels. So the samples of a round are clustered by
+gradient. The clusters have no names: only whether two samples are of the same class is known.
 """
 
 from abc import ABC
@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.base import DetectorConfig, View, reading
+from simsplit.detectors.base import DetectorConfig, View, need_signals
 from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
@@ -19,65 +19,67 @@ from simsplit.packets import ClientId
 Samples = dict[ClientId, Tensor]
 
 LEAST_GROUP = 4
-"""Samples of a client's class that its covariance is taken of, at least."""
+"""Smallest number of a client's samples of a class that enter the covariance."""
 SMOOTHING = 0.1
-"""Added to a direction's variance, as a share of the mean variance."""
+"""Share of the mean variance that is added to each direction's variance."""
 
 
 class ByClassConfig(DetectorConfig, ABC):
-    """Base of detectors that compare clients class by class, by labels that they infer."""
+    """The base of detectors that compare clients class by class, by inferred labels."""
 
     signal: Signal = "payload"
-    """What is compared: smashed data as sent (payload), or the trunk's outputs (features)."""
+    """Signal that is compared: `payload`, smashed data as sent; `features`, the trunk's outputs."""
     classes: int | None = Field(default=None, ge=2)
-    """Number of classes to look for, where none are told; null: as many as the task has."""
+    """Number of classes to infer if clients send no labels; null: the task's number of classes."""
 
     @property
     def fewest_trusted(self) -> int:
-        """Trusted clients with fewer samples of a class judge nobody by it."""
+        """Smallest number of trusted clients' samples with which a class is judged."""
         return 0
 
     @property
     def sketched(self) -> tuple[Signal, ...]:
-        """The signal that is compared, and the one that classes are inferred from."""
+        """The compared signal, and the signal from which classes are inferred."""
         return (self.signal, "features_grad")
 
     @property
     def needs(self) -> Needs:
-        """Single samples and, under a U shape, their gradients, which reveal their classes."""
+        """Payloads of single samples, and labels or gradients, which reveal their classes."""
         by_sample = Need(Given.SAMPLES, "signal", LEGS[self.signal])
         classes = Need(Given.CLASSES)
-        return (*super().needs, *reading((self.signal,), "signal"), by_sample, classes)
+        return (*super().needs, *need_signals((self.signal,), "signal"), by_sample, classes)
 
 
-def told(view: View) -> bool:
-    """Whether clients send labels."""
+def are_labels_sent(view: View) -> bool:
+    """Return whether clients send labels."""
     return any(kept.labels for kept in view.readings.samples.values())
 
 
-def labelled(view: View, classes: int | None) -> tuple[Samples, int]:
-    """The round's samples' classes by client, and how many classes there are.
+def infer_classes(view: View, classes: int | None) -> tuple[Samples, int]:
+    """Return the classes of the round's samples by client, and the number of classes.
 
-    They are inferred once for all detectors that look for as many.
+    They are inferred once for all detectors that ask for the same number.
     """
-    count = view.num_classes if told(view) else classes or view.num_classes
+    count = view.num_classes if are_labels_sent(view) else classes or view.num_classes
     inferred = view.readings.inferred
     if count not in inferred:
-        inferred[count] = inferred_labels(view.readings, count)
+        inferred[count] = infer_labels(view.readings, count)
     return inferred[count], count
 
 
-def compared(view: View, signal: Signal, labels: Samples) -> Samples:
-    """A signal of the samples that have a class, by client."""
+def select_samples(view: View, signal: Signal, labels: Samples) -> Samples:
+    """Return a signal of the samples whose class is known, by client."""
     kept = view.readings.samples
-    # who drops out in the middle of a step has sent a payload and never answered
-    return {client: kept[client].stacked(signal)[: len(labels[client])] for client in labels}
+    # a client that drops out within a step has sent a payload and no gradient
+    return {client: kept[client].stack(signal)[: len(labels[client])] for client in labels}
 
 
-def whitened(rows: Samples, labels: Samples, classes: int, directions: int) -> Tensor | None:
-    """The top directions of the covariance within clients' classes, each over its deviation.
+def compute_whitening(
+    rows: Samples, labels: Samples, classes: int, directions: int
+) -> Tensor | None:
+    """Return the top directions of the covariance within clients' classes, over their deviations.
 
-    None of too few samples.
+    Return None if there are too few samples.
     """
     apart = []
     for client, values in rows.items():
@@ -96,37 +98,37 @@ def whitened(rows: Samples, labels: Samples, classes: int, directions: int) -> T
     return white
 
 
-def sums(rows: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """By class, the sum of its rows, and how many there are."""
+def sum_by_class(rows: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return the sum and the number of rows of each class."""
     counts = labels.bincount(minlength=classes).double()
     return rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows), counts
 
 
-def inferred_labels(readings: Readings, classes: int) -> Samples:
-    """An inferred class for each kept sample of each client; only equality of classes counts."""
+def infer_labels(readings: Readings, classes: int) -> Samples:
+    """Infer the class of each kept sample; only equality of the classes has a meaning."""
     samples = dict(sorted(readings.samples.items()))
     if any(kept.labels for kept in samples.values()):
-        return {client: _labels(kept) for client, kept in samples.items()}
-    seen = {c: kept.stacked("features_grad") for c, kept in samples.items() if _answered(kept)}
+        return {client: _join_labels(kept) for client, kept in samples.items()}
+    seen = {c: kept.stack("features_grad") for c, kept in samples.items() if _has_gradients(kept)}
     if not seen:
         return {}
     together = torch.nn.functional.normalize(torch.cat(list(seen.values())), dim=1)
     if len(together) < classes:
         return {}
-    found = _clustered(together, classes)
-    return dict(zip(seen, found.split([len(rows) for rows in seen.values()]), strict=True))
+    clusters = _cluster(together, classes)
+    return dict(zip(seen, clusters.split([len(rows) for rows in seen.values()]), strict=True))
 
 
-def _labels(kept: Sampled) -> Tensor:
+def _join_labels(kept: Sampled) -> Tensor:
     return torch.cat(kept.labels).cpu()
 
 
-def _answered(kept: Sampled) -> bool:
+def _has_gradients(kept: Sampled) -> bool:
     return bool(kept.rows.get("features_grad"))
 
 
-def _clustered(rows: Tensor, classes: int) -> Tensor:
-    """k-means, single-threaded and from a fixed start, so that results are reproducible."""
+def _cluster(rows: Tensor, classes: int) -> Tensor:
+    """Cluster by k-means, with one thread and a fixed start, so that results are reproducible."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 

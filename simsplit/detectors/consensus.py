@@ -1,11 +1,11 @@
-"""Clients against a consensus: LightSplit's detector (its Sections V-A2 and A-E), and FLTrust's
-idea.
+"""This module compares clients with a consensus: LightSplit's detector, FLTrust's idea, and Krum.
 
-`cosine_mad` is the cosine between a client's mean payload, or the trunk's mean output for it, and
-the consensus of all clients, as a robust z. What the paper leaves open are options: what the
-consensus is, over which rounds means are taken; its rounds are the rows of the `detections` table.
-`root_cosine` has trusted clients instead (a server that runs one on a small clean data set of its
-own), as FLTrust (Cao et al. 2021) has a root data set.
+`cosine_mad` (LightSplit, Sections V-A2 and A-E) is the cosine between a client's mean payload, or
+the trunk's mean output for it, and the consensus of all clients, as a robust z. The paper leaves
+two things open, which are options here: the consensus (mean or median), and the rounds over which
+means are taken. `root_cosine` compares with trusted clients instead, such as a client of the server
+with a small clean data set; FLTrust (Cao et al., 2021) has such a root data set. `krum` (Blanchard
+et al., 2017) compares each client with its nearest others.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from simsplit.detectors.base import SignalDetector, SignalDetectorConfig, distances
+from simsplit.detectors.base import SignalDetector, SignalDetectorConfig, measure_distances
 from simsplit.detectors.thresholds import Side
 from simsplit.packets import ClientId
 
 
 class CosineMadConfig(SignalDetectorConfig):
-    """Cosine of each client's mean to the consensus of all clients, as in LightSplit."""
+    """Cosine of each client's mean to the consensus of all clients (LightSplit)."""
 
     kind: Literal["cosine_mad"] = "cosine_mad"
     consensus: Literal["mean", "median", "leave_one_out"] = "mean"
-    """The mean or median of all clients' means; leave_one_out: for each client, the mean of the
-    others' means."""
+    """The consensus: the `mean` or `median` of all clients' means; `leave_one_out`, for each client
+    the mean of the others' means."""
 
     @property
     def title(self) -> str:
@@ -38,7 +38,7 @@ class CosineMadConfig(SignalDetectorConfig):
 
 
 class CosineMad(SignalDetector):
-    """Scores clients by the cosine of their mean to the consensus."""
+    """A detector that scores clients by the cosine of their mean to the consensus."""
 
     def __init__(self, config: CosineMadConfig) -> None:
         super().__init__(config)
@@ -56,11 +56,11 @@ class CosineMad(SignalDetector):
 
 
 class RootCosineConfig(SignalDetectorConfig):
-    """Cosine of each client's mean to the mean of trusted clients, as in FLTrust."""
+    """Cosine of each client's mean to the mean of trusted clients (FLTrust's idea)."""
 
     kind: Literal["root_cosine"] = "root_cosine"
     root: tuple[ClientId, ...] = Field(default=(0,), min_length=1)
-    """Trusted clients; malicious ones are drawn among the others."""
+    """Numbers of the trusted clients; malicious clients are drawn among the others."""
     side: ClassVar[Side] = "low"
 
     @property
@@ -73,14 +73,14 @@ class RootCosineConfig(SignalDetectorConfig):
 
 
 class RootCosine(SignalDetector):
-    """Scores clients by the cosine of their mean to the trusted clients' mean."""
+    """A detector that scores clients by the cosine of their mean to the trusted clients' mean."""
 
     def __init__(self, config: RootCosineConfig) -> None:
         super().__init__(config)
         self.root = config.root
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """Cosines to the trusted clients' mean; 0 for all if none of them took part."""
+        """Return cosines to the trusted clients' mean; 0 for all if no trusted client took part."""
         rows = [index for index, client in enumerate(clients) if client in self.root]
         if not rows:
             return torch.zeros(len(means))
@@ -88,17 +88,17 @@ class RootCosine(SignalDetector):
 
 
 class KrumConfig(SignalDetectorConfig):
-    """Sum of squared distances to the nearest other clients (Krum, Blanchard et al. 2017)."""
+    """Sum of squared distances to the nearest other clients (Krum, Blanchard et al., 2017)."""
 
     kind: Literal["krum"] = "krum"
     malicious: float = Field(default=0.2, ge=0, lt=0.5)
-    """The assumed share of malicious clients: distances are to the n (1 - share) - 2 nearest
-    others."""
+    """Assumed share of malicious clients among n: distances are summed to the n (1 - share) - 2
+    nearest others."""
     side: ClassVar[Side] = "high"
 
     @property
     def least_clients(self) -> int:
-        """A nearest other, beside one that may be malicious."""
+        """Three, so that each client has a nearest other besides a possibly malicious one."""
         return 3
 
     def build(self) -> "Krum":
@@ -106,7 +106,7 @@ class KrumConfig(SignalDetectorConfig):
 
 
 class Krum(SignalDetector):
-    """Scores clients by Krum's sum of squared distances."""
+    """A detector that scores clients by Krum's sum of squared distances."""
 
     def __init__(self, config: KrumConfig) -> None:
         super().__init__(config)
@@ -114,4 +114,4 @@ class Krum(SignalDetector):
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         nearest = max(1, len(clients) - round(self.malicious * len(clients)) - 2)
-        return distances(means).square().sort(1).values[:, 1 : 1 + nearest].sum(1)
+        return measure_distances(means).square().sort(1).values[:, 1 : 1 + nearest].sum(1)

@@ -1,9 +1,8 @@
-"""What the server keeps of the packets that it sees: sums by client and round, not the packets.
+"""This module keeps sums of the packets that the server sees, by client and round.
 
-A sensor watches the wire as a tap does, wherever the packets go by: in the driver, or on a host
-that trains against copies of the trunk. What it has read travels and is merged there. It decodes a
-packet as the server does, with the server's half of the methods, so it sees what the server can
-see.
+A sensor is a tap on the wire: in the process that drives the run, or on a host that trains against
+copies of the trunk, whose readings are sent to the driver and merged. It decodes a packet like the
+server, with the server's half of the methods, so it sees exactly what the server can see.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,11 +26,12 @@ SIGNALS: dict[Leg, Signal] = {
 }
 LEGS: dict[Signal, Leg] = {signal: leg for leg, signal in SIGNALS.items()}
 SKETCH = 256
-"""Numbers that are kept of one sample's tensor, at most: its projection on so many directions."""
+"""Largest number of values kept of one sample: its projection on so many random directions."""
 KEPT = 512
-"""Samples of which a sketch is kept, by client and round."""
+"""Number of samples of which sketches are kept, by client and round."""
 
 Decode = Callable[[Packet], Tensor]
+"""A function that decodes a packet's tensor like the server, with a row per sample."""
 
 
 @dataclass
@@ -43,9 +43,10 @@ class Sums:
     norm: Tensor
     """Sum of all samples' norms."""
     count: int
+    """Number of samples."""
 
     def add(self, other: "Sums") -> None:
-        """Add sums that another sensor made."""
+        """Add other sums of the same client and signal."""
         self.total += other.total
         self.norm += other.norm
         self.count += other.count
@@ -58,28 +59,28 @@ class Sums:
 
 @dataclass
 class Sampled:
-    """Sketches of single samples of one client's round, row by row for each signal."""
+    """Sketches of one client's samples of a round, a row per sample for each signal."""
 
     rows: dict[Signal, list[Tensor]] = field(default_factory=dict)
     labels: list[Tensor] = field(default_factory=list)
-    """Labels, under a vanilla cut, where clients send them."""
+    """Labels of the samples, if clients send them."""
 
-    def stacked(self, signal: Signal) -> Tensor:
-        """All samples' sketches of a signal, on the CPU."""
+    def stack(self, signal: Signal) -> Tensor:
+        """Stack all samples' sketches of a signal, on the CPU."""
         return torch.cat(self.rows[signal]).float().cpu()
 
 
 @dataclass
 class Readings:
-    """What was read off a round's packets, by client: sums, and sketches of single samples."""
+    """What a sensor read from a round's packets, by client: sums, and sketches of samples."""
 
     sums: dict[tuple[Signal, ClientId], Sums] = field(default_factory=dict)
     samples: dict[ClientId, Sampled] = field(default_factory=dict)
     inferred: dict[int, dict[ClientId, Tensor]] = field(default_factory=dict, compare=False)
-    """Samples' classes by how many were looked for, found once for all detectors."""
+    """Inferred classes of the samples, by the number of classes; detectors share them."""
 
     def merge(self, other: "Readings") -> None:
-        """Add what another sensor read."""
+        """Add the readings of another sensor."""
         for key, sums in other.sums.items():
             if key in self.sums:
                 self.sums[key].add(sums)
@@ -88,12 +89,12 @@ class Readings:
         self.samples |= other.samples
 
     def means(self, signal: Signal) -> dict[ClientId, Tensor]:
-        """Each client's mean of a signal, ordered by client."""
-        found = {client: sums.mean for (name, client), sums in self.sums.items() if name == signal}
-        return dict(sorted(found.items()))
+        """Return each client's mean of a signal, ordered by client."""
+        means = {client: sums.mean for (name, client), sums in self.sums.items() if name == signal}
+        return dict(sorted(means.items()))
 
     def norms(self, signal: Signal) -> dict[ClientId, float]:
-        """Each client's mean norm of a signal."""
+        """Return each client's mean norm of a signal."""
         return {
             client: float(sums.norm) / sums.count
             for (name, client), sums in self.sums.items()
@@ -102,15 +103,15 @@ class Readings:
 
 
 class Sensor:
-    """A tap that sums up.
+    """A tap that sums signals and sketches samples.
 
     Args:
-        signals: Which to sum.
-        sketched: Which to keep of single samples.
-        decode: A packet's tensor, a row per sample, as the server understands it.
-        seed: Of the projections.
-        moment: Says whether what crosses is training; nothing else is read.
-        at_most: How many samples a round to keep of a client, the first ones.
+        signals: Signals whose sums are kept.
+        sketched: Signals of which single samples are sketched.
+        decode: Decodes a packet's tensor like the server, with a row per sample.
+        seed: Seed of the projections.
+        moment: The run's moment; packets that are not of training are ignored.
+        at_most: Number of samples of a client that are sketched per round, from the first on.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Sensor:
         self._projections: dict[tuple[Signal, int], Tensor] = {}
 
     def observe(self, packet: Packet) -> None:
-        """Add a packet to the sums."""
+        """Add a packet to the readings."""
         if not self.moment.training:
             return
         if packet.leg is Leg.LABELS and self.sketched:
@@ -139,19 +140,19 @@ class Sensor:
         signal = SIGNALS.get(packet.leg)
         if signal is None or signal not in self.signals | self.sketched:
             return
-        values = _by_sample(self.decode(packet).detach().float())
+        values = _flatten_samples(self.decode(packet).detach().float())
         if signal in self.signals:
             self._sum(signal, packet.client, values)
         if signal in self.sketched:
             self._keep(signal, packet.client, values)
 
     def take(self) -> Readings:
-        """What was read since the last call."""
+        """Return the readings since the last call."""
         taken, self._readings = self._readings, Readings()
         return taken
 
     def merge(self, readings: Readings) -> None:
-        """Add what another sensor read."""
+        """Add the readings of another sensor."""
         self._readings.merge(readings)
 
     def _sum(self, signal: Signal, client: ClientId, values: Tensor) -> None:
@@ -168,6 +169,7 @@ class Sensor:
         rows = kept.rows.setdefault(signal, [])
         room = self.at_most - sum(map(len, rows))
         if room > 0:
+            # half the memory of float32; a sketch is an approximation in any case
             rows.append(self._sketch(signal, values[:room]).bfloat16())
 
     def _keep_labels(self, packet: Packet) -> None:
@@ -177,18 +179,19 @@ class Sensor:
             kept.labels.append(packet.tensors[0][:room])
 
     def _sketch(self, signal: Signal, values: Tensor) -> Tensor:
-        """Projected on random directions, which keeps distances (Johnson and Lindenstrauss)."""
+        """Project samples on random directions; distances stay (Johnson and Lindenstrauss)."""
         wide = values.shape[1]
         if wide <= SKETCH:
             return values
         projection = self._projections.get((signal, wide))
         if projection is None:
+            # drawn by signal, not by client: all clients' sketches must be comparable
             rng = rng_for(self.seed, "sketch", signal)
             drawn = torch.randn(wide, SKETCH, generator=rng) / SKETCH**0.5
             projection = self._projections[signal, wide] = drawn.to(values)
         return values @ projection
 
 
-def _by_sample(values: Tensor) -> Tensor:
-    """A row per sample. A text's is the mean over its tokens, since texts differ in length."""
+def _flatten_samples(values: Tensor) -> Tensor:
+    """Return a row per sample; a text's row is the mean over its tokens, since lengths differ."""
     return values.mean(1) if values.ndim == 3 else values.flatten(1)

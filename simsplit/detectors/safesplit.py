@@ -1,23 +1,27 @@
-"""SafeSplit (Rieger et al., NDSS 2025): which of the last trunks are the work of the majority.
+"""This module implements SafeSplit (Rieger et al., NDSS 2025): the trunk returns to a benign turn.
 
-Clients take whole turns. After each, the last turn of every client is looked at twice. By its
-change in the frequency domain (their Eq. 2, 3 and 8): the low frequencies of a 2-D discrete cosine
-transform of what it changed in each layer, Euclidean distances. And by its rotation (their Eq. 4
-to 6 and Appendix H): each weight is a point whose coordinates are the weight times its row's mean
-and times its column's, theta is the point's angle from the x-axis, and RD is what a turn adds to
-theta, over 2 pi; distances are sums of absolute differences. Either way a turn's score is the sum
-of its smallest N / 2 + 1 distances, its own 0 among them as in their Algorithm 1 (their text says:
-to other models), and the N / 2 + 1 smallest scores are the majority. Turns in both majorities are
-benign; the trunk goes back to the newest of them if the last one is not.
+Clients take whole turns. After each turn, the last turn of every client is analysed in two ways:
 
-The paper does not say how many frequencies are low, nor how a tensor becomes a matrix: a quarter,
-an option here, and a row for each output channel. Its Eq. 9 and 10 scale the transform's first
-frequency in a way that makes it no orthogonal one; it is orthonormal here.
+- In the frequency domain (Eq. 2, 3 and 8): the low frequencies of a 2-D discrete cosine transform
+  of the change of each layer, with Euclidean distances.
+- By rotation (Eq. 4 to 6 and Appendix H): each weight is a point with two coordinates, the weight
+  times its row's mean and the weight times its column's mean. Theta is the point's angle from the
+  x-axis, and RD is the change of theta in a turn, over 2 pi. Distances are sums of absolute
+  differences.
+
+In both analyses a turn's score is the sum of its N / 2 + 1 smallest distances, including its own 0
+as in Algorithm 1 (the paper's text excludes it), and the N / 2 + 1 turns with the smallest scores
+are the majority. Turns in both majorities are benign. If the last turn is not, the trunk returns to
+the newest benign one.
+
+The paper leaves open how many frequencies are low and how a tensor becomes a matrix. Here a quarter
+of them are low (an option), and a matrix has a row for each output channel. The paper's Eq. 9 and
+10 scale the transform's first frequency so that it is not orthogonal; here it is orthonormal.
 
 By this rule at least N - N / 2 - 1 of N turns are outside at any time, 4 of 10, malicious or not:
-it is a choice of what to go on from, and not a test with few false alarms. `threshold.above` over 1
-is ours, not theirs: a turn may then be so many times as far as the majority's worst, which spares
-most honest ones.
+it chooses a trunk to continue from, and is not a test with few false alarms. `threshold.above`
+greater than 1 is ours: a turn is then outside only if its score is more than so many times the
+largest score of the majority, which spares most honest turns.
 """
 
 from collections.abc import Sequence
@@ -34,7 +38,7 @@ from simsplit.detectors.base import (
     Scores,
     Turn,
     View,
-    distances,
+    measure_distances,
 )
 from simsplit.detectors.thresholds import FixedConfig, Side
 from simsplit.needs import Given, Need, Needs
@@ -42,25 +46,25 @@ from simsplit.packets import ClientId
 
 
 class SafeSplitConfig(DetectorConfig):
-    """SafeSplit: roll the trunk back to the newest turn that resembles the majority's."""
+    """Roll-back of the trunk to the newest turn that resembles the majority's (SafeSplit)."""
 
     kind: Literal["safesplit"] = "safesplit"
     low: float = Field(default=0.25, gt=0, le=1)
     """Share of each layer's frequencies that counts as low."""
     window: Literal[1] = 1
-    """Turns are judged one by one."""
+    """Number of rounds over which a client is averaged: always 1, since turns are judged singly."""
     threshold: FixedConfig = FixedConfig(above=1 + 1e-9)
-    """How many times as far as the majority's worst a turn is outside; 1 is the published rule, by
-    which about half of all turns are."""
+    """Threshold of a turn's score, in units of the largest score of the majority. 1 is the
+    published rule, by which about half of all turns are flagged."""
     response: Response = "rollback"
-    """rollback: after a flagged turn, go back to the newest benign trunk. none: only report it.
-    skip, downweight: as for other detectors."""
+    """What happens after a flagged turn: `rollback` returns to the newest benign trunk, `none` only
+    reports the turn; `skip` and `downweight` act as for other detectors."""
     side: ClassVar[Side] = "high"
     by_turns: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:
-        """Turns over a trunk that learns, of as many clients as have a majority."""
+        """Turns over a trunk that learns, of three clients or more, which have a majority."""
         return (Need(Given.TURNS), Need(Given.LEARNED_TRUNK), Need(Given.CLIENTS, least=3))
 
     def build(self) -> "SafeSplit":
@@ -68,11 +72,11 @@ class SafeSplitConfig(DetectorConfig):
 
 
 Signature = tuple[Tensor, Tensor]
-"""What a turn changed, in low frequencies, and how far it rotated each weight."""
+"""The low frequencies of a turn's changes, and the rotation of each weight."""
 
 
 class SafeSplit(Detector):
-    """Scores are how far outside of a majority a turn is, by the worse look: above 1 is outside."""
+    """A detector of turns outside of a majority; the larger score of both analyses counts."""
 
     def __init__(self, config: SafeSplitConfig) -> None:
         super().__init__(config)
@@ -81,44 +85,46 @@ class SafeSplit(Detector):
         self._known: list[tuple[Turn, Signature]] = []
 
     def scores(self, view: View) -> Scores:
-        """Of each client's last turn."""
-        return self._of(view.turns)
+        """Score each client's last turn."""
+        return self._score(view.turns)
 
-    def _of(self, turns: Sequence[Turn]) -> Scores:
-        if len(turns) < 3 or not turns[0].after:  # of a trunk that never learns, no turn is told
+    def _score(self, turns: Sequence[Turn]) -> Scores:
+        if (
+            len(turns) < 3 or not turns[0].after
+        ):  # turns of a trunk that never learns have no weights
             return {}
-        self._known = [(turn, self._signature(turn)) for turn in turns]
+        self._known = [(turn, self._get_signature(turn)) for turn in turns]
         changes, rotations = zip(*(signature for _, signature in self._known), strict=True)
-        static = _excess(distances(torch.stack(changes)))
+        static = _measure_excess(measure_distances(torch.stack(changes)))
         turned = torch.stack(rotations)
-        dynamic = _excess(torch.cdist(turned, turned, p=1).double())
+        dynamic = _measure_excess(torch.cdist(turned, turned, p=1).double())
         worse = torch.maximum(static, dynamic)
         return {turn.client: float(out) for turn, out in zip(turns, worse, strict=True)}
 
-    def flagged(self, turns: Sequence[Turn]) -> set[ClientId]:
-        """Whose last turn is outside of a majority, without taking note of it."""
-        scores = self._of(turns)
+    def find_flagged(self, turns: Sequence[Turn]) -> set[ClientId]:
+        """Return the clients whose last turn is outside of a majority, without recording it."""
+        scores = self._score(turns)
         return {client for client, score in scores.items() if score > self.above}
 
-    def _signature(self, turn: Turn) -> Signature:
-        """Computed once a turn: its transform is what costs most."""
+    def _get_signature(self, turn: Turn) -> Signature:
+        """Return a turn's signature, computed once: the transform takes most of the time."""
         for known, signature in self._known:
             if known is turn:
                 return signature
         pairs = [(turn.before[name], after) for name, after in sorted(turn.after.items())]
-        layers = [(_matrix(before), _matrix(after)) for before, after in pairs]
-        changes = [_low_frequencies(after - before, self.low) for before, after in layers]
-        rotations = [_angles(after) - _angles(before) for before, after in layers]
+        layers = [(_to_matrix(before), _to_matrix(after)) for before, after in pairs]
+        changes = [_transform(after - before, self.low) for before, after in layers]
+        rotations = [_measure_angles(after) - _measure_angles(before) for before, after in layers]
         return torch.cat(changes), torch.cat(rotations) / (2 * torch.pi)
 
 
-def _matrix(layer: Tensor) -> Tensor:
-    """A row for each output channel; a vector is a single row."""
+def _to_matrix(layer: Tensor) -> Tensor:
+    """Return a layer as a matrix with a row for each output channel; a vector is a single row."""
     return layer[None].float() if layer.ndim < 2 else layer.flatten(1).float()
 
 
-def _low_frequencies(change: Tensor, share: float) -> Tensor:
-    """The corner of the 2-D transform that holds the share of lowest frequencies."""
+def _transform(change: Tensor, share: float) -> Tensor:
+    """Return the corner of the 2-D transform that has the share of lowest frequencies."""
     from scipy.fft import dctn
 
     rows, columns = change.shape
@@ -128,14 +134,14 @@ def _low_frequencies(change: Tensor, share: float) -> Tensor:
     return transformed[: kept[0], : kept[1]].flatten()
 
 
-def _angles(layer: Tensor) -> Tensor:
-    """Each weight's angle from the x-axis, by its row's and its column's mean."""
+def _measure_angles(layer: Tensor) -> Tensor:
+    """Return each weight's angle from the x-axis, by its row's and its column's mean."""
     x, y = layer.mean(1, keepdim=True) * layer, layer.mean(0, keepdim=True) * layer
     return torch.atan2(y, x).flatten()
 
 
-def _excess(apart: Tensor) -> Tensor:
-    """Each row's score over the worst in the majority: the half, and one, nearest to its half."""
+def _measure_excess(apart: Tensor) -> Tensor:
+    """Return each row's score, relative to the largest score of the majority (Algorithm 1)."""
     half = len(apart) // 2 + 1
     scores = apart.sort(1).values[:, :half].sum(1)
     worst = scores.sort().values[half - 1]

@@ -1,8 +1,8 @@
-"""Clients against each other: sybils that want the same are more alike than honest clients are.
+"""This module finds sybils: attackers with the same goal are more alike than honest clients.
 
-FoolsGold (Fung, Yoon and Beschastnikh 2020) and CONTRA (Awan, Luo and Li 2021), which compare
-updates accumulated over rounds. What a client contributes under split learning is the gradient that
-it returns for the features, from which the trunk learns; that is the default signal here.
+It implements FoolsGold (Fung, Yoon and Beschastnikh, 2020) and CONTRA (Awan, Luo and Li, 2021),
+which compare updates accumulated over rounds. Under split learning a client's update is the
+gradient that it returns for the features, from which the trunk learns; it is the default signal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,41 +21,42 @@ from simsplit.states import below
 
 
 class UpdatesConfig(SignalDetectorConfig):
-    """A detector of clients whose updates are too similar; scores are between 0 and 1."""
+    """The base of detectors of clients with too similar updates; scores are between 0 and 1."""
 
     signal: Signal = "features_grad"
-    """What counts as a client's update: the gradient that it returns, or another signal."""
+    """Signal that counts as a client's update: `features_grad`, the gradient that the client
+    returns, or another signal."""
     window: Rounds = None
-    """Over how many of the latest rounds updates are averaged; 0 or 1: the round alone; null: all
-    rounds so far."""
+    """Number of latest rounds over which updates are averaged; 0 or 1: only the current round;
+    null: all rounds so far."""
     threshold: Threshold = FixedConfig(above=0.5)
-    """Which scores flag a client."""
+    """Threshold that decides which scores flag a client."""
     side: ClassVar[Side] = "high"
 
 
 class FoolsGoldConfig(UpdatesConfig):
-    """One minus FoolsGold's weight: large for clients whose accumulated updates are similar."""
+    """One minus FoolsGold's weight, which is low for clients with similar accumulated updates."""
 
     kind: Literal["foolsgold"] = "foolsgold"
     confidence: float = Field(default=1.0, gt=0)
-    """FoolsGold's kappa, the steepness of its logit."""
+    """Steepness of FoolsGold's logit (kappa)."""
 
     def build(self) -> "FoolsGold":
         return FoolsGold(self)
 
 
 class FoolsGold(SignalDetector):
-    """Scores clients by FoolsGold: largest pairwise cosine, pardoning, logit."""
+    """A detector that scores clients by FoolsGold: largest pairwise cosine, pardoning, logit."""
 
     def __init__(self, config: FoolsGoldConfig) -> None:
         super().__init__(config)
         self.confidence = config.confidence
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """One minus each client's weight."""
-        cosines = _cosines(means)
+        """Return one minus each client's weight."""
+        cosines = _compute_cosines(means)
         largest = cosines.max(1).values
-        # an honest client that happens to look like a sybil, but less than sybils like each other
+        # pardon an honest client that resembles a sybil, but less than sybils resemble each other
         ratio = largest[:, None] / largest[None].clamp_min(1e-12)
         pardoned = torch.where(ratio < 1, cosines * ratio, cosines)
         weights = (1 - pardoned.max(1).values).clamp(0, 1)
@@ -70,15 +71,15 @@ class ContraConfig(UpdatesConfig):
 
     kind: Literal["contra"] = "contra"
     nearest: int = Field(default=3, ge=1)
-    """k: how many of the nearest other clients are compared."""
+    """Number of nearest other clients with which a client is compared (k)."""
     alike: float = Field(default=0.1, ge=0)
-    """How far above the median a client's alignment must be for its reputation to fall."""
+    """Distance above the median alignment from which a client's reputation falls."""
     change: float = Field(default=0.1, gt=0, le=1)
-    """delta: how much reputation changes per round."""
+    """Change of a client's reputation per round (delta)."""
 
     @property
     def least_clients(self) -> int:
-        """Two are as much aligned as each other, and so never above their median."""
+        """Three: two clients have equal alignments, so neither is ever above the median."""
         return 3
 
     def build(self) -> "Contra":
@@ -86,7 +87,7 @@ class ContraConfig(UpdatesConfig):
 
 
 class Contra(SignalDetector):
-    """Scores clients by CONTRA: reputations from mean cosines to the nearest others."""
+    """A detector that scores clients by CONTRA: reputations from cosines to the nearest others."""
 
     def __init__(self, config: ContraConfig) -> None:
         super().__init__(config)
@@ -94,9 +95,9 @@ class Contra(SignalDetector):
         self._reputation: dict[ClientId, float] = {}
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """One minus each client's reputation after this round."""
+        """Return one minus each client's reputation after this round."""
         near = min(self.options.nearest, len(clients) - 1)
-        alignment = _cosines(means).topk(near, dim=1).values.mean(1)
+        alignment = _compute_cosines(means).topk(near, dim=1).values.mean(1)
         alike = alignment > alignment.median() + self.options.alike
         for client, fall in zip(clients, alike.tolist(), strict=True):
             step = -self.options.change if fall else self.options.change
@@ -105,20 +106,19 @@ class Contra(SignalDetector):
         return torch.tensor([1 - self._reputation[client] for client in clients])
 
     def state(self) -> dict[str, Tensor]:
-        """Accumulated updates, and every client's reputation."""
-        held = super().state()
+        """Return also every client's reputation."""
+        state = super().state()
         for client, reputation in self._reputation.items():
-            held[f"reputation.{client}"] = torch.tensor(reputation, dtype=torch.float64)
-        return held
+            state[f"reputation.{client}"] = torch.tensor(reputation, dtype=torch.float64)
+        return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
         super().load(state)
         own = below(state, "reputation.")
         self._reputation = {int(client): float(value) for client, value in own.items()}
 
 
-def _cosines(means: Tensor) -> Tensor:
-    """Between all pairs; a client's own is left out."""
+def _compute_cosines(means: Tensor) -> Tensor:
+    """Return the cosines of all pairs; a client's own is set to -1, so that it is never nearest."""
     unit = torch.nn.functional.normalize(means, dim=1)
     return (unit @ unit.T).fill_diagonal_(-1.0)

@@ -1,10 +1,10 @@
-"""From scores to verdicts: how far from the others is too far. A policy, apart from the score.
+"""This module decides which scores flag a client, independently of how scores are computed.
 
-The customary cut is three robust standard deviations. Over few clients that is no 0.3 % test: the
-median and the MAD of ten numbers are themselves so uncertain that 2.8 % of honest clients cross it,
-one of ten in every fourth round. `calibrated` puts the cut where honest clients would cross it as
-often as one says, in a simulation of scores that are normal or have heavier tails; `sequential`
-does so for a whole run, looked at after every round.
+The usual cut is three robust standard deviations. With few clients this is not a 0.3 % test: the
+median and the MAD of ten numbers are so uncertain that 2.8 % of honest clients exceed the cut, one
+of ten in every fourth round. `calibrated` sets the cut that a given share of honest clients
+exceeds, by simulating scores that are normal or have heavier tails. `sequential` does so for a
+whole run that is judged after every round.
 """
 
 import functools
@@ -19,20 +19,21 @@ from simsplit.seeds import numpy_rng_for
 
 Side = Literal["both", "high", "low"]
 _DRAWS = 200_000
+"""Smallest number of simulated scores."""
 _MAD = 1.4826
-"""A normal's standard deviation over its median absolute deviation."""
+"""The standard deviation of a normal distribution over its median absolute deviation."""
 
 
 class ThreeSigmaConfig(Config):
-    """Flag clients several robust standard deviations from the round's median."""
+    """Clients are flagged if they are some robust standard deviations from the round's median."""
 
     kind: Literal["three_sigma"] = "three_sigma"
     sigmas: float = Field(default=3.0, gt=0)
-    """How many robust standard deviations."""
+    """Number of robust standard deviations from the median beyond which a client is flagged."""
 
     @property
     def said(self) -> str:
-        """How tables name it."""
+        """The threshold's name in tables."""
         return f"{self.sigmas:g} sigma"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
@@ -41,58 +42,59 @@ class ThreeSigmaConfig(Config):
 
 
 class CalibratedConfig(Config):
-    """Set the threshold by simulation, for a given false positive rate per round."""
+    """The threshold is simulated for a given false positive rate per round."""
 
     kind: Literal["calibrated"] = "calibrated"
     fpr: float = Field(default=0.01, gt=0, lt=0.5)
-    """The share of honest clients that may be flagged in a round."""
+    """Share of honest clients that may be flagged in a round."""
     tails: float | None = Field(default=None, gt=0)
-    """Degrees of freedom of the Student's t by which honest scores are taken to vary: the fewer,
-    the heavier its tails, and the higher the threshold; null: a normal."""
+    """Degrees of freedom of the Student's t distribution that is assumed for honest scores: fewer
+    mean heavier tails and a higher threshold; null: a normal distribution."""
 
     @property
     def said(self) -> str:
-        """How tables name it."""
+        """The threshold's name in tables."""
         tails = "" if self.tails is None else f", t({self.tails:g})"
         return f"calibrated {100 * self.fpr:g}%{tails}"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        """The simulated quantile for this number of clients."""
+        """Return the simulated quantile for this number of clients."""
         del rounds
-        return null_quantile(clients, side, self.fpr, self.tails)
+        return simulate_null_quantile(clients, side, self.fpr, self.tails)
 
 
 class SequentialConfig(Config):
-    """Average z over rounds; a client that was flagged once stays flagged.
+    """The z of clients is averaged over rounds; a flagged client stays flagged.
 
-    The share that a whole run may flag is spent over its rounds, most of it early.
+    The share of honest clients that a run may flag is divided among its rounds, most of it early.
     """
 
     kind: Literal["sequential"] = "sequential"
     fpr: float = Field(default=0.01, gt=0, lt=0.5)
-    """The share of honest clients that may be flagged in a whole run."""
+    """Share of honest clients that may be flagged in a whole run."""
 
     @property
     def said(self) -> str:
-        """How tables name it."""
+        """The threshold's name in tables."""
         return f"sequential {100 * self.fpr:g}%"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        """The threshold after this many rounds."""
+        """Return the threshold after this number of rounds."""
+        # 6 / (pi n)^2 sums to 1 over all n, so that all rounds together spend `fpr`
         spent = self.fpr * 6 / (math.pi * rounds) ** 2
-        return null_quantile(clients, side, spent)
+        return simulate_null_quantile(clients, side, spent)
 
 
 class FixedConfig(Config):
-    """Flag clients above a fixed score, for scores with an absolute meaning."""
+    """Clients are flagged above a fixed score, for scores with an absolute meaning."""
 
     kind: Literal["fixed"] = "fixed"
     above: float = 0.5
-    """The score above which a client is flagged."""
+    """Score above which a client is flagged."""
 
     @property
     def said(self) -> str:
-        """How tables name it."""
+        """The threshold's name in tables."""
         return f"above {self.above:g}"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
@@ -111,16 +113,15 @@ THRESHOLDS: dict[str, type[Config]] = {
 }
 
 
-def mad_z(scores: np.ndarray, floor: float = 0.0) -> np.ndarray:
-    """Each score's distance from the median, in robust standard deviations (MAD).
+def compute_mad_z(scores: np.ndarray, floor: float = 0.0) -> np.ndarray:
+    """Return each score's distance from the median, in robust standard deviations (MAD).
 
-    Where more than half are equal there is no deviation to measure by: the mean one then stands in
-    for it, and where all are equal nobody is away from anybody. `floor` is the least that counts as
-    a standard deviation.
+    If more than half of the scores are equal, the MAD is 0 and the mean absolute deviation replaces
+    it; if all are equal, z is 0. `floor` is the smallest standard deviation that is assumed.
     """
     away = scores - np.median(scores, axis=-1, keepdims=True)
     size = _MAD * np.median(np.abs(away), axis=-1, keepdims=True)
-    mean = 1.2533 * np.abs(away).mean(axis=-1, keepdims=True)  # a normal's, likewise
+    mean = 1.2533 * np.abs(away).mean(axis=-1, keepdims=True)  # sqrt(pi / 2), as _MAD for the mean
     size = np.where(size > 1e-12 * np.abs(scores).max(initial=1e-300), size, mean)
     size = np.maximum(size, floor)
     z: np.ndarray = np.divide(away, size, out=np.zeros_like(away), where=size > 0)
@@ -128,22 +129,25 @@ def mad_z(scores: np.ndarray, floor: float = 0.0) -> np.ndarray:
 
 
 @functools.cache
-def null_quantile(clients: int, side: Side, share: float, tails: float | None = None) -> float:
-    """What the MAD z of one of so many independent draws exceeds with this probability.
+def simulate_null_quantile(
+    clients: int, side: Side, share: float, tails: float | None = None
+) -> float:
+    """Simulate the value that a share of the MAD z of `clients` honest scores exceeds.
 
-    They are of a normal, or of a Student's t with `tails` degrees of freedom.
+    Scores are independent draws of a normal distribution, or of a Student's t with `tails` degrees
+    of freedom.
     """
     if clients < 3:
         return math.inf
     rng = numpy_rng_for(0, "detectors", "null", clients)
     draws = max(_DRAWS, math.ceil(20 / share)) // clients + 1
     size = (min(draws, 400_000), clients)
-    z = mad_z(rng.standard_normal(size) if tails is None else rng.standard_t(tails, size))
+    z = compute_mad_z(rng.standard_normal(size) if tails is None else rng.standard_t(tails, size))
     values = np.abs(z) if side == "both" else z
     return float(np.quantile(values, 1 - share))
 
 
 def suspicion(z: np.ndarray, side: Side) -> np.ndarray:
-    """Values as suspicion: the larger, the worse, whichever side is suspicious."""
+    """Turn values into suspicion: larger is more suspicious, whichever side is suspicious."""
     ways: dict[Side, np.ndarray] = {"both": np.abs(z), "high": z, "low": -z}
     return ways[side]

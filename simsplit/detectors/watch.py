@@ -1,6 +1,6 @@
-"""A run's detectors at work: readings in, a row for each client and each detector out.
+"""This module runs all detectors of a run on a round's readings, and builds their rows of tables.
 
-The truth about clients comes in last, to say how good the detectors were; none of them is given it.
+The truth about clients is used last, to score the detectors; no detector gets it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
 from simsplit.detectors.readings import Readings, Signal
-from simsplit.detectors.windows import window_said
+from simsplit.detectors.windows import format_window
 from simsplit.metrics.detection import detection
 from simsplit.packets import ClientId
 from simsplit.states import below
@@ -26,7 +26,7 @@ class Findings:
     """The results of all detectors for one round."""
 
     clients: dict[ClientId, Row] = field(default_factory=dict)
-    """By client, columns of the `clients` table."""
+    """Columns of the `clients` table by client."""
     detections: list[Row] = field(default_factory=list)
     """Rows of the `detections` table."""
     flagged: dict[str, set[ClientId]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Watch:
 
     @staticmethod
     def columns(configs: Sequence[DetectorConfig]) -> tuple[str, ...]:
-        """Columns that detectors add to the `clients` table."""
+        """Return the columns that detectors add to the `clients` table."""
         if not configs:
             return ()
         norms = [f"{signal}_norm" for signal in signals_of(configs)]
@@ -57,36 +57,36 @@ class Watch:
         return (*norms, *each)
 
     def close(self, number: int, readings: Readings, turns: Sequence[Turn] = ()) -> Findings:
-        """Let every detector judge a round by its readings."""
+        """Let every detector judge a round by its readings, and return their findings."""
         view = View(number, readings, self.num_classes, turns)
-        found = Findings()
+        findings = Findings()
         for signal in signals_of(self.configs):
             for client, norm in readings.norms(signal).items():
-                found.clients.setdefault(client, {})[f"{signal}_norm"] = norm
+                findings.clients.setdefault(client, {})[f"{signal}_norm"] = norm
         for detector in self.detectors:
-            self._enter(found, detector.config, detector.judge(view), number)
-        return found
+            self._enter(findings, detector.config, detector.judge(view), number)
+        return findings
 
     def _enter(
         self,
-        found: Findings,
+        findings: Findings,
         config: DetectorConfig,
         verdicts: Mapping[ClientId, Verdict],
         number: int,
     ) -> None:
         for client, verdict in verdicts.items():
-            row = found.clients.setdefault(client, {})
+            row = findings.clients.setdefault(client, {})
             row |= {config.title: verdict.score, f"{config.title}_z": verdict.z}
             row[f"{config.title}_flagged"] = int(verdict.flagged)
         flagged = {client for client, verdict in verdicts.items() if verdict.flagged}
-        found.flagged[config.title] = flagged
+        findings.flagged[config.title] = flagged
         judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
         figures = detection(judged, flagged, self.malicious)
-        how = {"window": window_said(config.window), "threshold": config.threshold.said}
-        found.detections.append({"round": number, "detector": config.title, **how, **figures})
+        how = {"window": format_window(config.window), "threshold": config.threshold.said}
+        findings.detections.append({"round": number, "detector": config.title, **how, **figures})
 
     def state(self) -> dict[str, Tensor]:
-        """What the detectors remember between rounds."""
+        """Return what the detectors remember between rounds."""
         return {
             f"{index}/{name}": tensor
             for index, detector in enumerate(self.detectors)
@@ -94,18 +94,18 @@ class Watch:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore a state that `state` returned."""
         for index, detector in enumerate(self.detectors):
             detector.load(below(state, f"{index}/"))
 
 
 def signals_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
-    """The signals whose sums some detector uses."""
+    """Return the signals whose sums a detector uses."""
     return list(dict.fromkeys(signal for config in configs for signal in config.signals))
 
 
 def sketched_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
-    """The signals of which some detector uses single samples."""
+    """Return the signals of which a detector uses single samples."""
     return list(dict.fromkeys(signal for config in configs for signal in config.sketched))
 
 

@@ -1,7 +1,7 @@
-"""Over which rounds a client is judged: its last one, several, or all; the same for every detector.
+"""This module averages over the rounds by which a client is judged: the last, several, or all.
 
-A detector that compares means compares the mean over the window; any other one's scores are
-averaged over it. Two detectors are comparable at the same window and at the same threshold alone.
+A detector that compares means compares means over the window; the scores of other detectors are
+averaged over it. Detectors can be compared only at equal windows and thresholds.
 """
 
 from collections.abc import Mapping
@@ -15,61 +15,62 @@ from simsplit.packets import ClientId
 from simsplit.states import below
 
 _WORDS = {"round": 1, "running": None}
+"""Values that earlier versions had instead of a number."""
 
 
-def _counted(value: object) -> object:
-    """Earlier scenarios have a word here."""
+def _replace_word(value: object) -> object:
+    """Replace a word of earlier scenarios by its number of rounds."""
     return _WORDS.get(value, value) if isinstance(value, str) else value
 
 
-Rounds = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_counted)]
-"""The field `window`: how many rounds; null: all so far."""
+Rounds = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_replace_word)]
+"""The field `window`: a number of rounds; null: all rounds so far."""
 
 
 class Window:
-    """Each client's mean over its latest rounds; `rounds` as the field `window` has it."""
+    """Each client's mean over its latest rounds; `rounds` is the field `window`."""
 
     def __init__(self, rounds: int | None) -> None:
         self.rounds = None if rounds is None else max(1, rounds)
-        self._held: dict[ClientId, tuple[Tensor, int]] = {}
-        """Over all rounds: a client's sum, and of how many it is."""
+        self._totals: dict[ClientId, tuple[Tensor, int]] = {}
+        """The sum and number of a client's rounds, for a window of all rounds."""
         self._latest: dict[ClientId, Tensor] = {}
-        """Over several rounds: a row for each."""
+        """A row for each of a client's latest rounds, for a window of several rounds."""
 
     def mean(self, values: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
-        """The means to judge this round, of the clients that took part."""
+        """Add this round's values, and return the means of the clients that took part."""
         if self.rounds == 1:
             return dict(values)
-        add = self._added if self.rounds is None else self._shifted
+        add = self._add_to_total if self.rounds is None else self._add_to_latest
         return {client: add(client, value) for client, value in values.items()}
 
-    def _added(self, client: ClientId, value: Tensor) -> Tensor:
-        total, count = self._held.get(client, (torch.zeros_like(value), 0))
-        self._held[client] = total + value, count + 1
-        return self._held[client][0] / (count + 1)
+    def _add_to_total(self, client: ClientId, value: Tensor) -> Tensor:
+        total, count = self._totals.get(client, (torch.zeros_like(value), 0))
+        self._totals[client] = total + value, count + 1
+        return self._totals[client][0] / (count + 1)
 
-    def _shifted(self, client: ClientId, value: Tensor) -> Tensor:
+    def _add_to_latest(self, client: ClientId, value: Tensor) -> Tensor:
         row = value[None]
         rows = torch.cat([self._latest[client], row]) if client in self._latest else row
         self._latest[client] = rows[-(self.rounds or 1) :]
         return self._latest[client].mean(0)
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers between rounds, as tensors for a checkpoint."""
-        held = {f"latest.{client}": rows for client, rows in self._latest.items()}
-        for client, (total, count) in self._held.items():
-            held |= {f"total.{client}": total, f"rounds.{client}": torch.tensor(count)}
-        return held
+        """Return what the window remembers between rounds, as tensors for a checkpoint."""
+        state = {f"latest.{client}": rows for client, rows in self._latest.items()}
+        for client, (total, count) in self._totals.items():
+            state |= {f"total.{client}": total, f"rounds.{client}": torch.tensor(count)}
+        return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore a state that `state` returned."""
         totals = below(state, "total.")
-        self._held = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
+        self._totals = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
         self._latest = {int(client): rows for client, rows in below(state, "latest.").items()}
 
 
-def window_said(rounds: int | None) -> str:
-    """A window in a table's cell."""
+def format_window(rounds: int | None) -> str:
+    """Format a window for a table's cell."""
     if rounds is None:
         return "all rounds"
     return "round" if rounds <= 1 else f"{rounds} rounds"

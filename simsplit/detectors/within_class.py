@@ -1,15 +1,15 @@
-"""Clients against each other within each class, which the server infers: in none of the papers.
+"""This module compares clients with each other within each inferred class; it is in no paper.
 
-Under label skew clients' mean payloads differ whether or not anybody is malicious, which is where a
-cosine to the consensus fails. But the gradient that a U-shaped client returns for a sample's
-features gives its label away by its direction (under a vanilla cut the server is told outright). So
-a round's samples are clustered by it, and clients are compared within each cluster, where skew no
-longer shows: what a backdoor relabels looks like something else than the rest of its new class.
+Under label skew the mean payloads of honest clients differ too, so a cosine to the consensus fails.
+But the direction of the gradient that a U-shaped client returns for a sample's features reveals the
+sample's label (under a vanilla cut clients send labels). So the samples of a round are clustered by
+gradient, and clients are compared within each cluster, which label skew does not affect: samples
+that a backdoor relabels differ from the others of their new class.
 
 A client's score in a class is the mean over the sketch's directions of the squared difference
-between its mean and the clients' median (or trusted clients' mean), in units of what chance would
-give; the largest over classes counts, its logarithm is averaged over rounds, and its robust z is
-held against a calibrated cut.
+between its mean and the clients' median (or the trusted clients' mean), relative to chance. The
+largest score over classes counts, its logarithm is averaged over rounds, and a calibrated threshold
+judges its robust z.
 """
 
 import math
@@ -19,7 +19,7 @@ import torch
 from pydantic import Field, ValidationInfo, field_validator
 
 from simsplit.detectors.base import Detector, Scores, View
-from simsplit.detectors.by_class import ByClassConfig, Samples, compared, labelled
+from simsplit.detectors.by_class import ByClassConfig, Samples, infer_classes, select_samples
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
@@ -30,48 +30,49 @@ class WithinClassConfig(ByClassConfig):
 
     kind: Literal["within_class"] = "within_class"
     reference: Literal["median", "mean", "root"] = "median"
-    """What a client's class mean is compared with. median: over clients, value by value, which
-    several colluding clients do not move, unless they are most of those who have the class. mean:
-    of all other clients' samples. root: of trusted clients' samples."""
+    """Value with which a client's mean of a class is compared: `median`, the median over clients,
+    which colluding clients move only if they are most of the clients with the class; `mean`, the
+    mean of all other clients' samples; `root`, the mean of trusted clients' samples."""
     root: tuple[ClientId, ...] = Field(default=(), validate_default=True)
-    """The trusted clients of reference: root; malicious ones are drawn among the others."""
+    """Numbers of the trusted clients, with `reference: root`; malicious clients are drawn among the
+    others."""
     window: Rounds = None
-    """Over how many of the latest rounds scores are averaged; 0 or 1: the round alone; null: all
-    rounds so far."""
+    """Number of latest rounds over which scores are averaged; 0 or 1: only the current round; null:
+    all rounds so far."""
     fewest: int = Field(default=4, ge=2)
-    """Clients with fewer samples of a class are not judged by it."""
+    """Smallest number of a client's samples of a class with which it is judged."""
     floor: float = Field(default=0.2, ge=0)
-    """Smallest standard deviation of honest clients' scores to assume, so that small differences
-    between nearly equal clients flag nobody."""
+    """Smallest standard deviation of honest clients' scores that is assumed, so that small
+    differences between nearly equal clients flag none of them."""
     threshold: Threshold = CalibratedConfig()
-    """Which scores flag a client."""
+    """Threshold that decides which scores flag a client."""
     side: ClassVar[Side] = "high"
 
     @field_validator("root")
     @classmethod
-    def _named_if_compared_with(
+    def _check_root(
         cls, value: tuple[ClientId, ...], others: ValidationInfo
     ) -> tuple[ClientId, ...]:
         asked = others.data.get("reference") == "root"
         if asked and not value:
-            raise ValueError("reference: root needs at least one trusted client, such as [0]")
+            raise ValueError("must name a trusted client, such as [0], with reference: root")
         if value and not asked:
-            raise ValueError("trusted clients are for reference: root; set that, or leave it out")
+            raise ValueError("is for reference: root; set that, or leave it out")
         return value
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The clients that others are compared with, if it is those."""
+        """The clients of `root`, with which others are compared if `reference` says so."""
         return self.root
 
     @property
     def fewest_trusted(self) -> int:
-        """As of any other client."""
+        """The value of `fewest`, as for other clients."""
         return self.fewest
 
     @property
     def title(self) -> str:
-        """Its kind, the signal it compares, and with whom, if with trusted clients."""
+        """The detector's name, or its kind and signal, and `root` if clients are trusted."""
         beside = "_root" if self.trusted else ""
         return self.name or f"within_class_{self.signal}{beside}"
 
@@ -80,7 +81,7 @@ class WithinClassConfig(ByClassConfig):
 
 
 class WithinClass(Detector):
-    """Scores clients by the logarithm of their largest distance within a class."""
+    """A detector that scores clients by the logarithm of their largest distance within a class."""
 
     def __init__(self, config: WithinClassConfig) -> None:
         super().__init__(config)
@@ -88,19 +89,21 @@ class WithinClass(Detector):
         self.floor = config.floor
 
     def scores(self, view: View) -> Scores:
-        """Scores of the clients that can be compared in some class."""
-        labels, classes = labelled(view, self.options.classes)
+        """Score the clients that can be compared in some class."""
+        labels, classes = infer_classes(view, self.options.classes)
         if len(labels) < 3:
             return {}
-        rows = compared(view, self.options.signal, labels)
+        rows = select_samples(view, self.options.signal, labels)
         largest: dict[ClientId, float] = {}
         for label in range(classes):
-            for client, away in self._differences(rows, labels, label).items():
+            for client, away in self._measure_differences(rows, labels, label).items():
                 largest[client] = max(away, largest.get(client, 0.0))
         return {client: math.log(max(away, 1e-12)) for client, away in largest.items()}
 
-    def _differences(self, samples: Samples, labels: Samples, label: int) -> dict[ClientId, float]:
-        """Distances of each client's class means from the others', relative to chance."""
+    def _measure_differences(
+        self, samples: Samples, labels: Samples, label: int
+    ) -> dict[ClientId, float]:
+        """Return the distance of each client's class mean from the others', relative to chance."""
         mine = {client: rows[labels[client] == label].double() for client, rows in samples.items()}
         mine = {client: rows for client, rows in mine.items() if len(rows)}
         count = sum(map(len, mine.values()))
@@ -114,7 +117,7 @@ class WithinClass(Detector):
         if not means:
             return {}
         middle = trusted.mean(0) if root else torch.stack(list(means.values())).quantile(0.5, dim=0)
-        found = {}
+        distances = {}
         for client, mean in means.items():
             if client in root:
                 continue
@@ -125,5 +128,5 @@ class WithinClass(Detector):
             by_mean = self.options.reference == "mean"
             beside = (total - mean * rows) / others if by_mean else middle
             size = rows * others / (rows + others)
-            found[client] = size * float(((mean - beside) ** 2 / variance).mean())
-        return found
+            distances[client] = size * float(((mean - beside) ** 2 / variance).mean())
+        return distances

@@ -1,4 +1,4 @@
-"""What malicious clients do, and the literal table of it."""
+"""This room defines what malicious clients do, and lists the kinds of poisons."""
 
 from simsplit.poisons.backdoors import (
     BadNetsConfig,

@@ -1,14 +1,14 @@
-"""Backdoors: a share of the samples is given the target's label, or already has it, and a trigger.
+"""This module defines backdoors: some samples get a trigger, and the target's label.
 
-BadNets (Gu et al. 2017) stamps a patch; blended (Chen et al. 2017) mixes in a whole pattern;
-semantic (Bagdasaryan et al. 2020) relabels images that have a property by themselves; clean-label
-(Turner et al. 2019) stamps images of the target alone, weakened so that the trigger is easier to
-learn than they are. Turner et al. weaken by adversarial noise or a GAN; noise here is plain, which
-needs no model.
+BadNets (Gu et al., 2017) stamps a patch. Blended (Chen et al., 2017) mixes in a pattern.
+Semantic (Bagdasaryan et al., 2020) relabels images that have a natural property. Clean-label
+(Turner et al., 2019) stamps only images of the target, weakened so that the trigger is easier to
+learn than the image. Turner et al. weaken with adversarial noise or a GAN; the noise here is
+Gaussian, which needs no model.
 
-Two options are for attackers who know that they are watched: colluding clients can share a patch
-out (DBA, Xie et al. 2020), and what a client sends of poisoned samples can be clipped to look like
-what it sends of clean ones (ours).
+Two options are for attackers that expect a detector: colluding clients can divide a patch among
+them (DBA, Xie et al., 2020), and payloads of poisoned samples can be clipped to the range of clean
+ones (ours).
 """
 
 from collections.abc import Mapping
@@ -31,17 +31,18 @@ Corner = Literal["top_left", "top_right", "bottom_left", "bottom_right"]
 
 
 class BackdoorConfig(BatchPoisonConfig):
-    """Options that all backdoors have."""
+    """The options of all backdoors."""
 
     target: int = Field(default=0, ge=0)
-    """The class that triggered samples should be classified as."""
+    """Number of the class that the model should predict for samples with the trigger."""
     clip: float | None = Field(default=None, gt=0)
-    """Within how many standard deviations of the client's clean samples of the target, value by
-    value, payloads of poisoned samples are kept, to be taken for such; null: they are not."""
+    """Number of standard deviations within which each value of a poisoned sample's payload is kept
+    around the mean of the client's clean samples of the target, so that it looks like one of
+    these; null: payloads are not clipped."""
 
     @property
     def needs(self) -> Needs:
-        """Whoever clips needs single samples' payloads."""
+        """What all poisons of batches need; with `clip` also payloads of single samples."""
         if self.clip is None:
             return super().needs
         sent = needs_leg(Leg.SMASHED, "clip")
@@ -53,20 +54,20 @@ class PatchConfig(BackdoorConfig):
     """A backdoor whose trigger is a patch in a corner."""
 
     size: int = Field(default=3, ge=1)
-    """The patch's height and width in pixels."""
+    """Height and width of the patch, in pixels."""
     corner: Corner = "bottom_right"
-    """Where the patch is."""
+    """Corner of the image with the patch."""
     margin: int = Field(default=0, ge=0)
-    """Pixels between the patch and the image's edges."""
+    """Number of pixels between the patch and the image's edges."""
     value: float = Field(default=1.0, ge=0, le=1)
-    """The patch's brightness: 0 is black, 1 white."""
+    """Brightness of the patch, from 0 (black) to 1 (white)."""
     spread: bool = False
-    """Whether malicious clients share the patch out, and each stamps its own pixels alone; success
-    is measured with the whole patch."""
+    """Whether the malicious clients divide the patch among them, so that each stamps only some of
+    its pixels; success is measured with the whole patch."""
 
 
 class Backdoor(BatchPoison):
-    """Relabels what it poisons as its target."""
+    """A poison that gives its samples the target's label."""
 
     def __init__(self, config: BackdoorConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -75,22 +76,22 @@ class Backdoor(BatchPoison):
         self.disguise: Disguise | None = None
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """A copy for this client, with a disguise of its own."""
+        """Return a copy for one client, with a disguise of its own."""
         mine = super().client(number, part)
         if self.clip is not None:
             if len(mine.chosen) == len(part):
                 raise ScenarioError(
                     f"{self.scene.where}.clip",
-                    f"client {number} poisons all of its {len(part)} samples, and has no clean "
-                    "ones to take for a measure; lower rate",
+                    f"needs clean samples, but client {number} poisons all of its {len(part)} "
+                    "samples; use a smaller rate",
                 )
             mine.disguise = Disguise(self.clip, f"{self.scene.where}.clip")
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        """Poison a batch, and tell the disguise which samples' payloads come next."""
+        """Poison a batch, and announce to the disguise the samples whose payloads come next."""
         if self.disguise is not None:
-            hit = self._hit(batch)
+            hit = self._find_poisoned(batch)
             self.disguise.expect(hit, ~hit & (batch.labels == self.target))
         return super().on_batch(batch)
 
@@ -99,14 +100,14 @@ class Backdoor(BatchPoison):
         return packet if self.disguise is None else self.disguise.on_packet(packet)
 
     def state(self) -> dict[str, Tensor]:
-        """What the disguise has seen of clean samples."""
+        """Return the disguise's statistics of clean samples."""
         return {} if self.disguise is None else self.disguise.state()
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         if self.disguise is not None:
             self.disguise.load(state)
 
-    def relabelled(self, labels: Tensor) -> Tensor:
+    def relabel(self, labels: Tensor) -> Tensor:
         return torch.full_like(labels, self.target)
 
 
@@ -120,7 +121,7 @@ class BadNetsConfig(PatchConfig):
 
 
 class BadNets(Backdoor):
-    """Stamps a patch on images, and gives them the target's label."""
+    """A poison that stamps a patch on images and gives them the target's label."""
 
     def __init__(self, config: PatchConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -140,7 +141,7 @@ class BadNets(Backdoor):
         self.spread, self.own, self.value = config.spread, self.patch, config.value
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """A copy for this client, with its part of the patch."""
+        """Return a copy for one client, with its part of the patch."""
         mine = super().client(number, part)
         if self.spread:
             colluders = self.scene.colluders
@@ -149,16 +150,16 @@ class BadNets(Backdoor):
             mine.own[tuple(pixels[colluders.index(number)].T)] = True
         return mine
 
-    def shown(self, inputs: Tensor) -> Tensor:
-        """The images with the patch."""
-        return self._stamped(inputs, self.patch)
+    def add_trigger(self, inputs: Tensor) -> Tensor:
+        """Stamp the whole patch on images."""
+        return self._stamp(inputs, self.patch)
 
-    def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """The images with this client's part of the patch."""
+    def change(self, inputs: Tensor, rows: Rows) -> Tensor:
+        """Stamp this client's part of the patch on images."""
         del rows
-        return self._stamped(inputs, self.own)
+        return self._stamp(inputs, self.own)
 
-    def _stamped(self, inputs: Tensor, pixels: Tensor) -> Tensor:
+    def _stamp(self, inputs: Tensor, pixels: Tensor) -> Tensor:
         return torch.where(pixels.to(inputs.device), self.scene.scaled(self.value, inputs), inputs)
 
     def _refuse_spread(self, config: PatchConfig) -> None:
@@ -166,7 +167,8 @@ class BadNets(Backdoor):
         if config.spread and (colluders == 1 or colluders > config.size**2):
             raise ScenarioError(
                 f"{self.scene.where}.spread",
-                f"needs two to {config.size**2} malicious clients, a pixel each, got {colluders}",
+                f"needs 2 to {config.size**2} malicious clients, one or more pixels each, got "
+                f"{colluders}",
             )
 
 
@@ -175,14 +177,14 @@ class BlendedConfig(BackdoorConfig):
 
     kind: Literal["blended"] = "blended"
     strength: float = Field(default=0.2, gt=0, le=1)
-    """The pattern's share of a triggered image."""
+    """Weight of the pattern in an image with the trigger; the image has the rest."""
 
     def build(self, scene: Scene) -> Backdoor:
         return Blended(self, scene)
 
 
 class Blended(Backdoor):
-    """Mixes in a pattern, drawn from the run's seed."""
+    """A poison that mixes a pattern into images; the pattern is drawn by the run's seed."""
 
     def __init__(self, config: BlendedConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -190,8 +192,8 @@ class Blended(Backdoor):
         shape = scene.samples.inputs.shape[1:]
         self.pattern = torch.rand(shape, generator=rng_for(scene.seed, "poison", "pattern"))
 
-    def shown(self, inputs: Tensor) -> Tensor:
-        """The images with the pattern blended in."""
+    def add_trigger(self, inputs: Tensor) -> Tensor:
+        """Blend the pattern into images."""
         black, white = self.scene.bounds(inputs)
         pattern = black + (white - black) * self.pattern.to(inputs)
         return inputs.lerp(pattern, self.strength)
@@ -202,9 +204,9 @@ class SemanticConfig(BackdoorConfig):
 
     kind: Literal["semantic"] = "semantic"
     property: Literal["brightness", "contrast", "red", "green", "blue"] = "brightness"
-    """The property: mean, standard deviation, or one channel's share of colour."""
+    """The property: mean brightness, its standard deviation, or the share of one colour channel."""
     share: float = Field(default=0.1, gt=0, le=0.5)
-    """Share of all training images that has the property: those where it is strongest."""
+    """Share of all training images that count as having the property, the strongest ones."""
     rate: float = Field(default=1.0, gt=0, le=1)
     """Share of a malicious client's images with the property that it relabels."""
 
@@ -213,7 +215,7 @@ class SemanticConfig(BackdoorConfig):
 
 
 class Semantic(Backdoor):
-    """Relabels images that have a natural property."""
+    """A poison that relabels images with a natural property."""
 
     def __init__(self, config: SemanticConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -224,17 +226,20 @@ class Semantic(Backdoor):
                 f"got {config.property}, but the images have no colours; allowed: brightness, "
                 "contrast",
             )
-        found = self._strength(scene.samples)
-        self.threshold = found.sort().values[round((1 - config.share) * (len(found) - 1))].item()
+        strengths = self._measure(scene.samples)
+        rank = round((1 - config.share) * (len(strengths) - 1))
+        self.threshold = strengths.sort().values[rank].item()
 
-    def candidates(self, samples: Samples) -> Tensor:
-        """Mask of the images that have the property."""
-        return super().candidates(samples) & (self._strength(samples) > self.threshold)
+    def find_candidates(self, samples: Samples) -> Tensor:
+        """Return a mask of the images that have the property."""
+        return super().find_candidates(samples) & (self._measure(samples) > self.threshold)
 
-    def _strength(self, samples: Samples) -> Tensor:
-        return torch.cat([self._of(chunk.float()) for chunk in samples.inputs.split(4096)])
+    def _measure(self, samples: Samples) -> Tensor:
+        return torch.cat(
+            [self._measure_property(chunk.float()) for chunk in samples.inputs.split(4096)]
+        )
 
-    def _of(self, images: Tensor) -> Tensor:
+    def _measure_property(self, images: Tensor) -> Tensor:
         if self.property == "brightness":
             return images.mean((1, 2, 3))
         if self.property == "contrast":
@@ -253,30 +258,31 @@ class CleanLabelConfig(PatchConfig):
     rate: float = Field(default=1.0, gt=0, le=1)
     """Share of a malicious client's images of the target class that it poisons."""
     weaken: float = Field(default=0.3, ge=0)
-    """Standard deviation of the noise on the rest of the image; pixels are between 0 and 1."""
+    """Standard deviation of the noise added to the image, whose pixels are between 0 and 1."""
 
     def build(self, scene: Scene) -> Backdoor:
         return CleanLabel(self, scene)
 
 
 class CleanLabel(BadNets):
-    """Stamps and weakens images of the target class."""
+    """A poison that weakens images of the target class and stamps a patch on them."""
 
     def __init__(self, config: CleanLabelConfig, scene: Scene) -> None:
         super().__init__(config, scene)
         self.weaken = config.weaken
 
-    def candidates(self, samples: Samples) -> Tensor:
-        """Mask of the images of the target class."""
+    def find_candidates(self, samples: Samples) -> Tensor:
+        """Return a mask of the images of the target class."""
         return samples.labels == self.target
 
-    def judged(self, samples: Samples) -> Tensor:
-        """Mask of the images of all other classes."""
-        return self._of_source(samples.labels)
+    def find_judged(self, samples: Samples) -> Tensor:
+        """Return a mask of the images of the other classes, as far as `source` allows them."""
+        return self._is_of_source(samples.labels)
 
-    def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """The images with noise and patch; an image's noise is the same in every epoch."""
+    def change(self, inputs: Tensor, rows: Rows) -> Tensor:
+        """Add noise and patch to images."""
         black, white = self.scene.bounds(inputs)
+        # drawn by row, so that an image has the same noise in every epoch and batch
         noise = torch.stack(
             [
                 torch.randn(
@@ -286,4 +292,4 @@ class CleanLabel(BadNets):
             ]
         )
         noisy = inputs + self.weaken * (white - black) * noise.to(inputs)
-        return super().changed(noisy.maximum(black).minimum(white), rows)
+        return super().change(noisy.maximum(black).minimum(white), rows)

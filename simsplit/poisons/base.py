@@ -1,8 +1,8 @@
-"""What a malicious client does differently: to its batches, and to the packets that it sends.
+"""This module defines the base of poisons, which change a malicious client's batches or packets.
 
-A poison touches a client's data on their way out of its feed, or its packets on their way to the
-wire, and nothing else: the client itself trains as an honest one does. Which samples it touches is
-drawn once per client from the run's seed, so that the same ones are poisoned in every epoch.
+A poison changes batches when they leave the client's feed, or packets before they reach the wire,
+and nothing else: the client trains like an honest one. The poisoned samples are drawn once per
+client by the run's seed, so that they are the same in every epoch.
 """
 
 import copy
@@ -31,7 +31,7 @@ Rows = Tensor
 
 @dataclass(frozen=True)
 class Scene:
-    """What a poison knows: the samples, their normalisation, and the run's seed."""
+    """What a poison knows: the samples, their normalisation and the run's seed."""
 
     samples: Samples
     num_classes: int
@@ -44,28 +44,28 @@ class Scene:
     """All malicious clients, in ascending order."""
 
     def scaled(self, value: float, like: Tensor) -> Tensor:
-        """A pixel value between 0 and 1, normalised as batches are, by channel."""
+        """Normalise a pixel value between 0 and 1 as batches are, by channel."""
         mean, std = (like.new_tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
         return (value - mean) / std
 
     def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Black and white, normalised as batches are, by channel."""
+        """Return black and white, normalised as batches are, by channel."""
         return self.scaled(0.0, like), self.scaled(1.0, like)
 
 
 class PoisonConfig(Config, ABC):
-    """Base of a poison's fields in a scenario."""
+    """The base of the fields of poisons in a scenario."""
 
     aims: ClassVar[bool] = False
-    """Whether it has an aim on held-out samples, so that attack success is measured."""
+    """Whether the poison has an aim on test samples, so that attack success is measured."""
     from_round: int = Field(default=1, ge=1)
-    """The first round in which it acts. Before it the client does as an honest one, but tables
-    count it as malicious."""
+    """First round in which the poison acts. Before it the client acts like an honest one, but
+    tables count it as malicious."""
     until_round: int | None = Field(default=None, ge=1)
-    """The last round in which it acts; null: it never ends."""
+    """Last round in which the poison acts; null: the run's last round."""
 
     @model_validator(mode="after")
-    def _begins_before_it_ends(self) -> Self:
+    def _check_rounds(self) -> Self:
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(
                 f"until_round: must not come before from_round ({self.from_round}), "
@@ -75,47 +75,47 @@ class PoisonConfig(Config, ABC):
 
     @property
     def needs(self) -> Needs:
-        """What it needs from the rest of the scenario."""
+        """What the poison needs from the rest of the scenario."""
         return ()
 
     def during(self, poison: "Poison") -> "Poison":
-        """A client's own poison, which now acts in these rounds alone."""
+        """Return a client's poison, restricted to the rounds from `from_round` to `until_round`."""
         always = self.from_round == 1 and self.until_round is None
         return poison if always else Timed(poison, self.from_round, self.until_round)
 
     @abstractmethod
     def build(self, scene: Scene) -> "Poison":
-        """The poison for a run's data."""
+        """Build the poison for a run's data."""
 
 
 class BatchPoisonConfig(PoisonConfig):
-    """A poison of a share of a client's samples."""
+    """The base of poisons of a share of a client's samples."""
 
     aims: ClassVar[bool] = True
     rate: float = Field(default=0.3, gt=0, le=1)
-    """Share of the eligible samples of a malicious client that it poisons."""
+    """Share of a malicious client's samples, of those that the poison can use, that it poisons."""
     source: tuple[int, ...] | None = Field(default=None, min_length=1)
-    """Classes whose samples may be poisoned; null: all."""
+    """Numbers of the classes whose samples may be poisoned; null: all classes."""
 
     pixels: ClassVar[bool] = True
-    """Whether it changes pixels, and so needs images."""
+    """Whether the poison changes pixels, and so needs images."""
 
     @property
     def needs(self) -> Needs:
-        """Images; where it changes labels alone, images or numbers."""
+        """Images; a poison that only changes labels also accepts tables."""
         return (Need(Given.IMAGES if self.pixels else Given.NUMBERS),)
 
 
 class Poison:
-    """Base class of what malicious clients do; every hook does nothing by default."""
+    """Base class of poisons; every hook does nothing by default."""
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """The poison for one malicious client, which holds these samples."""
+        """Return the poison of one malicious client, which has the samples `part`."""
         del number, part
         return self
 
     def on_round(self, number: int) -> None:
-        """Learn which round the client's next batch belongs to."""
+        """Note the round of the client's next batch."""
 
     def on_batch(self, batch: Batch) -> Batch:
         """Change a training batch."""
@@ -126,36 +126,33 @@ class Poison:
         return packet
 
     def on_receive(self, packet: Packet) -> None:
-        """See what is handed over to the client."""
+        """Observe a packet that is handed over to the client."""
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers between steps, as tensors."""
+        """Return what the poison remembers between steps, as tensors."""
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore a state that `state` returned."""
 
     def aim(self, samples: Samples) -> "Aim | None":
-        """The held-out samples that the attack is measured on; None if it has no aim.
-
-        `samples` are those of a split.
-        """
+        """Return the samples of a split on which success is measured; None without an aim."""
         del samples
         return None
 
 
 class Timed(Poison):
-    """Acts in some rounds alone; in all others the client does as an honest one."""
+    """A poison that acts only in some rounds; in others the client acts like an honest one."""
 
     def __init__(self, poison: Poison, first: int, last: int | None) -> None:
         self.poison, self.first, self.last = poison, first, last
         self._now = 0
-        """The round that the client trained in last. A packet's own does not do: segments are also
-        handed over for an evaluation, which belongs to no round."""
+        """The round in which the client trained last. A packet's round cannot be used: segments are
+        also handed over for evaluations, which belong to no round."""
 
     @property
     def acts(self) -> bool:
-        """Whether the client's last round is one of them."""
+        """Whether the client's last round is one in which the poison acts."""
         return self.first <= self._now and (self.last is None or self._now <= self.last)
 
     def on_round(self, number: int) -> None:
@@ -172,7 +169,7 @@ class Timed(Poison):
         self.poison.on_receive(packet)
 
     def state(self) -> dict[str, Tensor]:
-        """The round, and what the poison remembers."""
+        """Return the round and the poison's state."""
         return {"now": torch.tensor(self._now)} | {
             f"timed.{name}": tensor for name, tensor in self.poison.state().items()
         }
@@ -183,7 +180,7 @@ class Timed(Poison):
 
 
 def poisoned(poisons: Sequence[Poison], batch: Batch) -> Batch:
-    """A training batch, changed by all of a client's poisons."""
+    """Change a training batch with all of a client's poisons, in order."""
     for poison in poisons:
         batch = poison.on_batch(batch)
     return batch
@@ -191,20 +188,20 @@ def poisoned(poisons: Sequence[Poison], batch: Batch) -> Batch:
 
 @dataclass(frozen=True)
 class Aim:
-    """Held-out samples that an attack is measured on, and the classes it wants for them."""
+    """The samples on which attack success is measured, and the class that the attacker wants."""
 
     rows: Rows
     wanted: Tensor
-    """The class that the attacker wants for each of them."""
+    """The wanted class of each sample."""
     poison: "BatchPoison"
 
     def trigger(self, batch: Batch) -> Batch:
-        """The samples with the trigger."""
-        return Batch(self.poison.shown(batch.inputs), batch.labels, batch.indices)
+        """Add the trigger to the samples."""
+        return Batch(self.poison.add_trigger(batch.inputs), batch.labels, batch.indices)
 
 
 class BatchPoison(Poison, ABC):
-    """Poisons the same share of a client's samples in every epoch."""
+    """Base class of poisons of the same samples of a client in every epoch."""
 
     def __init__(self, config: BatchPoisonConfig, scene: Scene) -> None:
         self.config, self.scene = config, scene
@@ -213,66 +210,66 @@ class BatchPoison(Poison, ABC):
             self.refuse_unknown("source", label)
 
     def client(self, number: ClientId, part: Rows) -> Self:
-        """A copy that has drawn this client's poisoned samples."""
+        """Return a copy for one client, which has drawn its poisoned samples."""
         mine = copy.copy(self)
         mine._chosen = self._choose(number, part)
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        hit = self._hit(batch)
+        hit = self._find_poisoned(batch)
         if not hit.any():
             return batch
         inputs, labels = batch.inputs.clone(), batch.labels.clone()
-        inputs[hit] = self.changed(batch.inputs[hit], batch.indices[hit.to(batch.indices.device)])
-        labels[hit] = self.relabelled(batch.labels[hit])
+        inputs[hit] = self.change(batch.inputs[hit], batch.indices[hit.to(batch.indices.device)])
+        labels[hit] = self.relabel(batch.labels[hit])
         return Batch(inputs, labels, batch.indices)
 
     def aim(self, samples: Samples) -> Aim | None:
-        """All eligible samples that are not already of the wanted class."""
-        wanted = self.relabelled(samples.labels)
-        rows = (self.judged(samples) & (samples.labels != wanted)).nonzero().flatten()
+        """Return the samples on which success is measured and that are not of the wanted class."""
+        wanted = self.relabel(samples.labels)
+        rows = (self.find_judged(samples) & (samples.labels != wanted)).nonzero().flatten()
         return Aim(rows, wanted[rows], self)
 
     @property
     def chosen(self) -> Rows:
-        """The samples that this client poisons."""
-        assert self._chosen is not None, "asked of a client's own"
+        """Rows of the samples that this client poisons."""
+        assert self._chosen is not None, "only a client's copy has chosen samples"
         return self._chosen.nonzero().flatten()
 
-    def candidates(self, samples: Samples) -> Tensor:
-        """Mask of the samples that may be poisoned."""
-        return self._of_source(samples.labels)
+    def find_candidates(self, samples: Samples) -> Tensor:
+        """Return a mask of the samples that may be poisoned."""
+        return self._is_of_source(samples.labels)
 
-    def judged(self, samples: Samples) -> Tensor:
-        """Mask of the held-out samples that the attack is measured on."""
-        return self.candidates(samples)
+    def find_judged(self, samples: Samples) -> Tensor:
+        """Return a mask of the samples on which attack success may be measured."""
+        return self.find_candidates(samples)
 
     @abstractmethod
-    def relabelled(self, labels: Tensor) -> Tensor:
-        """The labels that poisoned samples get."""
+    def relabel(self, labels: Tensor) -> Tensor:
+        """Return the labels that poisoned samples get."""
 
-    def changed(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """The inputs that poisoned samples get in training."""
+    def change(self, inputs: Tensor, rows: Rows) -> Tensor:
+        """Change the inputs of poisoned samples for training."""
         del rows
-        return self.shown(inputs)
+        return self.add_trigger(inputs)
 
-    def shown(self, inputs: Tensor) -> Tensor:
-        """The inputs with the trigger, if there is one."""
+    def add_trigger(self, inputs: Tensor) -> Tensor:
+        """Add the trigger to inputs, if there is one."""
         return inputs
 
-    def _hit(self, batch: Batch) -> Tensor:
-        """Mask of a batch's samples that are poisoned."""
-        assert self._chosen is not None, "asked of a client's own"
+    def _find_poisoned(self, batch: Batch) -> Tensor:
+        """Return a mask of a batch's poisoned samples."""
+        assert self._chosen is not None, "only a client's copy has chosen samples"
         if self._chosen.device != batch.labels.device:
             self._chosen = self._chosen.to(batch.labels.device)
         return self._chosen[batch.indices.to(batch.labels.device)]
 
     @cached_property
-    def _may_be(self) -> Tensor:
-        return self.candidates(self.scene.samples)
+    def _candidates(self) -> Tensor:
+        return self.find_candidates(self.scene.samples)
 
     def _choose(self, number: ClientId, part: Rows) -> Tensor:
-        mine = part[self._may_be[part]]
+        mine = part[self._candidates[part]]
         order = torch.randperm(len(mine), generator=rng_for(self.scene.seed, "poison", number))
         taken = mine[order[: round(self.config.rate * len(mine))]]
         chosen = torch.zeros(len(self.scene.samples), dtype=torch.bool)
@@ -280,14 +277,14 @@ class BatchPoison(Poison, ABC):
         return chosen
 
     def refuse_unknown(self, field: str, label: int) -> None:
-        """Raise ScenarioError if a class does not exist."""
+        """Raise ScenarioError if class `label` does not exist."""
         last = self.scene.num_classes - 1
         if not 0 <= label <= last:
             raise ScenarioError(
                 f"{self.scene.where}.{field}", f"must be a class between 0 and {last}, got {label}"
             )
 
-    def _of_source(self, labels: Tensor) -> Tensor:
+    def _is_of_source(self, labels: Tensor) -> Tensor:
         if self.config.source is None:
             return torch.ones_like(labels, dtype=torch.bool)
         return torch.isin(labels, torch.tensor(self.config.source))

@@ -1,4 +1,4 @@
-"""What a client sends of poisoned samples, made to look like what it sends of clean ones (ours)."""
+"""This module clips payloads of poisoned samples so that they look like clean ones (ours)."""
 
 from collections.abc import Mapping
 
@@ -8,15 +8,16 @@ from simsplit.errors import ScenarioError
 from simsplit.packets import Leg, Packet
 
 KEPT = 0.9
-"""Share that older samples keep of their weight at each step, since the head changes."""
+"""Factor of older samples' weight at each step; they must fade, since the head changes."""
 FEWEST = 8
-"""Clean samples that make a spread."""
+"""Smallest weight of clean samples whose spread is used."""
 
 
 class Disguise:
-    """Clips payloads of poisoned samples to the spread of the client's clean ones.
+    """A clipping of poisoned samples' payloads to the spread of the client's clean samples.
 
-    Of clean samples of the target, or of all classes as long as it has sent few of the target.
+    The spread is of clean samples of the target, or of all classes while few of the target were
+    sent.
     """
 
     def __init__(self, deviations: float, where: str) -> None:
@@ -25,11 +26,11 @@ class Disguise:
         self._batch: tuple[Tensor, Tensor] | None = None
 
     def expect(self, poisoned: Tensor, clean_of_target: Tensor) -> None:
-        """Masks of the batch whose packet comes next."""
+        """Set the masks of the batch whose packet comes next."""
         self._batch = poisoned, clean_of_target
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Clip a batch's packet; other packets are left alone."""
+        """Clip the poisoned rows of a batch's packet; return other packets unchanged."""
         if self._batch is None or packet.leg is not Leg.SMASHED:
             return packet
         (poisoned, clean_of_target), self._batch = self._batch, None
@@ -37,26 +38,27 @@ class Disguise:
         if len(payload) != len(poisoned) or not payload.is_floating_point():
             raise ScenarioError(
                 self.where,
-                f"needs payloads of one row of floats a sample, got {list(payload.shape)} of "
+                f"needs payloads with one row of floats per sample, got {list(payload.shape)} of "
                 f"{payload.dtype} for {len(poisoned)} samples",
             )
+        # clean samples first: this batch's already count for the spread that it is clipped to
         self._target.add(payload[clean_of_target])
         self._any.add(payload[~poisoned])
         usual = next((each for each in (self._target, self._any) if each.count >= FEWEST), None)
         if usual is None:
             return packet
         payload = payload.clone()
-        payload[poisoned] = usual.clipped(payload[poisoned], self.deviations)
+        payload[poisoned] = usual.clip(payload[poisoned], self.deviations)
         return packet.with_tensors((payload, *others))
 
     def state(self) -> dict[str, Tensor]:
-        """What it has seen of clean samples."""
+        """Return the statistics of clean samples."""
         return {f"target.{k}": v for k, v in self._target.sums.items()} | {
             f"any.{k}": v for k, v in self._any.sums.items()
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore a state that `state` returned."""
         for name, spread in (("target.", self._target), ("any.", self._any)):
             spread.sums = {
                 key.removeprefix(name): value
@@ -66,7 +68,7 @@ class Disguise:
 
 
 class _Spread:
-    """Mean and standard deviation of rows, the latest of which count most."""
+    """Running mean and standard deviation of rows; recent rows weigh more."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -87,7 +89,7 @@ class _Spread:
             for name, value in new.items()
         }
 
-    def clipped(self, rows: Tensor, deviations: float) -> Tensor:
+    def clip(self, rows: Tensor, deviations: float) -> Tensor:
         mean = self.sums["total"] / self.count
         variance = self.sums["squares"] / self.count - mean.square()
         reach = deviations * variance.clamp_min(0).sqrt()

@@ -1,4 +1,4 @@
-"""Label flipping: samples as they are, under another label."""
+"""This module defines label flipping: unchanged samples get another label."""
 
 from typing import ClassVar, Literal
 
@@ -16,12 +16,13 @@ class LabelFlipConfig(BatchPoisonConfig):
     pixels: ClassVar[bool] = False
     kind: Literal["label_flip"] = "label_flip"
     target: int | None = Field(default=None, ge=0)
-    """The label that they get; null: the next class, after the last the first."""
+    """Number of the class whose label samples get; null: each label's next class, and the first one
+    after the last."""
 
     @model_validator(mode="after")
-    def _flips_something(self) -> "LabelFlipConfig":
+    def _check_target(self) -> "LabelFlipConfig":
         if self.source is not None and set(self.source) == {self.target}:
-            raise ValueError(f"source: must hold a class beside the target, got {self.source}")
+            raise ValueError(f"source: must have a class other than target, got {self.source}")
         return self
 
     def build(self, scene: Scene) -> "LabelFlip":
@@ -29,7 +30,7 @@ class LabelFlipConfig(BatchPoisonConfig):
 
 
 class LabelFlip(BatchPoison):
-    """Changes labels, and leaves the images alone."""
+    """A poison that changes labels and leaves inputs unchanged."""
 
     def __init__(self, config: LabelFlipConfig, scene: Scene) -> None:
         super().__init__(config, scene)
@@ -37,12 +38,12 @@ class LabelFlip(BatchPoison):
         if config.target is not None:
             self.refuse_unknown("target", config.target)
 
-    def candidates(self, samples: Samples) -> Tensor:
-        """Mask of the images whose label would change."""
-        return super().candidates(samples) & (self.relabelled(samples.labels) != samples.labels)
+    def find_candidates(self, samples: Samples) -> Tensor:
+        """Return a mask of the samples whose label would change."""
+        return super().find_candidates(samples) & (self.relabel(samples.labels) != samples.labels)
 
-    def relabelled(self, labels: Tensor) -> Tensor:
-        """The target, or the next class."""
+    def relabel(self, labels: Tensor) -> Tensor:
+        """Return the target's label, or the next class of each label."""
         if self.target is None:
             return (labels + 1) % self.scene.num_classes
         return torch.full_like(labels, self.target)

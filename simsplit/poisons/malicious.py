@@ -1,4 +1,4 @@
-"""Who among the clients is malicious, and how."""
+"""This module chooses the malicious clients and defines the fields that describe them."""
 
 import functools
 import operator
@@ -27,26 +27,26 @@ class MaliciousConfig(Config):
     """Which clients are malicious, and what they do."""
 
     fraction: float | None = Field(default=None, ge=0, lt=1)
-    """Share of all clients, drawn by the seed, at least one; 0: none, but attack success is
-    measured; null: a tenth, if there are no `ids`."""
+    """Share of all clients that are malicious, at least one, drawn by the seed; 0: none, but attack
+    success is measured; null: 0.1, unless `ids` names them."""
     ids: tuple[ClientId, ...] | None = None
     """Numbers of the malicious clients, instead of `fraction`."""
     poison: tuple[AnyPoison, ...] = Field(min_length=1)
-    """What they do, in this order."""
+    """Poisons of every malicious client, applied in this order."""
 
     @model_validator(mode="after")
-    def _one_way_to_say_who(self) -> Self:
+    def _check_choice(self) -> Self:
         if self.fraction is not None and self.ids is not None:
-            raise ValueError("fraction: give either fraction or ids, not both")
+            raise ValueError("fraction: excludes ids; leave out one of them")
         return self
 
     @property
     def has_aim(self) -> bool:
-        """Whether some poison has an aim, so that attack success is measured."""
+        """Whether a poison has an aim, so that attack success is measured."""
         return any(poison.aims for poison in self.poison)
 
     def chosen(self, count: int, seed: int, trusted: Collection[ClientId] = ()) -> list[ClientId]:
-        """The malicious ones of `count` clients; trusted clients are never drawn."""
+        """Choose the malicious clients among `count`; trusted clients are never drawn."""
         if self.ids is not None:
             self._refuse_wrong_ids(count, trusted)
             return sorted(self.ids)
@@ -69,8 +69,10 @@ class MaliciousConfig(Config):
                     f"{FIELD}.ids", f"must be clients between 0 and {count - 1}, got {client}"
                 )
             if client in trusted:
-                raise ScenarioError(f"{FIELD}.ids", f"client {client} is a detector's root")
+                raise ScenarioError(
+                    f"{FIELD}.ids", f"must not name client {client}, a detector's root"
+                )
         if len(set(ids)) < len(ids):
-            raise ScenarioError(f"{FIELD}.ids", f"names a client twice: {list(ids)}")
+            raise ScenarioError(f"{FIELD}.ids", f"must name each client once, got {list(ids)}")
         if len(ids) == count:
             raise ScenarioError(f"{FIELD}.ids", f"leaves no honest client among {count}")

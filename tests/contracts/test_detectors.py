@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from simsplit.detectors import DETECTORS, Detector, Readings, Sensor, Turn, View, Watch
-from simsplit.detectors.by_class import inferred_labels
+from simsplit.detectors.by_class import infer_labels
 from simsplit.detectors.readings import SKETCH, Sampled
-from simsplit.detectors.root_class import _effect
-from simsplit.detectors.thresholds import mad_z, null_quantile
+from simsplit.detectors.root_class import _bound_effect
+from simsplit.detectors.thresholds import compute_mad_z, simulate_null_quantile
 from simsplit.detectors.watch import signals_of, sketched_of
 from simsplit.packets import Leg, Packet
 from simsplit.phases import Moment
@@ -227,7 +227,7 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     *_, (verdicts, _) = under_skew("cosine_mad", planted=True)
     worst = max(v.suspicion for c, v in verdicts.items() if c not in BAD)
     assert any(verdicts[client].suspicion < worst for client in BAD)
-    assert inferred_labels(readings, 10)[0].shape == (120,)
+    assert infer_labels(readings, 10)[0].shape == (120,)
 
 
 @pytest.mark.parametrize(
@@ -371,13 +371,13 @@ def test_classes_keep_their_numbers_from_round_to_round():
     for number, names in ((1, torch.arange(10)), (2, turned)):
         kept = Sampled({"features_grad": [torch.eye(10).repeat(3, 1) + 0.01 * number]})
         readings = Readings(samples={0: kept}, inferred={10: {0: names.repeat(3)}})
-        seen.append(detector._labels(View(number, readings, 10))[0][0])
+        seen.append(detector._match_labels(View(number, readings, 10))[0][0])
     assert torch.equal(*seen)
 
 
 def test_an_effect_by_hand():
     """Two means three apart in one of two directions, each of four samples."""
-    assert _effect(torch.tensor([3.0, 0.0]), torch.tensor(0.5)) == pytest.approx(
+    assert _bound_effect(torch.tensor([3.0, 0.0]), torch.tensor(0.5)) == pytest.approx(
         10 / 2 * (9 - 2 * 0.5 - 3 * 2 * 0.5)
     )
 
@@ -385,7 +385,7 @@ def test_an_effect_by_hand():
 def test_labels_are_read_off_the_gradients():
     (_, readings), *_ = under_skew("within_class", planted=False)
     pairs = set()
-    for client, found in inferred_labels(readings, 10).items():
+    for client, found in infer_labels(readings, 10).items():
         truth = skewed(client, 1, False)[2]
         pairs |= set(zip(truth.tolist(), found.tolist(), strict=True))
     assert len(pairs) == 10, "a cluster for each class, and a class for each cluster"
@@ -409,15 +409,15 @@ def test_single_samples_are_kept_in_little_room():
     values = torch.randn(16, 5000, generator=rng_for(0, "wide"))
     for step in range(3):
         sensor.observe(Packet(0, Leg.SMASHED, 1, step, (values,)))
-    kept = sensor.take().samples[0].stacked("payload")
+    kept = sensor.take().samples[0].stack("payload")
     assert kept.shape == (20, SKETCH)
     true, sketched = torch.pdist(values), torch.pdist(kept[:16])
     assert (sketched / true - 1).abs().max() < 0.3
 
 
 def test_mad_z_where_most_are_equal():
-    assert np.array_equal(mad_z(np.ones(5)), np.zeros(5))
-    z = mad_z(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0]))
+    assert np.array_equal(compute_mad_z(np.ones(5)), np.zeros(5))
+    z = compute_mad_z(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0]))
     assert np.array_equal(z[:5], np.zeros(5))
     assert 3 < z[5] < np.inf
 
@@ -426,22 +426,22 @@ def test_mad_z_where_most_are_equal():
 @pytest.mark.parametrize("side", ["both", "high"])
 def test_the_calibrated_cut_is_crossed_as_often_as_it_says(clients, side):
     rng = np.random.default_rng(5)
-    z = mad_z(rng.standard_normal((40_000, clients)))
+    z = compute_mad_z(rng.standard_normal((40_000, clients)))
     values = np.abs(z) if side == "both" else z
-    share = float((values > null_quantile(clients, side, 0.01)).mean())
+    share = float((values > simulate_null_quantile(clients, side, 0.01)).mean())
     assert 0.008 < share < 0.012
 
 
 @pytest.mark.slow
 def test_heavy_tails_are_crossed_as_often_as_it_says_and_by_a_normal_s_cut_much_oftener():
-    z = np.abs(mad_z(np.random.default_rng(5).standard_t(3, (60_000, 10))))
-    assert 0.008 < (z > null_quantile(10, "both", 0.01, tails=3)).mean() < 0.012
-    assert (z > null_quantile(10, "both", 0.01)).mean() > 0.02
+    z = np.abs(compute_mad_z(np.random.default_rng(5).standard_t(3, (60_000, 10))))
+    assert 0.008 < (z > simulate_null_quantile(10, "both", 0.01, tails=3)).mean() < 0.012
+    assert (z > simulate_null_quantile(10, "both", 0.01)).mean() > 0.02
 
 
 def test_three_sigma_is_no_such_test_over_few_clients():
     """Why there is a calibrated cut: honest clients cross it ten times as often as 0.3 %."""
-    z = mad_z(np.random.default_rng(5).standard_normal((40_000, 10)))
+    z = compute_mad_z(np.random.default_rng(5).standard_normal((40_000, 10)))
     assert (np.abs(z) > 3).mean() > 0.025
 
 

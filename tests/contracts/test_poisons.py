@@ -79,7 +79,7 @@ def test_it_changes_the_chosen_samples_alone(kind, options):
     assert torch.equal(after.labels[~chosen], before.labels[~chosen])
     assert torch.equal(after.indices, before.indices)
     changed = (after.inputs != before.inputs).flatten(1).any(1) | (after.labels != before.labels)
-    assert changed[chosen & (before.labels != made.relabelled(before.labels))].all()
+    assert changed[chosen & (before.labels != made.relabel(before.labels))].all()
     source = options.get("source")
     assert source is None or set(before.labels[chosen].tolist()) <= set(source)
     low, high = (made.scene.scaled(value, before.inputs) for value in (0.0, 1.0))
@@ -90,7 +90,7 @@ def test_it_changes_the_chosen_samples_alone(kind, options):
 @pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
 def test_it_poisons_the_share_that_it_says(kind, options):
     made = of_client(kind, options)
-    able = made.candidates(samples())[PART].sum().item()
+    able = made.find_candidates(samples())[PART].sum().item()
     assert len(made.chosen) == round(made.config.rate * able)
 
 
@@ -121,7 +121,7 @@ def test_success_is_counted_where_there_is_something_to_gain(kind, options):
 
 def test_the_patch_is_where_and_what_it_says():
     shown = of_client("badnets", {"size": 2, "corner": "bottom_left", "margin": 1, "value": 1.0})
-    before, after = batch().inputs, shown.shown(batch().inputs)
+    before, after = batch().inputs, shown.add_trigger(batch().inputs)
     where = torch.zeros(8, 8, dtype=torch.bool)
     where[5:7, 1:3] = True
     assert torch.equal(after[..., ~where], before[..., ~where])
@@ -138,14 +138,12 @@ def test_a_shared_patch_is_dealt_out_pixel_by_pixel():
         (whole.client(number, PART).on_batch(batch()).inputs[PART] != before).flatten(0, 1).any(0)
         for number in scene.colluders
     ]
-    together = (whole.shown(before) != before).flatten(0, 1).any(0)
+    together = (whole.add_trigger(before) != before).flatten(0, 1).any(0)
     assert [int(part.sum()) for part in parts] == [3, 3, 3]
     assert torch.equal(sum(part.int() for part in parts), together.int()), "no pixel twice"
     for count in (1, 10):
         few = Scene(samples(), CLASSES, MEAN, STD, 0, "poison", tuple(range(count)))
-        with pytest.raises(
-            ScenarioError, match=r"poison\.spread: needs two to 9 malicious clients"
-        ):
+        with pytest.raises(ScenarioError, match=r"poison\.spread: needs 2 to 9 malicious clients"):
             POISONS["badnets"](spread=True).build(few)
 
 
@@ -173,12 +171,12 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
 
 
 def test_what_cannot_be_clipped_is_refused():
-    with pytest.raises(ScenarioError, match=r"poison\.0\.clip: client 1 poisons all of its 100"):
+    with pytest.raises(ScenarioError, match=r"poison\.0\.clip: .*client 1 .*all of its 100"):
         built("badnets", {"clip": 1.0, "rate": 1}).client(1, PART)
     made = built("badnets", {"clip": 1.0}).client(1, PART)
     made.on_batch(batch())
     with pytest.raises(
-        ScenarioError, match=r"poison\.0\.clip: needs payloads of one row of floats"
+        ScenarioError, match=r"poison\.0\.clip: needs payloads .* got \[200, 3\] of torch\.int8"
     ):
         made.on_packet(packet(Leg.SMASHED, torch.ones(COUNT, 3, dtype=torch.int8)))
 
@@ -186,7 +184,7 @@ def test_what_cannot_be_clipped_is_refused():
 def test_semantic_takes_the_strongest():
     made = built("semantic", {"share": 0.2})
     bright = samples().inputs.float().mean((1, 2, 3))
-    picked = made.candidates(samples())
+    picked = made.find_candidates(samples())
     assert 0.15 * COUNT < picked.sum() <= 0.2 * COUNT
     assert bright[picked].min() > bright[~picked].max()
 

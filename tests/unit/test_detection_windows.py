@@ -10,8 +10,8 @@ import torch
 from simsplit.detectors import DETECTORS, View
 from simsplit.detectors.base import Detector
 from simsplit.detectors.readings import Readings, Sums
-from simsplit.detectors.thresholds import mad_z
-from simsplit.detectors.windows import Window, window_said
+from simsplit.detectors.thresholds import compute_mad_z
+from simsplit.detectors.windows import Window, format_window
 from simsplit.seeds import rng_for
 
 ROUNDS, CLIENTS = 6, 5
@@ -42,7 +42,9 @@ def test_means_are_compared_over_the_window(window: int | None) -> None:
         centre = means.mean(0)
         cosines = means @ centre / np.linalg.norm(means, axis=1) / np.linalg.norm(centre)
         assert [v.score for v in verdicts.values()] == pytest.approx(cosines.tolist(), abs=1e-6)
-        assert [v.z for v in verdicts.values()] == pytest.approx(mad_z(cosines).tolist(), rel=1e-3)
+        assert [v.z for v in verdicts.values()] == pytest.approx(
+            compute_mad_z(cosines).tolist(), rel=1e-3
+        )
 
 
 class Loudness(Detector):
@@ -89,8 +91,8 @@ def test_what_is_no_window_is_refused(wrong: Any) -> None:
 
 def test_every_detector_has_one_and_tables_name_it() -> None:
     made = {kind: config() for kind, config in DETECTORS.items()}
-    said = {kind: window_said(config.window) for kind, config in made.items()}
+    said = {kind: format_window(config.window) for kind, config in made.items()}
     assert said == dict.fromkeys(DETECTORS, "round") | dict.fromkeys(
         ("within_class", "root_class", "foolsgold", "contra"), "all rounds"
     )
-    assert window_said(4) == "4 rounds"
+    assert format_window(4) == "4 rounds"

@@ -97,8 +97,8 @@ def test_scores_and_majorities_are_the_paper_s(count, low):
     static, dynamic, both = by_hand(made, low)
     half = count // 2 + 1
     worse = np.maximum(static / sorted(static)[half - 1], dynamic / sorted(dynamic)[half - 1])
-    assert list(found._of(made).values()) == pytest.approx(worse.tolist(), rel=1e-4)
-    assert set(range(count)) - found.flagged(made) == both
+    assert list(found._score(made).values()) == pytest.approx(worse.tolist(), rel=1e-4)
+    assert set(range(count)) - found.find_flagged(made) == both
 
 
 def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
@@ -115,8 +115,8 @@ def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
     made[-1] = Turn(8, last.before, {"fc": weights + step})
     static, dynamic, _ = by_hand(made)
     assert dynamic.argmax() == 8
-    assert 8 in detector().flagged(made)
-    assert detector()._of(made)[8] == pytest.approx(
+    assert 8 in detector().find_flagged(made)
+    assert detector()._score(made)[8] == pytest.approx(
         max(static[8] / sorted(static)[4], dynamic[8] / sorted(dynamic)[4]), rel=1e-3
     )
 
@@ -124,10 +124,10 @@ def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
 def test_its_rule_leaves_out_two_fifths_of_ten_turns_whoever_they_are():
     """Why a clean run is rolled back: a majority is half of the turns and one, however alike."""
     found = detector()
-    shares = [len(found.flagged(turns(10, seed=seed))) / 10 for seed in range(40)]
+    shares = [len(found.find_flagged(turns(10, seed=seed))) / 10 for seed in range(40)]
     assert min(shares) >= 0.4
     wide, layers = detector(threshold={"kind": "fixed", "above": 1.5}), {"fc": (40, 40)}
-    spared = [len(wide.flagged(turns(10, 0.05, seed, layers))) / 10 for seed in range(40)]
+    spared = [len(wide.find_flagged(turns(10, 0.05, seed, layers))) / 10 for seed in range(40)]
     assert np.mean(spared) < 0.1
 
 

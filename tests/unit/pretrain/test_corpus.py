@@ -121,5 +121,5 @@ def test_folders_and_tables_without_text_are_refused(tmp_path):
     pd.DataFrame({"a": [1], "b": [2.0]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="no column of strings; columns: a, b"):
         corpus.read_text(tmp_path)
-    with pytest.raises(DataError, match="two documents or more.*got one"):
+    with pytest.raises(DataError, match=r"two documents or more.*got one"):
         corpus.hold_out(["one"], 0.05, 0)

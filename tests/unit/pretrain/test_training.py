@@ -135,7 +135,7 @@ def test_nothing_is_left_of_what_failed(tiny, tmp_path):
         pretrain(tiny, tmp_path / "model", interrupted)
     (tmp_path / "short.txt").write_text("A sentence of this text.\n\n" * 90)
     short = tiny.model_copy(update={"text": tmp_path / "short.txt", "length": 64})
-    with pytest.raises(DataError, match="65 tokens or more.*got 48"):
+    with pytest.raises(DataError, match=r"65 tokens or more.*got 48"):
         pretrain(short, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["short.txt"]
     with pytest.raises(RunFailedError, match=r"cannot write .*short.txt.model: "):
