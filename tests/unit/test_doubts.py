@@ -100,7 +100,7 @@ def test_no_option_of_an_optimizer_is_infinite(field):
 def test_shares_are_parts_of_one_or_proportions():
     for shares in ({"phone": 0.7, "laptop": 0.3}, {"phone": 7, "laptop": 2}):
         scenario(network={"device": shares})
-    with pytest.raises(ScenarioError, match=r"network.device: the shares sum to 1.4, not to 1"):
+    with pytest.raises(ScenarioError, match=r"network\.device: .*got 1\.4"):
         scenario(network={"device": {"phone": 0.7, "laptop": 0.7}})
 
 
