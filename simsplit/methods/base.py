@@ -1,6 +1,6 @@
-"""What a method at the cut is: a set of hooks, each of which defaults to doing nothing.
+"""The interface of a method at the cut: a set of hooks, each of which does nothing by default.
 
-A method object lives at one side of the cut (`Site`) and never sees its counterpart: what the other
+A method object lives on one side of the cut (`Site`) and never sees its counterpart: what the other
 side must know travels in packets. Learned parts are its `module`, stepped by that side's optimizer.
 
     client                                   wire                server
@@ -12,7 +12,7 @@ side must know travels in packets. Learned parts are its `module`, stepped by th
 
 A method that acts on the feature leg is built a second time for it, with the roles of the two sides
 exchanged: the server encodes, the client lifts. `pack` and `unpack` are the wire format (a cast, an
-index list): they act on detached tensors, so gradients pass them straight through.
+index list). They act on detached tensors, so gradients pass straight through them.
 """
 
 from abc import ABC, abstractmethod
@@ -49,55 +49,62 @@ BACK: dict[Leg, Leg] = {Leg.SMASHED: Leg.SMASHED_GRAD, Leg.FEATURES: Leg.FEATURE
 
 
 class Trait(StrEnum):
-    """A property that a leg's batch has at first; a method may end it for those that follow."""
+    """A property of the batch on a leg. All hold at first; a method may end some for the methods
+    after it.
+    """
 
     SAMPLES = "samples"
-    """A row is one sample, with its input and its label."""
+    """Each row is one sample, with its input and its label."""
     ALONE = "alone"
-    """Other texts may still be sent along: no method has kept something of the rows there are."""
+    """Other texts can still be added: no method before has stored anything about single rows."""
     SHAPE = "shape"
     """Payloads have the shape of the segment's output."""
     VALUES = "values"
-    """It is still open which values are sent."""
+    """The values to send have not been selected yet, so they may still be changed."""
     NUMBERS = "numbers"
-    """Each number on the wire stands for one value."""
+    """Each number on the wire represents one value."""
     FORMAT = "format"
-    """The number format on the wire is still open."""
+    """No method has set the number format on the wire yet."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What is known of the labels before training; nothing where an attacker builds a method."""
+    """Facts about the labels that are known before training; empty if an attacker builds the
+    method.
+    """
 
     classes: int = 0
+    """Number of classes; 0: unknown."""
     shares: tuple[float, ...] = ()
-    """Of all clients' training samples, the share of each class."""
+    """Share of each class among the training samples of all clients."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a method is built: the side, the leg, and the shape of what reaches it."""
+    """The place where a method is built: the side, the leg, and the shape of the method's input."""
 
     side: Side
     leg: Leg
     shape: Shape
+    """Shape of the method's input per sample."""
     seed: int
     device: torch.device
     where: str = "method"
+    """The method's path in the scenario, for error messages."""
     features: Shape = ()
     """Shape of the trunk's output per sample."""
     labels: Labels = Labels()
     adapters: bool = False
-    """Whether features come of several adapter sets, on the axis after the samples."""
+    """Whether features have an axis of adapter sets, after the samples."""
     tokens: Tokens | None = None
-    """Only on clients of texts, for methods that say `reads_tokens`."""
+    """The model's vocabulary: only on clients with texts, for methods with `reads_tokens`."""
     tail: nn.Module | None = None
-    """The tail as everybody knows it, before training and frozen: only on clients that have one,
-    for methods that say `reads_tail`."""
+    """The public tail, as it was before training, frozen: only on clients that have a tail, for
+    methods with `reads_tail`."""
 
     @property
     def sets(self) -> int:
-        """How many adapter sets features come of; 0 where there is no such axis."""
+        """Number of adapter sets in the features; 0 without such an axis."""
         return self.features[0] if self.adapters else 0
 
     @property
@@ -107,90 +114,101 @@ class Site:
 
     @property
     def size(self) -> int:
-        """Values per sample before encoding."""
+        """Number of values per sample before encoding."""
         return int(torch.Size(self.shape).numel())
 
 
 class Stock(Protocol):
-    """What a client may add to its texts: public texts, and tokens."""
+    """The public texts and tokens that a client may add to its own."""
 
     vocabulary: int
+    """Number of tokens in the vocabulary."""
     pad: int
+    """The padding token."""
     size: int
-    """How many public texts there are."""
+    """Number of public texts."""
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
-        """This many batches of this many public texts."""
+        """Draw `count` batches of `rows` public texts."""
 
     def texts(self, rows: Tensor) -> Batch:
-        """The public texts of these numbers."""
+        """Return the public texts with these row numbers."""
 
 
 class Ongoing(Protocol):
-    """A session, as methods see it: what is kept of a text that goes on token by token."""
+    """The state of a session, in which texts are processed token by token, as methods see it."""
 
     seen: int
-    """Tokens of each text so far, with those of this pass."""
+    """Number of tokens of each text so far, this pass included."""
     mask: Tensor | None
-    """Of all these, which are real; None if all are."""
+    """Which of these tokens are real; None: all of them."""
 
     def past(self, name: str) -> Any:  # noqa: ANN401 - transformers is not imported for its types
-        """A cache (transformers' DynamicCache) of this name, for this session alone."""
+        """Return this session's cache (transformers' DynamicCache) with this name."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One side's view of one mini-batch; `memo` holds what a method keeps from hook to hook."""
+    """One side's view of one mini-batch."""
 
     client: ClientId
     round: int
     number: int
+    """The step's number; in training it counts on from round to round."""
     seed: int
     training: bool = True
     labels: Tensor | None = None
+    """The batch's labels: only where this side has them."""
     phase: str = TRAIN
     stage: str = TRAIN
-    """The phase that the run is in, in evaluation too."""
+    """The phase of the run, in evaluation too."""
     stock: Stock | None = None
-    """Only on clients of texts."""
+    """Public texts and tokens: only on clients with texts."""
     reading: str = ""
-    """In evaluation: the way that a control asks for; empty: as the scenario says."""
+    """In evaluation: one of the method's `readings`, as a control requests it; empty: as the
+    scenario sets it."""
     mask: Tensor | None = None
-    """Client: which tokens are real, of texts that cross with a mask."""
+    """Client: which tokens are real, if texts cross with a mask."""
     session: Ongoing | None = None
-    """Client: the session that it is a pass of, if it is one."""
+    """Client: the session, if this step is a pass of one."""
     embedded: Tensor | None = None
-    """Client, in training: what the head embeds, where a method `reaches_head`."""
+    """Client, in training: the head's embeddings, if a method has `reaches_head`."""
     outputs: Tensor | None = None
-    """Client, for `tail_loss`: what the tail makes of the features."""
+    """Client, for `tail_loss`: the tail's outputs."""
     task: Tensor | None = None
-    """Client, for `tail_loss`: the task's loss on these."""
+    """Client, for `tail_loss`: the task's loss on these outputs."""
     memo: dict[Any, Any] = field(default_factory=dict)
+    """State that methods pass from hook to hook. Each method uses keys of its own, such as
+    itself."""
     told: dict[str, float | Tensor] = field(default_factory=dict)
-    """Figures of the step, whose means over a round stand in the client's row of the `clients`
-    table; the config's `reported` names them."""
+    """Figures of the step by column; the `clients` table has their means over a round. The config's
+    `reported` names the columns."""
 
     def rng(self, *scope: Scope) -> torch.Generator:
-        """A random stream for one purpose in this step; the two sides' streams are independent."""
+        """Return the random stream of one purpose in this step.
+
+        The two sides' streams are independent, since each side has a seed of its own.
+        """
         mode = "train" if self.training else "evaluate"
+        # Evaluations number their steps from 0 in every round, so the key needs the round as well.
         return rng_for(self.seed, mode, self.client, self.round, self.number, *scope)
 
     def next_rng(self, method: "Method", name: str) -> torch.Generator:
-        """Return another stream at each call of a method that may be asked several times a step."""
+        """Return another random stream at each call, for hooks that run several times in a step."""
         count = self.memo[method] = self.memo.get(method, 0) + 1
         return self.rng(name, count)
 
 
 @dataclass(frozen=True)
 class Share:
-    """One gradient message, and the secret weight of its reply in the sum of replies."""
+    """A gradient message, and the secret weight of its reply in the sum of replies."""
 
     grad: Tensor
     weight: float = 1.0
 
 
 class Method:
-    """Base class of what happens at the cut; override only the hooks that matter.
+    """Base class of methods at the cut. Subclasses override only the hooks that they need.
 
     >>> class Halve(Method):
     ...     def encode(self, z, step):
@@ -200,89 +218,92 @@ class Method:
     module: nn.Module | None = None
     """Learned parts on this side; this side's optimizer steps them."""
     num_messages: int = 1
-    """How many messages `outgoing` makes of one gradient."""
+    """Number of messages that `outgoing` makes of one gradient."""
     num_side: int = 0
-    """How many tensors `pack` adds to the payload, such as scales and indices."""
+    """Number of tensors that `pack` adds to the payload, such as scales and indices."""
     num_side_back: int | None = None
-    """The same for gradients, if it is another number there."""
+    """The same number for gradients, if it differs there."""
     reaches_head: bool = False
-    """Whether the tail's loss reaches the head by a way of this method's own, beside the wire."""
+    """Whether the tail's loss also reaches the head through this method, without the wire."""
     freezes: frozenset[Segment] = frozenset()
     """Client: segments that do not learn in training proper."""
 
     def announce(self) -> tuple[Tensor, ...]:
-        """Server: tensors that every client gets before training (counted as BROADCAST)."""
+        """Return the tensors that the server sends every client before training (BROADCAST)."""
         return ()
 
     def hear(self, tensors: tuple[Tensor, ...]) -> None:
-        """Client: receive what the server's half announced."""
+        """Receive, on the client, what the server's half announced."""
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Client: change the batch before the head, such as by adding samples or tokens."""
+        """Change the client's batch before the head, such as by adding samples or tokens."""
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Sender: turn the segment's output into what is sent; differentiable."""
+        """Turn the sender's segment output into what is sent; differentiable."""
         return z
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Receiver: turn what arrived into the next segment's input; differentiable."""
+        """Turn what the receiver got into its next segment's input; differentiable."""
         return z
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Client: turn the returned features into the tail's input; differentiable."""
+        """Turn the features that the client got back into the tail's input; differentiable."""
         return u
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor | None:
-        """Client: in place of the trunk's output, in a phase in which nothing crosses."""
+        """Compute the client's substitute for the trunk's output, for phases without the server."""
         return None
 
     def loss(self, step: Step) -> Tensor | None:
-        """Client: a loss term on what was encoded, added in the head's backward pass."""
+        """Return the client's loss term on what was encoded, for the head's backward pass."""
         return None
 
     def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
-        """Client: the task's loss, if it differs from the loss on the batch's labels."""
+        """Return the client's task loss, if it differs from `loss` on the batch's labels."""
         return None
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """Client: a loss term on what was decoded (and on `step.outputs`), added to the task's."""
+        """Return the client's loss term on what was decoded, which is added to the task's loss."""
         return None
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """Client: the messages to send for one feature gradient."""
+        """Return the messages that the client sends for one feature gradient."""
         return (Share(grad),)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """Either side: payload or gradient in wire format, payload first; without gradients."""
+        """Turn a detached payload or gradient into the wire format, the payload first."""
         return (x,)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Either side: the inverse of `pack`, as far as the format allows."""
+        """Invert `pack`, as far as the format allows."""
         return tensors[0]
 
     def accept(self, head: nn.Module, step: Step) -> bool:
-        """Client: inspect the head's gradients; False: do not learn from this step."""
+        """Inspect the gradients of the client's head; return False to discard the step."""
         return True
 
     def report(self) -> dict[str, float]:
-        """Client: values for its row of the `clients` table; the config's `reported` names them."""
+        """Return values for the client's row of the `clients` table, by column (`reported`)."""
         return {}
 
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
-        """An optimizer of this method's own, for its `module`; None: its side's steps it."""
+        """Build a separate optimizer for `module`; None: the side's optimizer steps it."""
         return None
 
     def plan(self, rounds: int) -> Sequence[Phase]:
-        """Client: phases to run before the `rounds` of training."""
+        """Return the phases that clients run before the `rounds` of training."""
         return ()
 
     def aside(self) -> Aside | None:
-        """Client: steps of another phase between the steps of training."""
+        """Return the phase whose steps the client takes between those of training, if any."""
         return None
 
     def own(self, step: Step) -> Tensor | None:
-        """Client, only for scoring attacks: which sent tokens are the texts' own; None: all."""
+        """Return a mask of the sent tokens that are the private texts' (None: all of them).
+
+        Only the scoring of attacks on a client asks for it.
+        """
         return None
 
 
@@ -290,102 +311,104 @@ class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
 
     suits: ClassVar[frozenset[Modality]] = NUMBERS
-    """The kinds of data that it can be used on."""
+    """The kinds of data that the method can be used on."""
     takes: ClassVar[frozenset[Trait]] = frozenset()
-    """Traits that the leg must still have when this method comes."""
+    """Traits that the method requires: no method before it may have ended them."""
     ends: ClassVar[frozenset[Trait]] = frozenset()
     """Traits that the leg no longer has after this method."""
     once: ClassVar[bool] = False
-    """Whether it may be listed only once per leg."""
+    """Whether the method may be listed only once per leg."""
     superposes: ClassVar[frozenset[Leg]] = frozenset()
-    """The legs on which a row mixes several samples."""
+    """The legs on which each row mixes several samples."""
     reencodes: ClassVar[bool] = False
-    """Whether all that it does at the client depends on what reaches its `encode` or `pack` alone,
-    and nothing of it learns: behind noise it then tells no more than the noise lets through."""
+    """Whether the client's half is a fixed function of the input of its `encode` or `pack`, without
+    learned parts. After noise, such a method reveals no more than its noisy input does."""
     everywhere: ClassVar[bool] = False
-    """Whether it leaves smashed data alone, and so works where none cross."""
+    """Whether the method leaves smashed data unchanged, and so works where none cross."""
     reads_tokens: ClassVar[bool] = False
-    """Whether it is told the model's vocabulary."""
+    """Whether clients give the method the model's vocabulary (`Site.tokens`)."""
     reads_tail: ClassVar[bool] = False
-    """Whether it is given the tail as everybody knows it."""
+    """Whether clients give the method the public tail (`Site.tail`)."""
     stops: ClassVar[frozenset[Leg]] = frozenset()
-    """The legs that nothing crosses in training because of it."""
+    """The legs on which the method stops all packets in training."""
     begins: ClassVar[str | None] = None
-    """The field that says after how many of a client's batches it begins, if one does."""
+    """Name of the field that sets after how many of a client's batches the method begins; None: at
+    once."""
     reported: ClassVar[tuple[str, ...]] = ()
-    """Columns that it adds to the `clients` table."""
+    """Columns that the method adds to the `clients` table."""
     changes: ClassVar[str | None] = None
-    """The one with the share of tokens or labels that it changes; at 0 it hides nothing."""
+    """The reported column with the share of tokens or labels that the method changes; a share of 0
+    means that it hides nothing."""
     readings: ClassVar[tuple[str, ...]] = ()
-    """Other ways in which evaluation can go through it, for `evaluate.controls`."""
+    """Other ways in which evaluation can use the method, for `evaluate.controls`."""
     passes: ClassVar[bool] = False
-    """Whether `in_sessions` says yes, where it says the same of all options."""
+    """The answer of `in_sessions`, if it does not depend on the fields."""
     requires: ClassVar[Needs] = ()
-    """What it needs from the rest of the scenario whatever its options are."""
+    """The method's needs from the rest of the scenario that do not depend on the fields."""
 
     @property
     def needs(self) -> Needs:
-        """What it needs from the rest of the scenario; where options decide, override it and add
-        to `super().needs`.
-        """
+        """All needs from the rest of the scenario; overrides add those that depend on fields."""
         field = "legs" if "legs" in type(self).model_fields else "kind"
         legs = [leg for leg in self.acts_on if not (self.everywhere and leg is Leg.SMASHED)]
         return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs), *self.requires)
 
     @property
     def release(self) -> Release | Response | str | None:
-        """The mechanism by which its noise has a guarantee, or why it has none; None of methods
-        that are not there for their noise.
+        """The mechanism that gives the noise a guarantee, or the reason that there is none; None
+        for methods without noise.
         """
         return None
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:
-        """The forward legs that it encodes."""
+        """The forward legs that the method encodes."""
         return (Leg.SMASHED,)
 
     @property
     def coded(self) -> frozenset[Leg]:
-        """The forward legs on which packets carry codes that stand for values."""
+        """The forward legs on which packets carry codes that represent values."""
         return frozenset()
 
     @property
     def unreadable(self) -> frozenset[Leg]:
-        """The legs whose packets can only be read by who remembers the packet before."""
+        """The legs whose packets cannot be decoded without the packet of the forward pass."""
         return frozenset()
 
     @property
     def public_batch_size(self) -> int | None:
-        """Samples per step on public data; None: as many as in training."""
+        """Number of samples per step on public data; None: as many as in training."""
         return None
 
     @property
     def added_tokens(self) -> int:
-        """Tokens that it adds to each text in training."""
+        """Number of tokens that the method adds to each text in training."""
         return 0
 
     def in_sessions(self, reading: str = "") -> bool:
-        """Whether a text can cross token by token, each one once, when the model writes: what it
-        does to a token in evaluation (as `reading` has it) takes no other pass into account.
+        """Return whether each token can cross once, in its own pass, when the model writes.
+
+        That holds if the method treats a token in evaluation (by way of `reading`) independently of
+        all other passes.
         """
         del reading
         return self.passes
 
     def undoes(self) -> frozenset[Trait]:
-        """The traits that it ends with these options."""
+        """Return the traits that the method ends with these field values."""
         return self.ends
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """The per-sample shape after `encode`; raises ScenarioError at `where` if impossible."""
+        """Return the per-sample shape after `encode`, or raise ScenarioError at `where`."""
         return shape
 
     @abstractmethod
     def build(self, site: Site) -> Method:
-        """The method's half for one side and leg."""
+        """Build the method's half for one side and leg."""
 
 
 def suited(suits: frozenset[Modality]) -> Needs:
-    """The needs of a part that can be used on these kinds of data only."""
+    """Return the needs of a part that can be used only on these kinds of data."""
     if suits == ANYTHING:
         return ()
     if suits == NUMBERS:
@@ -398,7 +421,7 @@ class CodecConfig(MethodConfig):
     """Base of methods that can act on the feature leg too."""
 
     legs: tuple[Literal["smashed", "features"], ...] = ("smashed",)
-    """The forward legs to act on; each one's gradient leg follows."""
+    """The forward legs that the method acts on; it also acts on their gradient legs."""
 
     @property
     def acts_on(self) -> tuple[Leg, ...]:
@@ -407,7 +430,7 @@ class CodecConfig(MethodConfig):
 
 
 class LabelDefenceConfig(MethodConfig):
-    """Base of methods that protect labels: they leave smashed data alone and suit any data."""
+    """Base of methods that protect labels: they leave smashed data unchanged and suit any data."""
 
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     passes: ClassVar[bool] = True

@@ -1,29 +1,31 @@
-"""MixGuard: a text client mixes what it sends with other texts, and alone knows how to unmix.
+"""MixGuard: a text client sends mixtures of its texts with others, and only it can unmix them.
 
-A batch becomes k inputs, the private one at a secret place among public ones, all with secret
-tokens in them; m blinded mixtures of the k outputs of the head cross the cut (Eq. 13-17). What
-comes back is unmixed (Eq. 18-19) into an approximation Z^ of the trunk's output, which a small
-calibration model corrects (Eq. 20-21). Stage I trains that model on public data, with the rest
-frozen; the plain output that it learns from crosses beside the mixtures, so the server sees public
-pairs of both. In stage II it is frozen in private steps, each followed by one more public step.
-The gradient of Z^ is noised by how much calibration had to correct (Eq. 28-29), as a part of what
-came of it: residual streams are ten times as large in one model as in another, and a correction by
-itself would drown the gradient here and do nothing there.
+A batch becomes k inputs, the private one at a secret position among public ones, all with secret
+tokens inserted. The head's k outputs cross the cut as m blinded mixtures (Eq. 13-17). The client
+unmixes the reply (Eq. 18-19) into an approximation Z^ of the trunk's output, and a small
+calibration model corrects Z^ (Eq. 20-21). Stage I trains this model on public data while everything
+else is frozen. The plain outputs that it learns from cross next to the mixtures, so the server sees
+both for public texts. In stage II the model is frozen in private steps, and each private step is
+followed by a public one that refines it. Noise is added to the gradient of Z^, in proportion to the
+correction (Eq. 28-29). Here that is the correction relative to the corrected features: residual
+streams are ten times as large in one model as in another, so an absolute correction would drown the
+gradient in one and have no effect in the other.
 
-The gradients of the messages are one tensor times their weights, which gives the weights away (see
-the attack gradient_ratio). `gradients: remixed` is the repair that suggests itself: they are sent
-with fresh weights, and the replies scaled back, so that the head learns what it would have. The
-trunk does not: it learns of a mixture that was never sent. `message_noise` is the other: noise of
-its own on every message.
+The gradients of the messages are one tensor times the messages' weights, which reveals the weights
+(see the attack gradient_ratio). There are two repairs. `gradients: remixed` sends gradients with
+fresh weights and scales the replies back, so the head's gradient stays the same, but the trunk
+learns from a mixture that was never sent. `message_noise` adds separate noise to every message.
 
-The paper leaves open, and here stands ours: how matrices are drawn (see `mixing`), that secret
-tokens stand before what is learned and are attended to, the calibration model's bottleneck (a
-quarter) and zero start, and that RMS is taken text by text. Calibration has AdamW, a rate and a
-batch size of its own, as published; their values are lost in the text at hand, so ours stand here.
+The paper leaves some choices open, and these are ours: how the matrices are drawn (see `mixing`);
+that secret tokens come before the labelled tokens and are attended to; the calibration model's
+bottleneck (a quarter) and its start at zero; and that the RMS is computed per text. As published,
+calibration has AdamW with a learning rate and a batch size of its own. The paper's text at hand
+lacks their values, so the values are ours too.
 
-Padding is no part of a text: calibration's error, the sizes of noise and the noise itself are those
-of real tokens, so padding teaches neither calibration nor the trunk. Messages' gradients are zero
-where the private text is padded, with noise as without; so its length shows, to its batch's width.
+Padding is not part of a text: calibration's error, the noise and its size involve real tokens only,
+so padding teaches neither calibration nor the trunk. The messages' gradients are zero where the
+private text is padded, with or without noise, so the server can see the text's length, up to the
+batch's width.
 """
 
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ from simsplit.methods.base import (
     Step,
     Trait,
 )
-from simsplit.methods.mixing import Sampler, Secrets, can_blind, draw, for_each
+from simsplit.methods.mixing import Sampler, Secrets, can_blind, combine_rows, draw_secrets
 from simsplit.methods.secret_tokens import inserted
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
@@ -65,51 +67,54 @@ class MixguardConfig(MethodConfig):
 
     kind: Literal["mixguard"] = "mixguard"
     messages: int = Field(default=3, ge=2)
-    """m: how many mixtures are sent for a batch."""
+    """m: number of mixtures that are sent for a batch."""
     inputs: int = Field(default=3, ge=2)
-    """k: how many texts are mixed, the private one included."""
+    """k: number of texts in a mixture, the private one included."""
     secrets: Literal["batch", "sample"] = "batch"
-    """One pair of matrices for a batch (as published), or one for each text."""
+    """One pair of matrices per batch (as published), or one per text (sample)."""
     sampler: Sampler = "affine"
-    """How secrets are drawn; `affine` unmixes affine trunks exactly, and needs an odd number of
-    messages. With `general` ones a language model learned less than without any trunk."""
+    """How secrets are drawn. `affine` unmixes affine trunks exactly and needs an odd number of
+    messages. With `general` secrets a language model learned less than without any trunk."""
     blind: bool = True
     """Whether mixtures are blinded; if not, their signed sum is the private text's output."""
     condition: float | None = Field(default=None, gt=1)
-    """Upper bound of the blinding matrices' condition number; a lower one amplifies errors less,
-    and leaves fewer matrices to draw from. Null: what about a quarter of random ones are below, 4
-    for three messages."""
+    """Upper bound of the blinding matrices' condition number. A lower bound amplifies errors less
+    and leaves fewer matrices to draw from. Null: a bound that about a quarter of random matrices
+    meet, which is 4 for three messages."""
     purest: float = Field(default=0.9, gt=0, le=1)
-    """A single text's share of a message (its weight over the root of all squared weights) stays
-    below this; of many messages and few texts, where a hundred draws do not reach it, the least of
-    these is taken. 1: any share. Without a bound half of all draws have a message above .97."""
+    """Upper bound of a single text's share in a message (its weight over the root of the sum of
+    squared weights); 1: no bound. Without a bound, half of all draws have a message above 0.97. If
+    none of 100 draws meets the bound, as with many messages and few texts, the draw with the
+    smallest share is used."""
     tokens: int = Field(default=20, ge=0)
-    """Secret tokens per text; published: 20 for classification, 40 for generation, none on CoLA."""
+    """Secret tokens per text; published: 20 for classification, 40 for generation, 0 on CoLA."""
     calibrate: bool = True
     """Whether a calibration model corrects the unmixed features."""
     bottleneck: float = Field(default=0.25, gt=0, le=1)
     """Hidden width of the calibration model, relative to the features' width."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout in the calibration model."""
+    """Dropout rate in the calibration model."""
     warm_up: int = Field(default=2, ge=0)
     """Rounds of stage I, in which calibration learns from public data."""
     refine_every: int = Field(default=1, ge=0)
     """Private steps between two refinement steps of calibration; 0: no refinement."""
     calibration_lr: float = Field(default=1e-3, gt=0)
-    """Calibration's learning rate, for AdamW; `train.lr_schedule` holds for it too."""
+    """Calibration's learning rate, for AdamW; `train.lr_schedule` applies to it too."""
     calibration_batch_size: int | None = Field(default=None, ge=1)
-    """Public texts in a step of calibration; null: as many as in training."""
+    """Public texts per step of calibration; null: as many as in a step of training."""
     noise: Literal["adaptive", "fixed", "none"] = "adaptive"
     """Noise on the gradient: in proportion to the correction (adaptive), of fixed size, or none."""
     gamma: float = Field(default=1.0, ge=0)
-    """Noise level: times RMS(gradient); adaptive: times RMS(correction) / RMS(corrected)."""
+    """Noise level, in units of RMS(gradient), if `noise` is adaptive times RMS(correction) /
+    RMS(corrected features)."""
     gradients: Literal["shared", "remixed"] = "shared"
-    """The weights that gradients are sent with: those that unmix (published), or fresh ones."""
+    """Weights of the gradient messages: the ones that unmix (shared, as published), or fresh ones
+    (remixed)."""
     message_noise: float = Field(default=0.0, ge=0)
-    """Noise on each gradient message separately, in units of its root mean square."""
+    """Separate noise on each gradient message, in units of its root mean square; 0: none."""
     inference: Literal["plain", "mixed"] = "plain"
-    """Evaluation of ordinary texts (plain, as published; the server sees those), or of texts that
-    are mixed as in training."""
+    """Evaluation of ordinary texts, which the server then sees (plain, as published), or of texts
+    that are mixed as in training (mixed)."""
     calibrated_inference: bool | None = None
     """Whether the calibration model is used in evaluation; null: only if texts are mixed."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
@@ -121,12 +126,10 @@ class MixguardConfig(MethodConfig):
 
     @property
     def public_batch_size(self) -> int | None:
-        """How many texts calibration learns from at once."""
         return self.calibration_batch_size
 
     @property
     def added_tokens(self) -> int:
-        """The secret tokens, which make each text so much longer."""
         return self.tokens
 
     @property
@@ -138,41 +141,45 @@ class MixguardConfig(MethodConfig):
         return (*super().needs, *own, *public)
 
     @property
-    def bound(self) -> float:
-        """Of the condition number."""
+    def condition_bound(self) -> float:
+        """Upper bound of the blinding matrices' condition number."""
         return self.condition or 4 * (self.messages / 3) ** 1.5
 
     @model_validator(mode="after")
-    def _can_be_drawn(self) -> Self:
+    def _refuse_undrawable(self) -> Self:
         if self.sampler == "affine" and self.messages % 2 == 0:
             raise ValueError(
-                "messages must be odd for affine secrets; an even number needs sampler: general"
+                f"messages: {self.messages} is even, but affine secrets need an odd number; "
+                "use sampler: general, or an odd number"
             )
-        if self.blind and not can_blind(self.messages, self.sampler, self.bound):
+        bound = self.condition_bound
+        if self.blind and not can_blind(self.messages, self.sampler, bound):
             raise ValueError(
-                f"blinding matrices of {self.messages} messages are not drawn with a condition "
-                f"number below {self.bound:g}; raise condition, or take fewer messages"
+                f"condition: random blinding matrices for {self.messages} messages never have a "
+                f"condition number below {bound:g}; raise condition, or take fewer messages"
             )
         return self
 
     def drawn(self, rng: np.random.Generator, rows: int = 1) -> Secrets:
-        """Draw the secrets of one batch of so many texts."""
+        """Draw the secrets of a batch of `rows` texts."""
 
-        def one() -> Secrets:
-            return draw(
+        def draw_one() -> Secrets:
+            return draw_secrets(
                 self.messages,
                 self.inputs,
                 self.sampler,
                 rng,
                 blind=self.blind,
-                condition=self.bound,
+                condition=self.condition_bound,
                 purest=self.purest,
             )
 
-        return one() if self.secrets == "batch" else for_each([one() for _ in range(rows)])
+        if self.secrets == "batch":
+            return draw_one()
+        return combine_rows([draw_one() for _ in range(rows)])
 
-    def read(self, reading: str) -> tuple[bool, bool]:
-        """Whether an evaluation mixes texts, and whether it corrects features."""
+    def parse_reading(self, reading: str) -> tuple[bool, bool]:
+        """Return whether an evaluation mixes texts, and whether it corrects features."""
         if reading in self.readings:
             return reading == "mixed", reading != "plain"
         mixes = self.inference == "mixed"
@@ -180,33 +187,34 @@ class MixguardConfig(MethodConfig):
         return mixes, mixes if corrects is None else corrects
 
     def in_sessions(self, reading: str = "") -> bool:
-        """Unless texts are mixed: secrets are a batch's, and other texts are mixed in each time."""
-        return not self.read(reading)[0]
+        # Secrets are drawn per batch, and each pass would mix in other texts.
+        return not self.parse_reading(reading)[0]
 
     def build(self, site: Site) -> Method:
-        """All of it on the client; the server knows nothing of it."""
         return Mixguard(self, site) if site.side == "client" else Method()
 
 
 @dataclass
-class _Mixed:
-    """What a client keeps of a step."""
+class _MixedBatch:
+    """The client's state of a step with mixed texts."""
 
     secrets: Secrets
     rows: int
+    """Number of private texts."""
     public: bool
     """Whether the plain output is sent too, for calibration."""
     own: Tensor
-    """Mask of the private texts' own tokens: all but secret ones."""
+    """Mask of the private texts' own tokens, without the secret ones."""
     real: Tensor
-    """Mask of the private texts' tokens, secret ones included: all but padding."""
+    """Mask of the private texts' tokens, secret ones included, without padding."""
     error: Tensor | None = None
+    """Calibration's error, on public data."""
     scale: Tensor | None = None
-    """Factor on each row's gradient, if it is rescaled."""
+    """Factor on each row's gradient, if gradients are remixed."""
 
 
 class Calibration(nn.Module):
-    """Z + W_up GELU(W_down Z); the identity at first."""
+    """The model Z + W_up GELU(W_down Z), which is the identity at first."""
 
     def __init__(self, width: int, middle: int, dropout: float) -> None:
         super().__init__()
@@ -222,7 +230,7 @@ class Calibration(nn.Module):
 
 
 class Mixguard(Method):
-    """The client's part of MixGuard, which is all of it."""
+    """The client's half of MixGuard; the server has none."""
 
     def __init__(self, config: MixguardConfig, site: Site) -> None:
         self.config = config
@@ -234,34 +242,35 @@ class Mixguard(Method):
                 self.module = Calibration(width, middle, config.dropout)
 
     def plan(self, rounds: int) -> list[Phase]:
-        """Stage I: rounds in which calibration learns from public data."""
+        """Return stage I, in which calibration learns from public data."""
         if not (self.config.calibrate and self.config.warm_up):
             return []
         return [on_public_data(CALIBRATE, self.config.warm_up)]
 
     def aside(self) -> Aside | None:
-        """Refinement: steps of calibration between private steps."""
+        """Return the refinement of calibration between private steps."""
         if not (self.config.calibrate and self.config.refine_every):
             return None
         return Aside(on_public_data(REFINE, 0), self.config.refine_every)
 
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Calibration's own, whatever the client's is."""
+        """Build calibration's optimizer, which does not depend on the client's."""
         return torch.optim.AdamW(parameters, lr=self.config.calibration_lr)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """k batches in one, the given one at a secret position."""
+        """Join k batches in one, the given batch at a secret position."""
         config = self.config
-        if not (step.training or config.read(step.reading)[0]):
+        if not (step.training or config.parse_reading(step.reading)[0]):
             return batch
         if step.stock is None:
-            raise ProtocolError("mixguard was given no texts to mix in")
+            raise ProtocolError("mixguard: the client has no public texts to mix with")
         if batch.mask is not None:
-            raise ProtocolError("mixguard mixes texts that are padded on the right alone")
+            raise ProtocolError("mixguard: texts must be padded on the right, without a mask")
         public = step.phase in (CALIBRATE, REFINE)
+        # Calibration mixes representations only; secret tokens hide private texts.
         tokens = 0 if public else config.tokens
         rng = step.rng("mixguard", step.phase)
-        secrets = config.drawn(_secret(step), len(batch.labels))
+        secrets = config.drawn(_secrets_rng(step), len(batch.labels))
         target, own = inserted(batch, tokens, step.stock.vocabulary, rng)
         others = [
             inserted(each, tokens, step.stock.vocabulary, rng)[0].inputs
@@ -272,12 +281,12 @@ class Mixguard(Method):
         inputs = torch.cat([padded(each, longest, step.stock.pad) for each in texts])
         labels = padded(target.labels, longest, IGNORED)
         masks = (padded(mask, longest, 0) for mask in (own, target.real))
-        step.memo[self] = _Mixed(secrets, len(labels), public, *masks)
+        step.memo[self] = _MixedBatch(secrets, len(labels), public, *masks)
         return Batch(inputs, labels, batch.indices)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """m mixtures of the k inputs' rows; on public data the plain rows follow."""
-        mixed: _Mixed | None = step.memo.get(self)
+        """Mix the rows of the k inputs into m messages; on public data the plain rows follow."""
+        mixed: _MixedBatch | None = step.memo.get(self)
         if mixed is None:
             return z
         z_KBLD = z.unflatten(0, (-1, mixed.rows))
@@ -285,72 +294,74 @@ class Mixguard(Method):
         return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Unmix the features, then correct them by the calibration model."""
-        mixed: _Mixed | None = step.memo.get(self)
+        """Unmix the features, then correct them with the calibration model."""
+        mixed: _MixedBatch | None = step.memo.get(self)
         if mixed is None:  # plain inference
-            return self._corrected(u, step, learning=False)
+            return self._correct(u, step, learning=False)
         messages = len(mixed.secrets.decode)
         u_MBLD = u[: messages * mixed.rows].unflatten(0, (messages, mixed.rows))
         z = mixed.secrets.unmixed(u_MBLD)
         if mixed.public:
-            corrected = self._corrected(z.detach(), step, learning=True)
+            # Only calibration learns from public data, so no gradient goes back through u.
+            corrected = self._correct(z.detach(), step, learning=True)
             plain = u[messages * mixed.rows :].detach()
             mixed.error = mse_loss(corrected[mixed.real], plain[mixed.real])
             return corrected
-        corrected = self._corrected(z, step, learning=False)
+        corrected = self._correct(z, step, learning=False)
         if step.training and self.config.noise != "none":
-            self._noise(z, corrected, mixed.real, step)
+            self._noise_gradient(z, corrected, mixed.real, step)
         return corrected
 
     def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
-        """The gradient as m messages, weighted, and noised one by one."""
-        mixed: _Mixed | None = step.memo.get(self)
+        """Return the gradient of the m messages, with fresh weights and noise if configured."""
+        mixed: _MixedBatch | None = step.memo.get(self)
         if mixed is None:
             return [Share(grad)]
         if self.config.gradients == "remixed":
-            mixed.scale = self._fresh_scale(mixed, step).to(grad)
+            mixed.scale = self._draw_scale(mixed, step).to(grad)
             grad = grad * mixed.scale
         if self.config.message_noise:
             real = mixed.real.repeat(len(mixed.secrets.decode), 1)
             size = self.config.message_noise * _rms(grad, real)
-            grad = (grad + size * _draws(grad, real, step.rng("message_noise"))).to(grad)
+            grad = (grad + size * _draw_noise(grad, real, step.rng("message_noise"))).to(grad)
         return [Share(grad)]
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The reply to a gradient, with its rescaling undone."""
-        mixed: _Mixed | None = step.memo.get(self)
+        """Return the reply to a gradient, scaled back if the gradient was remixed."""
+        mixed: _MixedBatch | None = step.memo.get(self)
         if mixed is None or mixed.scale is None:
             return tensors[0]
         return tensors[0] / mixed.scale
 
-    def _fresh_scale(self, mixed: _Mixed, step: Step) -> Tensor:
-        """Each row's factor from its old weight to a fresh one."""
-        fresh = self.config.drawn(_secret(step, "gradients"), mixed.rows)
+    def _draw_scale(self, mixed: _MixedBatch, step: Step) -> Tensor:
+        """Draw fresh weights, and return each row's factor from its old weight to its new one."""
+        fresh = self.config.drawn(_secrets_rng(step, "gradients"), mixed.rows)
         ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode).view(len(fresh.decode), -1)
         return ratio.expand(-1, mixed.rows).reshape(-1, 1, 1)
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """On public data: the distance of the corrected features from the plain ones."""
-        mixed: _Mixed | None = step.memo.get(self)
+        """Return, on public data, the distance of the corrected features from the plain ones."""
+        mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.error
 
     def own(self, step: Step) -> Tensor | None:
-        """Client: mask of the sent tokens that are no secret tokens."""
-        mixed: _Mixed | None = step.memo.get(self)
+        """Return a mask of the sent tokens that are not secret tokens."""
+        mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.own
 
-    def _corrected(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
+    def _correct(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
         model = self.module
-        if model is None or not (step.training or self.config.read(step.reading)[1]):
+        if model is None or not (step.training or self.config.parse_reading(step.reading)[1]):
             return z
         if learning:
             out: Tensor = model(z, learning=True)
             return out
+        # Gradients pass through the frozen model to z, but private data do not train it.
         frozen = {name: weight.detach() for name, weight in model.named_parameters()}
         return functional_call(model, frozen, (z,))  # type: ignore[no-any-return]
 
-    def _noise(self, z: Tensor, corrected: Tensor, real: Tensor, step: Step) -> None:
-        """Have the gradient of z noised on its way back to the server."""
+    def _noise_gradient(self, z: Tensor, corrected: Tensor, real: Tensor, step: Step) -> None:
+        """Add noise to the gradient of z on its way back to the server."""
         if not z.requires_grad:
             return
         scale = torch.full((len(z), 1, 1), self.config.gamma, device=z.device)
@@ -359,26 +370,27 @@ class Mixguard(Method):
             scale = scale * _rms(change, real) / _rms(whole, real).clamp(1e-12)
         rng = step.rng("noise")
 
-        def noised(grad: Tensor) -> Tensor:
-            return (grad + scale * _rms(grad, real) * _draws(grad, real, rng)).to(grad)
+        def add_noise(grad: Tensor) -> Tensor:
+            return (grad + scale * _rms(grad, real) * _draw_noise(grad, real, rng)).to(grad)
 
-        z.register_hook(noised)
+        z.register_hook(add_noise)
 
 
-def _secret(step: Step, *purpose: str) -> np.random.Generator:
-    """The client's own stream of this step's secrets."""
+def _secrets_rng(step: Step, *purpose: str) -> np.random.Generator:
+    """Return the client's random stream for the secrets of this step."""
     mode = "train" if step.training else "evaluate"
     at = (mode, step.phase, step.round, step.number)
     return numpy_rng_for(step.seed, "secrets", *purpose, *at)
 
 
 def _rms(x_BLD: Tensor, real_BL: Tensor) -> Tensor:
-    """Text by text, of real tokens."""
+    """Return the root mean square of each text's real tokens, B x 1 x 1."""
     of_tokens_BL = x_BLD.square().mean(2) * real_BL
     return (of_tokens_BL.sum(1) / real_BL.sum(1).clamp(min=1)).sqrt()[:, None, None]
 
 
-def _draws(x_BLD: Tensor, real_BL: Tensor, rng: torch.Generator) -> Tensor:
-    """Standard Gaussian values for real tokens, zeros for padding; the same however much of it."""
+def _draw_noise(x_BLD: Tensor, real_BL: Tensor, rng: torch.Generator) -> Tensor:
+    """Draw standard Gaussian values for real tokens, with zeros for padding."""
+    # Only real tokens take numbers from the stream, so the amount of padding changes no draw.
     draws = torch.randn(int(real_BL.sum()), x_BLD.shape[2], generator=rng)
     return torch.zeros_like(x_BLD).masked_scatter(real_BL[..., None], draws.to(x_BLD))

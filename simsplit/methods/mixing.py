@@ -1,11 +1,12 @@
-"""MixGuard's secrets: signs s, a mixing matrix M, a blinding matrix B, and what undoes them.
+"""MixGuard's secrets: signs s, a mixing matrix M, a blinding matrix B, and the weights that unmix.
 
-s^T M = e_t^T (Eq. 14): of what the k inputs become, the signed sum keeps the target alone. All of M
-is positive, so every message mixes all inputs (Eq. 15 asks for two). What is sent is B M H, and the
-weights w = s^T B^-1 bring it back. The paper leaves open how such matrices are drawn; both samplers
-are ours. An affine trunk adds the same offset to every message, which w keeps once only if it sums
-to 1; `affine` draws rows of M and B, and signs, that sum to 1, so such a trunk is undone exactly.
-It does so at the price of mixtures nearer to the target: what the server sees is easier to invert.
+s^T M = e_t^T (Eq. 14): the signed sum of the k mixed inputs keeps the target only. All entries of M
+are positive, so every message mixes all inputs (Eq. 15 requires two). The client sends B M H and
+unmixes the reply with the weights w = s^T B^-1. The paper leaves open how such matrices are drawn;
+both samplers are ours. An affine trunk adds the same offset to every message, and w keeps the
+offset exactly once only if w sums to 1. `affine` draws signs, and rows of M and B, that sum to 1,
+so the client unmixes such a trunk exactly. In return its mixtures are nearer to the target, so
+what the server sees is easier to invert.
 """
 
 from collections.abc import Sequence
@@ -21,24 +22,26 @@ Matrix = NDArray[np.float64]
 Sampler = Literal["general", "affine"]
 
 LEAST = 0.02
-"""Smallest share of an input in a message, in affine mixtures."""
+"""Smallest share of an input in a message that affine mixtures aim at."""
 _TRIES = 1000
+"""Random starts of the search for an affine mixture."""
 _DRAWS = 100
+"""Draws until the purity bound is given up."""
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """The secrets of one batch; they never leave the client."""
+    """The secrets of one batch, which never leave the client."""
 
     target: int
     """Position of the private input among the k."""
     encode: Matrix
-    """B M, M x K: maps inputs to messages; M x K x B where each row has matrices of its own."""
+    """B M (M x K), which maps inputs to messages; M x K x B if each row has its own matrices."""
     decode: Matrix
-    """w, M (or M x B): maps the messages' outputs to the target's, approximately."""
+    """w (M, or M x B), which maps the messages' outputs to the target's, approximately."""
 
     def mixed(self, x_KBLD: Tensor) -> Tensor:
-        """The m mixtures, as messages to send."""
+        """Mix the k inputs into m messages."""
         encode = torch.as_tensor(self.encode).to(x_KBLD)
         if encode.ndim == 3:
             return torch.einsum("mkb,kbld->mbld", encode, x_KBLD)
@@ -46,7 +49,7 @@ class Secrets:
         return sent_MBLD
 
     def unmixed(self, x_MBLD: Tensor) -> Tensor:
-        """The target's output, approximately, from the messages' outputs."""
+        """Return an approximation of the target's output from the messages' outputs."""
         decode = torch.as_tensor(self.decode).to(x_MBLD)
         if decode.ndim == 2:
             return torch.einsum("mb,mbld->bld", decode, x_MBLD)
@@ -54,15 +57,16 @@ class Secrets:
         return near_BLD
 
 
-def for_each(several: Sequence[Secrets]) -> Secrets:
-    """Secrets of single rows as those of a batch, with all targets in the place of the first."""
+def combine_rows(several: Sequence[Secrets]) -> Secrets:
+    """Combine secrets of single rows into those of a batch."""
+    # A batch has one target position, so the inputs of each row move until its target is there.
     target = several[0].target
     turned = [np.roll(each.encode, target - each.target, axis=1) for each in several]
     decode = np.stack([each.decode for each in several], -1)
     return Secrets(target, np.stack(turned, -1), decode)
 
 
-def draw(
+def draw_secrets(
     messages: int,
     inputs: int,
     sampler: Sampler,
@@ -72,25 +76,26 @@ def draw(
     condition: float = 20.0,
     purest: float = 1.0,
 ) -> Secrets:
-    """Fresh secrets; without blinding a plain signed sum of the messages gives the target away.
+    """Draw fresh secrets. Without blinding, a signed sum of the messages reveals the target.
 
-    `condition` is what the blinding matrix's condition number stays below: its inverse amplifies
-    whatever the trunk does not pass through. `purest` is what every message's purity stays below,
-    or the least of so many draws.
+    The blinding matrix's condition number stays below `condition`, since its inverse amplifies the
+    error of unmixing. The purity of every message stays below `purest`; if no draw of a hundred
+    achieves that, the one with the lowest purity is returned.
     """
-    drawn = [_draw(messages, inputs, sampler, rng, blind=blind, condition=condition)]
-    while purity(drawn[-1].encode) >= purest and len(drawn) < _DRAWS:
-        drawn.append(_draw(messages, inputs, sampler, rng, blind=blind, condition=condition))
-    return min(reversed(drawn), key=lambda each: max(purest, purity(each.encode)))
+    drawn = [_draw_once(messages, inputs, sampler, rng, blind=blind, condition=condition)]
+    while measure_purity(drawn[-1].encode) >= purest and len(drawn) < _DRAWS:
+        drawn.append(_draw_once(messages, inputs, sampler, rng, blind=blind, condition=condition))
+    # The last draw comes first, so that it wins among all draws that meet the bound.
+    return min(reversed(drawn), key=lambda each: max(purest, measure_purity(each.encode)))
 
 
-def purity(encode_MK: Matrix) -> float:
-    """How much of any message is of a single text: 1 if it is that text alone."""
+def measure_purity(encode_MK: Matrix) -> float:
+    """Return the largest share of a single text in a message: 1 if a message is one text only."""
     shares = np.abs(encode_MK) / np.linalg.norm(encode_MK, axis=1, keepdims=True)
     return float(shares.max())
 
 
-def _draw(
+def _draw_once(
     messages: int,
     inputs: int,
     sampler: Sampler,
@@ -101,16 +106,18 @@ def _draw(
 ) -> Secrets:
     target = int(rng.integers(inputs))
     affine = sampler == "affine"
-    signs_M = _signs(messages, rng, affine=affine)
-    mix = _affine_mixture if affine else _mixture
-    mixing_MK = mix(signs_M, inputs, target, rng)
-    blinding_MM = _blinding(messages, rng, condition, affine=affine) if blind else np.eye(messages)
+    signs_M = _draw_signs(messages, rng, affine=affine)
+    draw_mixture = _draw_affine_mixture if affine else _draw_mixture
+    mixing_MK = draw_mixture(signs_M, inputs, target, rng)
+    blinding_MM = np.eye(messages)
+    if blind:
+        blinding_MM = _draw_blinding(messages, rng, condition, affine=affine)
     decode_M: Matrix = np.linalg.solve(blinding_MM.T, signs_M).astype(np.float64)
     return Secrets(target, blinding_MM @ mixing_MK, decode_M)
 
 
-def _signs(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
-    """Both signs; affine: one more plus than minus."""
+def _draw_signs(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
+    """Draw signs that are not all equal; if affine, with one more plus than minus."""
     if affine:
         signs = np.ones(messages)
         signs[: messages // 2] = -1
@@ -121,8 +128,8 @@ def _signs(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
             return signs
 
 
-def _mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
-    """Uniform draws; the rows of one sign are scaled until each column adds up."""
+def _draw_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
+    """Draw uniform values, and scale the rows of one sign so that s^T M = e_t^T."""
     mixing_MK = rng.uniform(0.1, 1.0, (len(signs_M), inputs))
     plus = signs_M > 0
     wanted_K = np.zeros(inputs)
@@ -134,8 +141,13 @@ def _mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator
     return mixing_MK
 
 
-def _affine_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator) -> Matrix:
-    """The same with rows that sum to 1: alternating projections onto these and positive values."""
+def _draw_affine_mixture(
+    signs_M: Matrix, inputs: int, target: int, rng: np.random.Generator
+) -> Matrix:
+    """Draw a positive mixture with s^T M = e_t^T whose rows sum to 1.
+
+    A random start is projected alternately onto the equations and onto positive values.
+    """
     messages = len(signs_M)
     rows = np.kron(np.eye(messages), np.ones(inputs))
     columns = np.kron(signs_M, np.eye(inputs))
@@ -153,20 +165,25 @@ def _affine_mixture(signs_M: Matrix, inputs: int, target: int, rng: np.random.Ge
 
 
 def can_blind(messages: int, sampler: Sampler, condition: float) -> bool:
-    """Whether matrices below that condition number are drawn often enough."""
+    """Return whether one of 200 random matrices has a condition number below `condition`.
+
+    Otherwise drawing until one has it could take forever.
+    """
     rng = np.random.default_rng(0)
     affine = sampler == "affine"
-    drawn = (_matrix(messages, rng, affine=affine) for _ in range(200))
+    drawn = (_draw_matrix(messages, rng, affine=affine) for _ in range(200))
     return any(np.linalg.cond(matrix) < condition for matrix in drawn)
 
 
-def _blinding(messages: int, rng: np.random.Generator, condition: float, *, affine: bool) -> Matrix:
+def _draw_blinding(
+    messages: int, rng: np.random.Generator, condition: float, *, affine: bool
+) -> Matrix:
     while True:
-        drawn = _matrix(messages, rng, affine=affine)
+        drawn = _draw_matrix(messages, rng, affine=affine)
         if np.linalg.cond(drawn) < condition:
             return drawn
 
 
-def _matrix(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
+def _draw_matrix(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
     drawn = rng.standard_normal((messages, messages))
     return drawn + (1 - drawn.sum(1, keepdims=True)) / messages if affine else drawn

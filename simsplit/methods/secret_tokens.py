@@ -10,11 +10,11 @@ from simsplit.data.samples import IGNORED
 def inserted(
     batch: Batch, count: int, vocabulary: int, rng: torch.Generator
 ) -> tuple[Batch, Tensor]:
-    """The batch with `count` random tokens in each text, and a mask of the texts' own tokens.
+    """Insert `count` random tokens into each text; return the batch and a mask of its own tokens.
 
-    They stand at random positions of the prompt, after its first token; where everything is
-    learned, anywhere after it. Nothing is learned at them; each other token keeps its
-    label.
+    The positions are random, after the first token and before the first labelled one, or anywhere
+    after the first token if that one is labelled too. The inserted tokens have no labels; every
+    other token keeps its own.
     """
     ids_BL, labels_BL = batch.inputs, batch.labels
     rows, length = ids_BL.shape
@@ -24,7 +24,7 @@ def inserted(
     lottery = torch.rand(rows, wide, generator=rng)
     places = torch.arange(wide)
     lottery[:, 0] = 2  # the first token stays the first
-    lottery[places >= (_room(labels_BL.cpu()) + count)[:, None]] = 3
+    lottery[places >= (_count_unlabelled(labels_BL.cpu()) + count)[:, None]] = 3
     chosen = lottery.argsort(dim=1, stable=True)[:, :count]
     own_BW = torch.ones(rows, wide, dtype=torch.bool).scatter_(1, chosen, value=False)
     source = (own_BW.long().cumsum(1) - 1).clamp(0, length - 1).to(ids_BL.device)
@@ -36,8 +36,12 @@ def inserted(
     return Batch(ids_BW, labels_BW, batch.indices, batch.mask, lengths), own_BW
 
 
-def _room(labels_BL: Tensor) -> Tensor:
-    """How many tokens come before what is learned; all of them if nothing is learned."""
+def _count_unlabelled(labels_BL: Tensor) -> Tensor:
+    """Return the number of tokens before each text's first labelled one.
+
+    If that is the first token, return the number up to the last labelled one instead; if nothing is
+    labelled, the number of all tokens.
+    """
     learned = labels_BL != IGNORED
     first = learned.long().argmax(1)
     last = labels_BL.shape[1] - 1 - learned.flip(1).long().argmax(1)

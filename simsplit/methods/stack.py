@@ -1,4 +1,4 @@
-"""A scenario's list of methods as one: hooks in order on the way out, reversed on the way back."""
+"""The composition of a scenario's methods: hooks run in order on the way out and reversed back."""
 
 import math
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from simsplit.phases import SEGMENTS, TRAIN, Aside, Phase
 from simsplit.seeds import seed_for
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
-NOTHING = Labels()
-_BACK = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
+_GRADIENT_LEGS = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
+_UNKNOWN = Labels()
 
 
 class Stack:
-    """One side's methods, composed. `smashed` and `features` are the chains of the two legs."""
+    """The methods of one side. `smashed` and `features` are the chains of the two legs."""
 
     def __init__(self, smashed: Sequence[Method], features: Sequence[Method], side: Side) -> None:
         self.side = side
@@ -35,20 +35,20 @@ class Stack:
         }
         self.modules = nn.ModuleDict({name: module for name, (_, module) in learned.items()})
         self.optimizers = {name: method.optimizer for name, (method, _) in learned.items()}
-        """For each of the modules: what makes an optimizer of its own, if it wants one."""
+        """For each module, the function that builds a separate optimizer or returns None."""
         self.reaches_head = any(method.reaches_head for method in self.smashed)
 
     def announce(self) -> list[tuple[Tensor, ...]]:
-        """What each method announces, in order."""
+        """Return the announcements of all methods, in order."""
         return [method.announce() for method in chain(self.smashed, self.features)]
 
     def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
-        """Pass each method what its counterpart announced."""
+        """Pass each method the announcement of its counterpart."""
         for method, tensors in zip(chain(self.smashed, self.features), announced, strict=True):
             method.hear(tensors)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Client: every method's `transform`, in order; the step's labels follow the batch's."""
+        """Apply the client's transforms in order; the step then has the new batch's labels."""
         for method in self.smashed:
             batch = method.transform(batch, step)
         if step.labels is not None:
@@ -56,54 +56,55 @@ class Stack:
         return batch
 
     def encode(self, x: Tensor, step: Step) -> Tensor:
-        """Sender: the client's on the smashed leg, the server's on the feature leg."""
+        """Encode with the chain that this side sends on: smashed (client) or features (server)."""
         for method in self.smashed if self.side == "client" else self.features:
-            x = _as_wide(method.encode(x, step), x)
+            x = _restore_dtype(method.encode(x, step), x)
         return x
 
     def lift(self, x: Tensor, step: Step) -> Tensor:
-        """Receiver: the other chain, in reverse; on the client followed by `decode`."""
+        """Lift with the other side's chain in reverse; on the client, `decode` follows."""
         if self.side == "server":
             for method in reversed(self.smashed):
-                x = _as_wide(method.lift(x, step), x)
+                x = _restore_dtype(method.lift(x, step), x)
             return x
         for method in reversed(self.features):
-            x = _as_wide(method.lift(x, step), x)
+            x = _restore_dtype(method.lift(x, step), x)
         for method in reversed(self.smashed):
-            x = _as_wide(method.decode(x, step), x)
+            x = _restore_dtype(method.decode(x, step), x)
         return x
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor | None:
-        """Client: what the first method that can makes of z in place of the trunk."""
-        each = (method.stand_in(z, step) for method in self.smashed)
-        return next((made for made in each if made is not None), None)
+        """Return the first substitute for the trunk's output that a method has, or None."""
+        substitutes = (method.stand_in(z, step) for method in self.smashed)
+        return next((made for made in substitutes if made is not None), None)
 
     def loss(self, step: Step) -> Tensor | None:
-        """The sum of the terms on what was encoded, or None where no method has one."""
-        return _total([method.loss(step) for method in self.smashed])
+        """Return the sum of the methods' terms on what was encoded, or None without any."""
+        return _add_up([method.loss(step) for method in self.smashed])
 
     def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
-        """The first `task_loss` that a method defines, else the loss on the labels."""
+        """Return the first task loss that a method defines, or else the loss on the labels."""
         for method in self.smashed:
             if (own := method.task_loss(outputs, labels, loss, step)) is not None:
                 return own
         return loss(outputs, labels)
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """The sum of the terms on what was decoded, or None."""
-        return _total([method.tail_loss(step) for method in self.smashed])
+        """Return the sum of the methods' terms on what was decoded, or None without any."""
+        return _add_up([method.tail_loss(step) for method in self.smashed])
 
     def accepts(self, head: nn.Module, step: Step) -> bool:
-        """Whether every method lets the client learn from a step; each one looks."""
+        """Return whether every method lets the client learn from the step."""
+        # A list, not a generator: every method inspects the gradients, even after a refusal.
         accepted = [method.accept(head, step) for method in self.smashed]
         return all(accepted)
 
     def report(self) -> dict[str, float]:
-        """The values that methods report, by name."""
+        """Return the values that methods report, by column."""
         return {name: value for m in self.smashed for name, value in m.report().items()}
 
     def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
-        """The messages for one gradient; each method may split the messages of the one before."""
+        """Split one gradient into messages; each method may split those of the method before."""
         shares = [Share(grad)]
         for method in self.smashed:
             shares = [
@@ -115,24 +116,25 @@ class Stack:
 
     @property
     def num_messages(self) -> int:
-        """How many messages `outgoing` makes of one gradient."""
+        """Number of messages that `outgoing` makes of one gradient."""
         return math.prod(method.num_messages for method in self.smashed)
 
     def pack(self, leg: Leg, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The wire format: the payload, then each method's side tensors in order."""
+        """Turn x into the wire format: the payload, then each method's side tensors in order."""
         beside: list[Tensor] = []
         for method in self._chain(leg):
             x, *side = method.pack(x, step)
             if len(side) != (declared := _num_side(method, leg)):
                 name = type(method).__name__
                 raise ProtocolError(
-                    f"{name}.pack gave {len(side)} side tensors; num_side is {declared}"
+                    f"{name}.pack: got {len(side)} side tensors on leg {leg}, but the class "
+                    f"declares {declared} (num_side, num_side_back)"
                 )
             beside += side
-        return tuple(_dense(tensor) for tensor in (x, *beside))
+        return tuple(_trim_storage(tensor) for tensor in (x, *beside))
 
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The inverse of `pack`, last method first; the context after it is ignored."""
+        """Invert `pack`, the last method first; the context after the payload is ignored."""
         x, *beside = tensors[: self._width(leg)]
         for method in reversed(self._chain(leg)):
             start = len(beside) - _num_side(method, leg)
@@ -141,35 +143,36 @@ class Stack:
         return x
 
     def messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
-        """A packet's tensors by message; one message unless `outgoing` made several."""
+        """Split a packet's tensors into messages; without `outgoing` there is one."""
         width = self._width(leg)
         return [tensors[start : start + width] for start in range(0, len(tensors), width)]
 
     def context(self, smashed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What a packet of smashed data carries after its payload: further inputs of the trunk."""
+        """Return the tensors after the payload of a smashed packet: further inputs of the trunk."""
         return smashed[self._width(Leg.SMASHED) :]
 
     def plan(self, rounds: int) -> list[Phase]:
-        """The phases that the methods want before training proper, in order."""
+        """Return the phases that the methods run before training proper, in order."""
         return [phase for method in self.smashed for phase in method.plan(rounds)]
 
     def proper(self) -> Phase:
-        """Training proper as the methods have it; how long it is, they do not say."""
+        """Return the phase of training proper; its 0 rounds stand for the schedule's."""
         frozen = frozenset().union(*(method.freezes for method in self.smashed))
         learned = (each.module is not None for each in self.smashed if "head" not in each.freezes)
+        # The smashed gradient has no use if neither the head nor a method before the cut learns.
         returns = "head" not in frozen or any(learned)
         return Phase(TRAIN, 0, learns=SEGMENTS - frozen, returns=returns, aside=self.aside())
 
     def _width(self, leg: Leg) -> int:
-        """Number of tensors in one message."""
+        """Return the number of tensors in one message."""
         return 1 + sum(_num_side(method, leg) for method in self._chain(leg))
 
     def aside(self) -> Aside | None:
-        """The steps in between that a method wants; at most one method does."""
+        """Return the phase between training steps that a method has; at most one method has one."""
         return next(filter(None, (method.aside() for method in self.smashed)), None)
 
     def own(self, step: Step) -> Tensor | None:
-        """Client: which sent tokens are the texts' own; None: all."""
+        """Return the mask of the private texts' own tokens among the sent ones; None: all."""
         return next((own for method in self.smashed if (own := method.own(step)) is not None), None)
 
     def _chain(self, leg: Leg) -> tuple[Method, ...]:
@@ -177,27 +180,28 @@ class Stack:
 
 
 def _num_side(method: Method, leg: Leg) -> int:
-    """How many tensors the method adds to a payload on this leg."""
-    back = method.num_side_back if leg in _BACK else None
+    """Return the number of tensors that the method adds to a payload on this leg."""
+    back = method.num_side_back if leg in _GRADIENT_LEGS else None
     return method.num_side if back is None else back
 
 
-def _as_wide(made: Tensor, given: Tensor) -> Tensor:
-    """As wide as what a method was given: an autocast narrows the layers that methods add.
+def _restore_dtype(made: Tensor, given: Tensor) -> Tensor:
+    """Cast a method's output to the type of its input.
 
-    Their bytes beside a plain cut's are then of what they do, not of where their last sum stands.
+    An autocast narrows the layers that methods add. Without the cast a method's bytes, compared
+    with a plain cut's, would depend on whether its last operation is such a layer.
     """
     return made.to(given.dtype) if made.is_floating_point() and given.is_floating_point() else made
 
 
-def _dense(tensor: Tensor) -> Tensor:
-    """The tensor with a storage of its own size; otherwise a slice would send the whole storage."""
+def _trim_storage(tensor: Tensor) -> Tensor:
+    """Return the tensor with a storage of its own size; a slice would send the whole storage."""
     if tensor.untyped_storage().nbytes() == tensor.nbytes:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
+def _add_up(terms: Sequence[Tensor | None]) -> Tensor | None:
     present = [term for term in terms if term is not None]
     return sum(present[1:], start=present[0]) if present else None
 
@@ -209,12 +213,12 @@ def build_stack(
     seed: int,
     device: torch.device,
     *,
-    labels: Labels = NOTHING,
+    labels: Labels = _UNKNOWN,
     adapters: bool = False,
     tokens: Tokens | None = None,
     tail: nn.Module | None = None,
 ) -> Stack:
-    """One side's half of the listed methods; `shapes` are the cut's and the features'."""
+    """Build one side's half of the listed methods; `shapes` are the cut's and the features'."""
     chains: dict[Leg, list[Method]] = {Leg.SMASHED: [], Leg.FEATURES: []}
     for leg, shape in zip(chains, shapes, strict=True):
         for index, config in enumerate(configs):
@@ -240,7 +244,7 @@ def build_stack(
 def sent_shapes(
     configs: Sequence[MethodConfig], shapes: tuple[Shape, Shape]
 ) -> tuple[Shape, Shape]:
-    """What crosses per sample on the two forward legs; checks every method on the way."""
+    """Return the shapes that cross per sample on the two forward legs, and check every method."""
     sent = []
     for leg, shape in zip((Leg.SMASHED, Leg.FEATURES), shapes, strict=True):
         for index, config in enumerate(configs):
