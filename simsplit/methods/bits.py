@@ -1,6 +1,6 @@
-"""Values as codes of few bits, and codes side by side in bytes: how these cross the wire.
+"""Codes of few bits for values, and their packing into bytes for the wire.
 
-A 12-bit index in an int16 would be counted at 16 bits; here it costs 12.
+A 12-bit index in an int16 would count as 16 bits on the wire; packed it counts as 12.
 """
 
 from functools import cache
@@ -11,22 +11,24 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 MOST_NORMAL = 6
-"""Bits of normal levels, at most: the search for more takes a second, and the squared error of 6
-is below a thousandth of the values' variance."""
+"""Largest number of bits for normal levels. With 6 the squared error is below a thousandth of the
+values' variance, and computing the levels for more bits takes a second."""
 
 
-def width_of(values: int) -> int:
-    """How many bits tell this many values apart."""
+def count_bits(values: int) -> int:
+    """Return the number of bits that distinguish this many values."""
     return max(1, (values - 1).bit_length())
 
 
 def on_levels(x_BD: Tensor, bits: int, noise: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Each row's values on 2**bits even levels over its own range, rounded down after `noise` (of
-    0 to 1) is added; and the rows' minima and steps, B x 2.
+    """Round each row's values to 2**bits even levels over the row's range.
+
+    `noise` (0 to 1) is added before rounding down. Return the codes, and each row's minimum and
+    step size, B x 2.
     """
     low_B1, high_B1 = x_BD.amin(1, keepdim=True), x_BD.amax(1, keepdim=True)
     top = 2**bits - 1
-    # halves first: a range over all of float's would overflow
+    # Halved before the subtraction, since a range as wide as float32 allows would overflow.
     step_B1 = ((high_B1 / 2 - low_B1 / 2) / top * 2).clamp_min(torch.finfo(torch.float32).tiny)
     codes_BD = (x_BD - low_B1) / step_B1
     codes_BD += noise
@@ -34,16 +36,17 @@ def on_levels(x_BD: Tensor, bits: int, noise: Tensor | float) -> tuple[Tensor, T
 
 
 def from_levels(codes_BD: Tensor, range_B2: Tensor) -> Tensor:
-    """The values that codes stand for."""
+    """Return the values that the codes of even levels represent."""
     return range_B2[:, :1] + codes_BD * range_B2[:, 1:]
 
 
 @cache
-def normal_levels(bits: int) -> Tensor:
-    """The 2**bits levels with the least squared error for a standard normal value (Max 1960,
-    Lloyd 1982): each is the mean of what is nearest to it.
+def compute_normal_levels(bits: int) -> Tensor:
+    """Compute the 2**bits levels with the least squared error for a standard normal value.
+
+    Each level is the mean of the values nearest to it (Max 1960, Lloyd 1982).
     """
-    # the best many levels lie with the density of a normal of three times the variance
+    # Start near the optimum: many optimal levels are as dense as a normal of variance 3.
     count, wide = 2**bits, NormalDist(sigma=3**0.5)
     start = [wide.inv_cdf((index + 0.5) / count) for index in range(count)]
     levels, ends = torch.tensor(start, dtype=torch.float64), torch.tensor([torch.inf]).double()
@@ -57,31 +60,33 @@ def normal_levels(bits: int) -> Tensor:
     return levels.float()
 
 
-def on_normal_levels(x_BD: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """For each row's values, over their root mean square, the nearest of 2**bits normal levels;
-    and the rows' scales, B x 1, by which a row's inner product with what is read is its squared
-    norm (EDEN's unbiased scale).
+def quantise_normal(x_BD: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Round each row's values, divided by their root mean square, to 2**bits normal levels.
+
+    Return the codes and a scale for each row, B x 1. The scale makes the inner product of the row
+    and its decoded values equal to the row's squared norm (EDEN's unbiased scale).
     """
     tiny = torch.finfo(torch.float32).tiny
-    top_B1 = x_BD.abs().amax(1, keepdim=True).clamp_min(tiny)  # squares of large values overflow
+    # Divided by the largest value first, since the squares of large values would overflow.
+    top_B1 = x_BD.abs().amax(1, keepdim=True).clamp_min(tiny)
     x_BD = x_BD / top_B1
     size_B1 = x_BD.square().mean(1, keepdim=True).sqrt().clamp_min(tiny)
     x_BD = x_BD / size_B1
-    levels = normal_levels(bits).to(x_BD.device)
+    levels = compute_normal_levels(bits).to(x_BD.device)
     codes_BD = torch.bucketize(x_BD, (levels[1:] + levels[:-1]) / 2)
-    told_B1 = (x_BD * levels[codes_BD]).sum(1, keepdim=True).clamp_min(tiny)
-    scale_B1 = x_BD.square().sum(1, keepdim=True) / told_B1 * size_B1 * top_B1
+    inner_B1 = (x_BD * levels[codes_BD]).sum(1, keepdim=True).clamp_min(tiny)
+    scale_B1 = x_BD.square().sum(1, keepdim=True) / inner_B1 * size_B1 * top_B1
     return codes_BD, scale_B1
 
 
-def from_normal_levels(codes_BD: Tensor, scale_B1: Tensor, bits: int) -> Tensor:
-    """The values that codes stand for."""
-    return normal_levels(bits).to(codes_BD.device)[codes_BD] * scale_B1
+def dequantise_normal(codes_BD: Tensor, scale_B1: Tensor, bits: int) -> Tensor:
+    """Return the values that the codes of normal levels represent."""
+    return compute_normal_levels(bits).to(codes_BD.device)[codes_BD] * scale_B1
 
 
 def pack_bits(numbers_BN: Tensor, bits: int) -> Tensor:
-    """Rows of numbers below 2**bits, packed into bytes; each row is padded with 0 to a byte."""
-    if bits == 8:  # a byte each, as they are
+    """Pack rows of numbers below 2**bits into bytes; each row is padded with 0 to a whole byte."""
+    if bits == 8:
         return numbers_BN.to(torch.uint8)
     places = torch.arange(bits, device=numbers_BN.device)
     flags_BM = ((numbers_BN.int()[..., None] >> places) & 1).to(torch.uint8).flatten(1)
@@ -92,7 +97,7 @@ def pack_bits(numbers_BN: Tensor, bits: int) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, bits: int, count: int) -> Tensor:
-    """The first `count` numbers of every row, as int64."""
+    """Return the first `count` numbers of every row, as int64."""
     if bits == 8:
         return packed[:, :count].long()
     places = torch.arange(8, device=packed.device, dtype=torch.uint8)

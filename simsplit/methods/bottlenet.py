@@ -1,8 +1,8 @@
 """BottleNet++ (Shao and Zhang, ICC Workshops 2020): a trained codec around the cut.
 
-The client narrows C channels to C / ratio by a 3x3 convolution, batch normalisation and a sigmoid;
-the server widens them by a 3x3 convolution, batch normalisation and ReLU. Without the paper's noisy
-channel, and at full resolution.
+The client reduces C channels to C / ratio with a 3x3 convolution, batch normalisation and a
+sigmoid; the server restores them with a 3x3 convolution, batch normalisation and ReLU. The paper
+also has a noisy channel and reduces the resolution; this method does neither.
 """
 
 from typing import ClassVar, Literal
@@ -22,29 +22,27 @@ class BottlenetConfig(MethodConfig):
 
     kind: Literal["bottlenet"] = "bottlenet"
     ratio: float = Field(default=8, ge=1)
-    """Channels are divided by this, rounded down, at least one kept."""
+    """Factor by which the number of channels shrinks, rounded down; at least one is kept."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
     once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Fewer channels, the same height and width."""
         if len(shape) != 3:
             raise ScenarioError(
-                where, f"bottlenet convolves, so it needs channels x height x width, got {shape}"
+                where, f"bottlenet needs a cut of channels x height x width, got the shape {shape}"
             )
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:
-        """The encoder on the client, the decoder on the server."""
         wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
         with isolated(site.seed, "bottlenet"):
             if site.sends:
-                return LearnedLayers(_layers(wide, narrow, nn.Sigmoid()))
-            return LearnedLayers(_layers(narrow, wide, nn.ReLU()))
+                return LearnedLayers(_build_layers(wide, narrow, nn.Sigmoid()))
+            return LearnedLayers(_build_layers(narrow, wide, nn.ReLU()))
 
 
-def _layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
+def _build_layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm2d(outputs), activation
     )

@@ -1,9 +1,10 @@
-"""C3-SL (Hsieh et al., MLSP 2022): several samples superposed in one, by circular convolution.
+"""C3-SL (Hsieh et al., MLSP 2022): several samples are superposed by circular convolution.
 
-Groups of `ratio` samples: each is convolved with a fixed random key (N(0, 1/d), to unit norm) and
-the group's sum is sent; correlation with a key gives its sample back, with the others as noise.
-Both by FFT. Keys stand for a seed, which is broadcast. A last group may be smaller; how many
-samples there are crosses beside the payload, in four bytes.
+Each sample of a group of `ratio` samples is convolved with a fixed random key (N(0, 1/d), scaled to
+unit norm), and the sum of the group is sent. Correlation with a key recovers its sample, with the
+other samples as noise. Both use the FFT. The server broadcasts the seed of the keys instead of the
+keys. The last group may be smaller; the number of samples crosses next to the payload, in four
+bytes.
 """
 
 from typing import ClassVar, Literal
@@ -21,11 +22,11 @@ from simsplit.seeds import rng_for
 
 
 class C3slConfig(MethodConfig):
-    """Superposes samples of a batch, each convolved with a key of its own."""
+    """Superposes samples of a batch, each convolved with a different key."""
 
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)
-    """How many samples are superposed in one."""
+    """Number of samples that are superposed in one row."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
     once: ClassVar[bool] = True
@@ -34,11 +35,11 @@ class C3slConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Batches of at least two samples."""
+        """Batches of at least `ratio` samples."""
         return (*super().needs, Need(Given.BATCH, "ratio", least=self.ratio))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """The shape of a sample; a batch has fewer of them."""
+        """Return the flat shape of a row; a batch has fewer rows than samples."""
         return (int(torch.Size(shape).numel()),)
 
     def build(self, site: Site) -> Method:
@@ -55,51 +56,51 @@ class C3sl(Method):
         self.shape, self.d, self.ratio = site.shape, site.size, ratio
         self.sends = site.sends
         self.device = site.device
-        self.drawn_from = site.seed
-        self.keys_RF = self._draw(site.seed) if site.side == "server" else None
+        self.seed = site.seed
+        self.keys_RF = self._draw_keys(site.seed) if site.side == "server" else None
 
     def announce(self) -> tuple[Tensor, ...]:
-        """The seed of the keys."""
-        return (torch.tensor(self.drawn_from),)
+        """Return the seed of the keys."""
+        return (torch.tensor(self.seed),)
 
     def hear(self, tensors: tuple[Tensor, ...]) -> None:
         """Draw the keys from the announced seed."""
-        self.keys_RF = self._draw(int(tensors[0]))
+        self.keys_RF = self._draw_keys(int(tensors[0]))
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Convolve each sample with its key, and add up the group."""
+        """Convolve each sample with its key, and add up each group."""
         step.memo[self] = len(z)
         z_GRD = pad(z.flatten(1), (0, 0, 0, -len(z) % self.ratio)).unflatten(0, (-1, self.ratio))
-        bound_GF = (torch.fft.rfft(z_GRD) * self._known()).sum(1)
+        bound_GF = (torch.fft.rfft(z_GRD) * self._require_keys()).sum(1)
         sent: Tensor = torch.fft.irfft(bound_GF, n=self.d)
         return sent
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Correlate with each key; padding samples are dropped."""
+        """Correlate each row with all keys, and drop the samples that pad the last group."""
         out_GRD: Tensor = torch.fft.irfft(
-            torch.fft.rfft(z)[:, None] * self._known().conj(), n=self.d
+            torch.fft.rfft(z)[:, None] * self._require_keys().conj(), n=self.d
         )
         count = step.memo.get(self, len(z) * self.ratio)
         return out_GRD.flatten(0, 1)[:count].view(-1, *self.shape)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The payload and its number of samples; for gradients the payload alone."""
+        """Return the payload and its number of samples; for gradients only the payload."""
         if not self.sends:
             return (x,)
         return x, torch.tensor([step.memo[self]], dtype=torch.int32, device=x.device)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """The payload; the number of samples is kept for the step."""
+        """Return the payload, and keep the number of samples for `lift`."""
         if not self.sends and len(tensors) > 1:
             step.memo[self] = int(tensors[1])
         return tensors[0]
 
-    def _draw(self, seed: int) -> Tensor:
+    def _draw_keys(self, seed: int) -> Tensor:
         keys_RD = torch.randn(self.ratio, self.d, generator=rng_for(seed, "c3sl"))
         keys_RF: Tensor = torch.fft.rfft(normalize(keys_RD))
         return keys_RF.to(self.device)
 
-    def _known(self) -> Tensor:
+    def _require_keys(self) -> Tensor:
         if self.keys_RF is None:
-            raise ProtocolError("c3sl: the keys were used before they were announced")
+            raise ProtocolError("c3sl: the client has no keys, since nothing was announced to it")
         return self.keys_RF

@@ -1,9 +1,10 @@
-"""Send fewer bits per value: fp16, bf16, or int8 with a scale and stochastic rounding.
+"""Fewer bits per value on the wire: fp16, bf16, or int8 with a scale and stochastic rounding.
 
-A wire format only: the two sides compute in full precision and gradients pass straight through the
-rounding. int8: each sample is scaled by its largest magnitude over 127 and rounded up with the
-probability of its fractional part, so the expectation is the value itself. Not in the paper, which
-counts 32 bits a value; composes with any other method.
+This is a wire format only: both sides compute in full precision, and gradients pass straight
+through the rounding. For int8 each sample is divided by its largest magnitude over 127, and each
+value is rounded up with the probability of its fractional part, so the expectation is the value
+itself. LightSplit's paper counts 32 bits per value and has no such format; it combines with any
+other method.
 """
 
 from typing import ClassVar, Literal
@@ -29,11 +30,11 @@ class CastConfig(CodecConfig):
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
-    """Format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
+    """Number format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
 
     @property
     def coded(self) -> frozenset[Leg]:
-        """As int8 all legs that it acts on; fp16 and bf16 are floats."""
+        """For int8 all legs that it acts on; none for fp16 and bf16, which are floats."""
         return frozenset(self.acts_on if self.to == "int8" else ())
 
     def build(self, site: Site) -> Method:
@@ -60,11 +61,12 @@ class Int8(Method):
     num_side = 1
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The int8 values, and fp32 scales per sample."""
+        """Return the int8 values, and an fp32 scale per sample."""
         x_BD = x.float().flatten(1)
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
-        scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)  # 127 scales stay finite
-        noise = torch.rand(x_BD.shape, generator=step.rng("int8", _count(step)))
+        # Below the upper bound, 127 times the scale is finite.
+        scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)
+        noise = torch.rand(x_BD.shape, generator=step.rng("int8", _count_packs(step)))
         rounded = (x_BD / scale_B1 + noise.to(x.device)).floor_().clamp_(-127, 127)
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 
@@ -73,7 +75,7 @@ class Int8(Method):
         return values.float() * scale_B.view(-1, *([1] * (values.dim() - 1)))
 
 
-def _count(step: Step) -> int:
-    """How many times this step has packed before: payload and gradient must not share noise."""
+def _count_packs(step: Step) -> int:
+    """Return how often this step has packed before, so that no two tensors share their noise."""
     step.memo["int8"] = step.memo.get("int8", -1) + 1
     return int(step.memo["int8"])

@@ -1,15 +1,16 @@
-"""One class for each sample; a text has its label at the token that is read."""
+"""The class of each sample; a text's label is at the token from which the class is predicted."""
 
 import torch
 from torch import Tensor
 
 
 def classes_of(labels: Tensor) -> Tensor:
-    """The class of each sample; negative where a sample has none."""
+    """Return the class of each sample; a negative number means that it has none."""
+    # All other tokens of a text have the label -100, so the largest label is the class.
     return labels if labels.ndim == 1 else labels.amax(1)
 
 
-def relabelled(labels: Tensor, classes: Tensor) -> Tensor:
-    """Labels with other classes in the same places; a sample without a class stays without."""
+def replace_classes(labels: Tensor, classes: Tensor) -> Tensor:
+    """Put other classes into the labels; a sample without a class keeps none."""
     there = classes if labels.ndim == 1 else classes[:, None].expand_as(labels)
     return torch.where(labels >= 0, there, labels)

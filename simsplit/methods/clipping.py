@@ -1,4 +1,4 @@
-"""Clipping row by row, and the guarantee that noise of a known size then gives to what is sent."""
+"""Clipping of rows, and the guarantee that noise of a known size gives after it."""
 
 from dataclasses import dataclass
 
@@ -9,31 +9,35 @@ from simsplit.packets import Leg
 
 @dataclass(frozen=True)
 class Release:
-    """One sending of a row whose noise does not depend on the data: a Gaussian mechanism."""
+    """A Gaussian mechanism: each row is sent once, with noise that does not depend on the data."""
 
     leg: Leg
     multiplier: float
-    """Standard deviation of the noise, in units of how far one replaced row can move."""
+    """Standard deviation of the noise, in units of the sensitivity: the largest distance that
+    replacing one row can move it."""
     of: str = "sample"
-    """What a row is: a sample, or one of a text's tokens."""
+    """The kind of row: sample, or token of a text."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """Labels that are replaced at random, once per sample: pure differential privacy of a label."""
+    """Randomised response, once per sample: pure differential privacy of its label."""
 
     epsilon: float
     keeps_tail: bool = False
-    """Whether the true labels still teach a tail that must stay with its client."""
+    """Whether the true labels train the tail, so that the tail must stay with its client."""
 
 
-def clipped(
+def clip_rows(
     x: Tensor, clip: float, *, relative: bool, per_token: bool = False
 ) -> tuple[Tensor, Tensor | float]:
-    """Rows shortened to a norm of at most `clip` (if relative, times the rows' mean norm); and that
-    norm. Of tokens, the rows are (sample, token). In fp32 whatever comes: a norm that is rounded
-    down would let a row be longer; what is rounded behind the noise does no harm.
+    """Shorten rows to a norm of at most `clip`; return them and the norm.
+
+    If `relative`, `clip` is in units of the rows' mean norm. Rows are samples or, with `per_token`,
+    tokens.
     """
+    # In fp32 for any input: a norm that is rounded down would leave a row longer than allowed.
+    # Rounding after the noise is harmless.
     x = x.float()
     axes = tuple(range(2 if per_token else 1, x.dim()))
     norms = x.detach().square().sum(axes, keepdim=True).sqrt()

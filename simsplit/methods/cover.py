@@ -1,12 +1,13 @@
-"""Cover, ours: each private text crosses among k - 1 public ones, all as they are.
+"""Cover (ours): each private text crosses unchanged among k - 1 public ones.
 
-The plainest way to hide a text in m messages, and so what every mixture is to be compared with: it
-decodes without error, whatever the trunk is, and who reads what crosses reads k texts and knows not
-which is private. With `fixed` covers a text has the same company in every epoch; with fresh ones
-the text that comes again is the private one.
+This is the simplest way to hide a text among messages, and so the baseline for every mixture. It
+decodes without error for any trunk, and a reader of the packets reads k texts without knowing which
+one is private. With `fixed`, a text has the same covers in every epoch. With fresh covers, an
+observer finds the private text as the one that comes again.
 
-It hides what is sent forward alone: only the private text's rows have a gradient, so who sees
-gradients sees which they are. To send others would teach the trunk what no client wants.
+It protects the forward pass only: just the private text's rows have gradients, so an observer of
+gradients knows which rows are private. Made-up gradients for the covers would train the trunk on
+them.
 """
 
 from dataclasses import dataclass
@@ -41,11 +42,12 @@ class CoverConfig(MethodConfig):
 
     kind: Literal["cover"] = "cover"
     messages: int = Field(default=3, ge=2)
-    """k: how many texts are sent for each private one, itself included."""
+    """k: number of texts that are sent for each private one, itself included."""
     fixed: bool = True
-    """Whether a private text has the same covers in every epoch; if not, they are drawn anew."""
+    """Whether a private text has the same covers in every epoch; if not, they are drawn each time.
+    """
     secrets: ClassVar[str] = "sample"
-    """Each text has a place of its own."""
+    """The private text's place among the covers is drawn per text."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
@@ -54,38 +56,39 @@ class CoverConfig(MethodConfig):
     requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
-        """All of it on the client; the server knows nothing of it."""
         return Cover(self, site.seed) if site.side == "client" else Method()
 
 
 @dataclass
 class _Covered:
-    """What a client keeps of a step."""
+    """The client's state of a step."""
 
     places: Tensor
-    """B: which of a text's k rows is its own."""
+    """B: which of the k rows is the private text's."""
     own: Tensor
+    """Mask of the private texts' tokens, without padding."""
 
 
 class Cover(Method):
-    """The client's part, which is all of it."""
+    """The client's half; the server has none."""
 
     def __init__(self, config: CoverConfig, seed: int) -> None:
         self.config, self.seed = config, seed
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """k batches in one: each row of the given one is in one of them."""
+        """Join k batches in one; each private row is at a random place among its covers."""
         if step.stock is None:
-            raise ProtocolError("cover was given no texts to send along")
+            raise ProtocolError("cover: the client has no public texts to send along")
         rng, count = step.rng("cover", step.phase), self.config.messages
-        covers = self._covers(batch, step, step.stock, rng)
+        covers = self._draw_covers(batch, step, step.stock, rng)
         longest = max(each.shape[1] for each in (batch.inputs, *covers))
         fill = step.stock.pad
         every = torch.stack([padded(each, longest, fill) for each in (*covers, batch.inputs)])
         rows = torch.arange(len(batch.labels))
         places = torch.randint(count, (len(rows),), generator=rng)
         order = torch.arange(count)[:, None].expand(-1, len(rows)).clone()
-        order[-1], order[places, rows] = places, count - 1  # the last changes places
+        # The private row, which is the last one, changes places with the row at `places`.
+        order[-1], order[places, rows] = places, count - 1
         mixed = every[order.to(every.device), rows.to(every.device)]
         own = padded(torch.ones_like(batch.inputs, dtype=torch.bool), longest, 0)
         step.memo[self] = _Covered(places.to(every.device), own)
@@ -93,7 +96,7 @@ class Cover(Method):
         return Batch(mixed.flatten(0, 1), labels, batch.indices)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """The rows of the batch's own texts."""
+        """Return the rows of the private texts."""
         covered: _Covered | None = step.memo.get(self)
         if covered is None:
             return u
@@ -102,21 +105,24 @@ class Cover(Method):
         return picked
 
     def own(self, step: Step) -> Tensor | None:
-        """Client: mask of the sent tokens that are no padding of covers."""
+        """Return a mask of the private texts' tokens, without the padding up to their covers."""
         covered: _Covered | None = step.memo.get(self)
         return None if covered is None else covered.own
 
-    def _covers(self, batch: Batch, step: Step, stock: Stock, rng: torch.Generator) -> list[Tensor]:
+    def _draw_covers(
+        self, batch: Batch, step: Step, stock: Stock, rng: torch.Generator
+    ) -> list[Tensor]:
         count = self.config.messages - 1
         if not self.config.fixed:
             return [each.inputs for each in stock.support(count, len(batch.labels), rng)]
+        # The step is not part of the key, so a text has the same covers in every epoch.
         key = seed_for(self.seed, "covers", step.client)
-        drawn = hashed(batch.indices.cpu().numpy(), count, key) % np.uint64(stock.size)
+        drawn = hash_indices(batch.indices.cpu().numpy(), count, key) % np.uint64(stock.size)
         return [stock.texts(rows).inputs for rows in torch.from_numpy(drawn.astype(np.int64))]
 
 
-def hashed(indices_B: np.ndarray, count: int, key: int) -> np.ndarray:
-    """Numbers that look random and depend on index, slot and key alone (splitmix64): C x B."""
+def hash_indices(indices_B: np.ndarray, count: int, key: int) -> np.ndarray:
+    """Return pseudo-random numbers of index, slot and key (splitmix64): C x B."""
     with np.errstate(over="ignore"):
         x = np.arange(count, dtype=np.uint64)[:, None] + np.uint64(key)
         x = x + indices_B.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
-from simsplit.methods.clipping import Release, clipped
+from simsplit.methods.clipping import Release, clip_rows
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg
 
@@ -96,7 +96,7 @@ class DpForward(Method):
         if not (step.training or config.inference):
             return z
         per_token = config.per == "token"
-        short, limit = clipped(z, config.clip, relative=config.relative, per_token=per_token)
+        short, limit = clip_rows(z, config.clip, relative=config.relative, per_token=per_token)
         if config.epsilon is None:
             sigma = 1.0 if config.sigma is None else config.sigma
             size = sigma * short.detach().square().mean().sqrt()

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step
-from simsplit.methods.clipping import Release, clipped
+from simsplit.methods.clipping import Release, clip_rows
 from simsplit.needs import Needs, needs_leg
 from simsplit.packets import Leg
 
@@ -74,6 +74,6 @@ class DpSgd(Method):
             size = config.multiplier * grad.square().mean().sqrt()
             tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
             return (Share(grad - size * uniform.sign() * tail),)
-        short, limit = clipped(grad, config.clip, relative=config.relative)
+        short, limit = clip_rows(grad, config.clip, relative=config.relative)
         draws = torch.randn(grad.shape, generator=rng).to(short)
         return (Share((short + config.multiplier * limit * draws).to(grad)),)

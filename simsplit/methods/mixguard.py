@@ -12,8 +12,8 @@ streams are ten times as large in one model as in another, so an absolute correc
 gradient in one and have no effect in the other.
 
 The gradients of the messages are one tensor times the messages' weights, which reveals the weights
-(see the attack gradient_ratio). There are two repairs. `gradients: remixed` sends gradients with
-fresh weights and scales the replies back, so the head's gradient stays the same, but the trunk
+(see the attack gradient_ratio). Two options hide the weights. `gradients: remixed` sends gradients
+with fresh weights and scales the replies back, so the head's gradient stays the same, but the trunk
 learns from a mixture that was never sent. `message_noise` adds separate noise to every message.
 
 The paper leaves some choices open, and these are ours: how the matrices are drawn (see `mixing`);

@@ -21,11 +21,11 @@ from torch import Tensor
 from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 from simsplit.methods.bits import (
     MOST_NORMAL,
+    dequantise_normal,
     from_levels,
-    from_normal_levels,
     on_levels,
-    on_normal_levels,
     pack_bits,
+    quantise_normal,
     unpack_bits,
 )
 from simsplit.packets import Leg
@@ -125,7 +125,7 @@ class NormalLevels(_Quantise):
     """Levels for normally distributed values, times a scale for each sample."""
 
     def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        return on_normal_levels(x_BD, self.packed)
+        return quantise_normal(x_BD, self.packed)
 
     def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor:
-        return from_normal_levels(codes_BD, told, self.unpacked)
+        return dequantise_normal(codes_BD, told, self.unpacked)

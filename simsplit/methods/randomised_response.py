@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.methods.base import LabelDefenceConfig, Method, Site, Step, Trait
-from simsplit.methods.classes import classes_of, relabelled
+from simsplit.methods.classes import classes_of, replace_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.draws import SampleDraws
 from simsplit.needs import Given, Need, Needs
@@ -61,7 +61,7 @@ class RandomisedResponse(Method):
         true = classes_of(batch.labels)
         said = responded(true, drawn, self.epsilon, self.classes)
         step.told["labels_changed"] = (said != true).double().mean()
-        return replace(batch, labels=relabelled(batch.labels, said))
+        return replace(batch, labels=replace_classes(batch.labels, said))
 
 
 def keeping(epsilon: float, classes: int) -> float:

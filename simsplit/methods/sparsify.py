@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
-from simsplit.methods.bits import pack_bits, unpack_bits, width_of
+from simsplit.methods.bits import count_bits, pack_bits, unpack_bits
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg
 
@@ -84,7 +84,7 @@ class Sparsify(Method):
         if not step.training:
             del step.memo[self]
         told = torch.tensor(shape, dtype=torch.int32, device=x.device)
-        return values_BK, pack_bits(kept_BK, width_of(self._size(shape))), told
+        return values_BK, pack_bits(kept_BK, count_bits(self._size(shape))), told
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Values at their positions, zeros elsewhere."""
@@ -92,7 +92,7 @@ class Sparsify(Method):
         if beside:
             indices, told = beside
             shape = torch.Size(told.tolist())
-            kept_BK = unpack_bits(indices, width_of(self._size(shape)), values_BK.shape[1])
+            kept_BK = unpack_bits(indices, count_bits(self._size(shape)), values_BK.shape[1])
             if step.training:
                 step.memo[self] = kept_BK, shape
         else:

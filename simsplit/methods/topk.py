@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simsplit.errors import ScenarioError
 from simsplit.methods.base import BACK, CodecConfig, Method, Shape, Site, Step, Trait
-from simsplit.methods.bits import pack_bits, unpack_bits, width_of
+from simsplit.methods.bits import count_bits, pack_bits, unpack_bits
 from simsplit.packets import Leg
 
 
@@ -38,7 +38,7 @@ class _SparseConfig(CodecConfig):
 
     def kept(self, d: int) -> int:
         """k: how many of d values are sent."""
-        share = 32 / (32 + width_of(d)) if self.match == "bits" else 1.0
+        share = 32 / (32 + count_bits(d)) if self.match == "bits" else 1.0
         return int(d / self.ratio * share)
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
@@ -94,13 +94,13 @@ class Topk(Method):
             return (values_BK,)
         if not step.training:
             del step.memo[self]
-        return values_BK, pack_bits(kept_BK, width_of(self.d))
+        return values_BK, pack_bits(kept_BK, count_bits(self.d))
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Values at their positions, zeros elsewhere."""
         values_BK, *indices = tensors
         if indices:
-            kept_BK = unpack_bits(indices[0], width_of(self.d), self.k)
+            kept_BK = unpack_bits(indices[0], count_bits(self.d), self.k)
             if step.training:
                 step.memo[self] = kept_BK
         else:

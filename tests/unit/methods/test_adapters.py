@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simsplit.methods.adapters import Adapter, may_read
+from simsplit.methods.adapters import Adapter, make_attention_mask
 from simsplit.methods.base import Step
 from simsplit.parties.sessions import Session
 from simsplit.seeds import isolated, rng_for
@@ -30,7 +30,7 @@ def values(name: str, rows: int = 2, length: int = LENGTH) -> Tensor:
 
 def refined(made: Adapter, head: Tensor, trunk: Tensor, **fields) -> Tensor:
     at = step(**fields)
-    return made.refined(trunk, made.remembered(head, at), at)
+    return made.refine(trunk, made.encode(head, at), at)
 
 
 def test_it_adds_nothing_at_first_to_the_bit():
@@ -59,12 +59,14 @@ def test_padding_on_the_left_is_read_by_nobody():
     assert torch.isfinite(padded).all()
 
 
-def test_who_may_read_what_by_hand():
+def test_who_attends_to_what_by_hand():
     mask = torch.tensor([[False, True, True]])
     expected = torch.tensor([[True, False, False], [False, True, False], [False, True, True]])
-    assert torch.equal(may_read(3, 3, mask, mask.device), expected[None, None])
-    assert torch.equal(may_read(1, 3, mask, mask.device), expected[None, None, 2:])
-    assert torch.equal(may_read(2, 3, None, mask.device), torch.ones(3, 3).tril().bool()[1:])
+    assert torch.equal(make_attention_mask(3, 3, mask, mask.device), expected[None, None])
+    assert torch.equal(make_attention_mask(1, 3, mask, mask.device), expected[None, None, 2:])
+    assert torch.equal(
+        make_attention_mask(2, 3, None, mask.device), torch.ones(3, 3).tril().bool()[1:]
+    )
 
 
 @pytest.mark.parametrize("left", [None, 3])

@@ -7,7 +7,7 @@ from torch import nn
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.methods.base import Site, Step
-from simsplit.methods.cover import CoverConfig, hashed
+from simsplit.methods.cover import CoverConfig, hash_indices
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -84,7 +84,7 @@ def test_fixed_covers_keep_a_text_company_in_any_batch_and_epoch_and_fresh_ones_
 
 
 def test_hashes_are_spread():
-    drawn = hashed(torch.arange(1000).numpy(), 3, 12345) % 10
+    drawn = hash_indices(torch.arange(1000).numpy(), 3, 12345) % 10
     counts = torch.from_numpy(drawn.astype("int64")).flatten().bincount()
     assert counts.min() > 240
     assert counts.max() < 360
