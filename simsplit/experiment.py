@@ -260,7 +260,7 @@ class Experiment:
             judged = attacking.judge(
                 number, lambda name, done, total: observers.work(f"attack {name}", done, total)
             )
-        attacking.save(self.path, number, judged)
+        judged.save(self.path, number)
         return judged.tables
 
     @contextmanager

@@ -2,12 +2,12 @@
 
 Attacks see packets of training as they pass the driver's wire. To be judged they are given the
 packets of target samples, which a client encodes for the purpose; only then is what they recover
-held against the truth, by a judge (see `images`, `texts`; `labels` of attacks on labels).
+held against the truth, by a judge for each kind of things that attacks recover (see `judges`).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,42 +15,27 @@ from torch import Tensor, nn
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import QUERIES, TARGETS
 from simsplit.attacking.curves import point, shortened
-from simsplit.attacking.images import ImageJudge
-from simsplit.attacking.judging import Judgement, Row
-from simsplit.attacking.labels import LabelJudge, columns_of
-from simsplit.attacking.rows import RowJudge
+from simsplit.attacking.judges import JUDGES
+from simsplit.attacking.judging import Judge, Judgement, Row
 from simsplit.attacking.served import Apart
-from simsplit.attacking.sessions import SessionJudge, Spoken, spoken
-from simsplit.attacking.texts import TextJudge
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.attacks.knowledge import Seen
-from simsplit.attacks.labels import LabelAttack
 from simsplit.attacks.pretrained import Pretrained
-from simsplit.attacks.session_attack import SessionAttack
 from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
 from simsplit.models.fresh import Owner, SplitConfig
 from simsplit.packets import Leg, Packet
-from simsplit.parties.calls import CountExposures, Expose, InputsOf, LabelsOf, OwnTokens
+from simsplit.parties.calls import CountExposures, Expose, InputsOf
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import LrScheduleConfig
 from simsplit.phases import Moment
-from simsplit.results.curves import save_curves
+from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario
 from simsplit.seeds import seed_for
 from simsplit.states import below
 
 Progress = Callable[[str, int, int], None]
 """Told which attack has done so many of so many pieces of work; a total of 0 is not known yet."""
-
-
-AnyJudge = type[TextJudge] | type[RowJudge] | type[ImageJudge]
-
-
-def judge_of(scenario: Scenario) -> AnyJudge:
-    """What scores attacks on this kind of data."""
-    judges: dict[str, AnyJudge] = {"texts": TextJudge, "tables": RowJudge, "images": ImageJudge}
-    return judges[scenario.data.source.modality]
 
 
 class Attacking:
@@ -85,24 +70,14 @@ class Attacking:
         if forging:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
-        after = {config.recovers for config in self.configs}
-        self._judge = judge_of(scenario)(scenario, data) if "inputs" in after else None
-        self._label_judge = (
-            LabelJudge(scenario, data, self._labels_of) if "labels" in after else None
-        )
-        self._session_judge = SessionJudge(scenario, data) if "sessions" in after else None
-        self._spoken: Spoken | None = None
+        self.judges: dict[str, Judge[Any]] = {
+            kind: JUDGES[kind](scenario, data, parts) for kind in _kinds(scenario)
+        }
 
     @staticmethod
     def columns(scenario: Scenario) -> dict[str, tuple[str, ...]]:
-        """The tables that attacks fill and their columns: `recovered`, of attacks on inputs,
-        `labels` and `sessions`; without such attacks none.
-        """
-        after = {config.recovers for config in scenario.attacks}
-        recovered = judge_of(scenario).columns(scenario) if "inputs" in after else ()
-        tables = {"recovered": recovered, "labels": columns_of(scenario)}
-        tables["sessions"] = SessionJudge.columns(scenario) if "sessions" in after else ()
-        return {name: columns for name, columns in tables.items() if columns}
+        """Return the columns of the tables that the scenario's attacks fill, by table."""
+        return {RECOVERS[kind].table: JUDGES[kind].columns(scenario) for kind in _kinds(scenario)}
 
     def observe(self, packet: Packet) -> None:
         """Show attacks a packet of training, if it is of a client that they target."""
@@ -136,28 +111,23 @@ class Attacking:
         """Let every attack recover the targets, and score it; `resumed` is an attack's state in the
         middle of its work.
         """
-        exposing = [config for config in self.configs if config.recovers != "sessions"]
-        looks = range(max((config.exposures for config in exposing), default=0))
+        looks = range(max((config.exposures for config in self.configs), default=0))
         exposed = [self._exposed(TARGETS, number + look) for look in looks]
-        if self._session_judge is not None:
-            self._spoken = spoken(self.scenario, self.parts, self.data, number)
+        for judge in self.judges.values():
+            judge.begin(number)
         for config in self.configs:
             if not config.online:  # each judgement is an attack of its own
                 self.attacks[config.title] = config.build(self._knowledge(config.title))
             if resumed is not None:
                 self.attacks[config.title].load(resumed)
             told = partial(progress, config.title)
-            self._worked(config, self.attacks[config.title], number, exposed, told)
-        judged = self.score(number)
+            self._let_work(config, self.attacks[config.title], number, exposed, told)
+        judged = self._score(number, self.attacks)
         for config in self.configs:
             judged.curves += self._curve(config, number, exposed, judged, progress)
         return judged
 
-    def score(self, number: int) -> Judgement:
-        """Compare what is recovered with the truth."""
-        return self._scored(number, self.attacks)
-
-    def _worked(
+    def _let_work(
         self,
         config: AttackConfig,
         attack: Attack,
@@ -167,36 +137,21 @@ class Attacking:
     ) -> None:
         """Let an attack recover the targets from as many of their packets as it asks for."""
         progress(0, 0)
-        if isinstance(attack, LabelAttack):
-            assert self._label_judge is not None, "there is such an attack"
-            attack.tell(self._label_judge.known(attack.options.told))
+        self.judges[config.recovers].inform(attack)
         if config.queries:
             attack.study(self._queries(config.queries, number))
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
-        if isinstance(attack, SessionAttack):
-            assert self._spoken is not None, "which judging begins with"
-            attack.hear(self._spoken.record(attack.known))
         for done, total in attack.work(targets):
             progress(done, total)
 
-    def _scored(self, number: int, attacks: Mapping[str, Attack]) -> Judgement:
-        on_labels = {n: attack for n, attack in attacks.items() if isinstance(attack, LabelAttack)}
-        read = {n: a.recovered for n, a in attacks.items() if isinstance(a, SessionAttack)}
-        others = {n: a for n, a in attacks.items() if n not in on_labels and n not in read}
-        recovered = {n: attack.guesses() for n, attack in others.items()}
+    def _score(self, number: int, attacks: Mapping[str, Attack]) -> Judgement:
+        """Compare what attacks recovered with the truth, kind by kind."""
         judged = Judgement()
-        if recovered:
-            assert self._judge is not None, "there are attacks on inputs"
-            judged = self._judge.score(number, recovered, self._own(number))
-        if on_labels:
-            assert self._label_judge is not None, "there are attacks on labels"
-            told = self._label_judge.score(number, on_labels)
-            judged.labels, judged.components = told.labels, told.components
-        if read:
-            assert self._session_judge is not None, "there are attacks on sessions"
-            assert self._spoken is not None, "which judging begins with"
-            heard = self._session_judge.score(number, self._spoken, read)
-            judged.sessions, judged.dialogues = heard.sessions, heard.dialogues
+        for kind, judge in self.judges.items():
+            titles = [config.title for config in self.configs if config.recovers == kind]
+            of_kind = {title: attacks[title] for title in titles if title in attacks}
+            if of_kind:
+                judged.outcomes[kind] = judge.score(number, of_kind)
         return judged
 
     def _curve(
@@ -208,18 +163,18 @@ class Attacking:
         progress: Progress,
     ) -> list[Row]:
         """An attack's figures with ever more of its iterations, up to those that it came to."""
-        converges = not config.online and config.recovers == "inputs"
+        converges = not config.online and self.judges[config.recovers].converges
         points = self.targets.curve if converges else 0
         found = []
         for index in range(1, points + 1):
-            share, rows = index / points, judged.rows
+            share, scored = index / points, judged
             if index < points:
                 less = shortened(config, share)
                 attack = less.build(self._knowledge(config.title))
                 told = partial(progress, f"{config.title} with {share:.0%} of its iterations")
-                self._worked(less, attack, number, exposed, told)
-                rows = self._scored(number, {config.title: attack}).rows
-            found.append(point(config, share, rows))
+                self._let_work(less, attack, number, exposed, told)
+                scored = self._score(number, {config.title: attack})
+            found.append(point(config, share, scored.outcomes[config.recovers].rows))
         return found
 
     def state(self) -> dict[str, Tensor]:
@@ -267,10 +222,6 @@ class Attacking:
             servers=scenario.servers,
         )
 
-    def _labels_of(self, step: int) -> Tensor:
-        """The classes of the samples that the targets' client trained on in a step."""
-        return self.parts.pool.ask(self.targets.client, LabelsOf(step)).cpu()
-
     def _auxiliary(self, seed: int) -> Feed | None:
         if self.data.auxiliary is None:
             return None
@@ -297,24 +248,6 @@ class Attacking:
             expose = Expose(split, number, batch, by_batch)
             yield parts.exchange.expose(client, expose, last if answered else None)
 
-    def _own(self, number: int) -> list[Tensor | None]:
-        """Masks of the targets' own tokens in their packets, batch by batch: for the judge."""
-        client, pool = self.targets.client, self.parts.pool
-        batches = range(pool.ask(client, CountExposures(TARGETS)))
-        by_batch = self.targets.statistics == "batch"
-        asked = [OwnTokens(TARGETS, number, each, by_batch) for each in batches]
-        return [pool.ask(client, each) for each in asked]
-
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save what was recovered in a run directory."""
-        if self._judge is not None:
-            self._judge.save(path, number, judged)
-        if self._label_judge is not None:
-            self._label_judge.save(path, number, judged)
-        if self._session_judge is not None:
-            self._session_judge.save(path, number, judged)
-        save_curves(path, number, judged.curves)
-
     def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
         assert self.data.auxiliary is not None, "refused without when the scenario is read"
         inputs = self.data.auxiliary.inputs
@@ -323,6 +256,12 @@ class Attacking:
         parts = pixels.split(size)
         crossing = self._crossing(QUERIES, number, -(-wanted // size))
         return [(packets[0], part) for packets, part in zip(crossing, parts, strict=False)]
+
+
+def _kinds(scenario: Scenario) -> list[str]:
+    """Return the kinds of things that the scenario's attacks recover, in the registry's order."""
+    wanted = {config.recovers for config in scenario.attacks}
+    return [kind for kind in JUDGES if kind in wanted]
 
 
 def _lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:

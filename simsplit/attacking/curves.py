@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from simsplit.attacking.judging import Row
 from simsplit.attacks import AttackConfig
-
-NOT_FIGURES = ("round", "attack", "image", "text", "row", "label")
+from simsplit.results.recovers import RECOVERS
 
 
 def shortened(config: AttackConfig, share: float) -> AttackConfig:
@@ -22,6 +21,7 @@ def shortened(config: AttackConfig, share: float) -> AttackConfig:
 def point(config: AttackConfig, share: float, rows: Sequence[Row]) -> Row:
     """A point of an attack's curve: its figures, means over targets."""
     own = [row for row in rows if row["attack"] == config.title]
-    figures = [name for name in own[0] if name not in NOT_FIGURES]
+    aside = (*RECOVERS[config.recovers].place, "label")
+    figures = [name for name in own[0] if name not in aside]
     means = {name: sum(float(str(row[name])) for row in own) / len(own) for name in figures}
     return {"round": own[0]["round"], "attack": config.title, "share": round(share, 4), **means}

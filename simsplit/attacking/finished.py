@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simsplit.assembly.restored import restored
-from simsplit.attacking import Attacking, Judgement, Progress
+from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
 from simsplit.plugins import Given, gathered
 from simsplit.results import SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
+from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario, load_scenario
 
 KEEP_EVERY_S = 20.0
@@ -111,7 +112,7 @@ def _finished(folder: Path, told: str, *, resume: bool) -> bool:
             f"{folder} holds an attack with other settings ({_TOLD} has them); resume it with "
             "those, or give this one another name with --set name=..."
         )
-    return any((folder / f"{table}.csv").exists() for table in Judgement().tables)
+    return any((folder / f"{each.table}.csv").exists() for each in RECOVERS.values())
 
 
 class _OnFinished:
@@ -138,7 +139,7 @@ class _OnFinished:
             replace(self.folder / _TOLD, told.encode())
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
         judged = self.attacking.judge(number, self._tell, None if kept is None else kept[0])
-        self.attacking.save(self.folder, number, judged)
+        judged.save(self.folder, number)
         for name, columns in Attacking.columns(self.attacking.scenario).items():
             table = pd.DataFrame(judged.tables[name], columns=list(columns))
             replace(self.folder / f"{name}.csv", table.to_csv(index=False).encode())

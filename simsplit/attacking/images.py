@@ -3,23 +3,23 @@ auxiliary images (of the clients' own where there are none, which no attacker co
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacking.judging import Outcome
+from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
-from simsplit.results.images import save_images
+from simsplit.results.kept import IMAGES, encode_images
 from simsplit.scenario import Scenario
 
 COLUMNS = ("round", "attack", "image", "label", *FIGURES)
 BLACK, MEAN, ORIGINALS = "black", "mean_image", "originals"
 
 
-class ImageJudge(Judge):
+class ImageScorer(Scorer):
     """Scores images by MSE, PSNR, SSIM and LPIPS."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -34,24 +34,20 @@ class ImageJudge(Judge):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Judgement:
+    ) -> Outcome:
         """A row for each attack and image."""
         del own
         samples, rows = self.targets.chosen(self.data)
         truth = samples.inputs[rows].float() / 255
         images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
-        found = Judgement(images=images)
+        found = Outcome(files={IMAGES: encode_images(images)})
         for name, made in list(images.items())[1:]:
             for index, figures in enumerate(image_figures(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])
                 place = {"round": number, "attack": name, "image": index, "label": label}
                 found.rows.append({**place, **figures})
         return found
-
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save recovered images beside the originals."""
-        save_images(path, number, judged.images)
 
     def _mean(self) -> Tensor:
         known = self.data.auxiliary or self.data.train

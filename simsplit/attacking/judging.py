@@ -1,60 +1,79 @@
 """What a judge of attacks is: it alone holds what they recover against the truth."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
 
-from torch import Tensor
-
-from simsplit.attacks.base import Guesses
+from simsplit.assembly import Assembly
+from simsplit.attacks import Attack
+from simsplit.data import Prepared
+from simsplit.results.directory import encode_csv
+from simsplit.results.kept import CURVES, RoundFiles
+from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario
 
 Row = dict[str, object]
+OneAttack = TypeVar("OneAttack", bound=Attack)
+
+
+@dataclass
+class Outcome:
+    """The scores of the attacks that recover one kind of things."""
+
+    rows: list[Row] = field(default_factory=list)
+    """Those of the kind's table."""
+    files: dict[RoundFiles, bytes] = field(default_factory=dict)
+    """What was recovered, as a run directory keeps it."""
 
 
 @dataclass
 class Judgement:
     """The scores of all attacks after a round."""
 
-    rows: list[Row] = field(default_factory=list)
-    """One row for each attack and target."""
-    images: dict[str, Tensor] = field(default_factory=dict)
-    """Pixels by attack, and the originals."""
-    texts: list[dict[str, object]] = field(default_factory=list)
-    """Recovered texts beside the private ones."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """By the kind of things that attacks recover."""
     curves: list[Row] = field(default_factory=list)
     """Figures of each attack with a part of its iterations."""
-    labels: list[Row] = field(default_factory=list)
-    """One row for each attack on labels, view and adapter, and the floors."""
-    components: list[Row] = field(default_factory=list)
-    """The two leading principal components of what attacks on labels saw."""
-
-    sessions: list[Row] = field(default_factory=list)
-    """One row for each attack on sessions, session and side, the floors, and what was written."""
-    dialogues: list[Row] = field(default_factory=list)
-    """Prompts and responses as they were read, beside the private ones."""
 
     @property
     def tables(self) -> dict[str, list[Row]]:
         """The rows of the run's tables that attacks fill."""
-        return {"recovered": self.rows, "labels": self.labels, "sessions": self.sessions}
+        return {RECOVERS[kind].table: each.rows for kind, each in self.outcomes.items()}
+
+    def save(self, path: Path, number: int) -> None:
+        """Save what was recovered after a round in a run directory."""
+        for outcome in self.outcomes.values():
+            for files, content in outcome.files.items():
+                files.save(path, number, content)
+        if self.curves:
+            CURVES.save(path, number, encode_csv(self.curves))
 
 
-class Judge(ABC):
-    """Scores what attacks recover of a run's targets."""
+class Judge(ABC, Generic[OneAttack]):
+    """Scores the attacks that recover one kind of things."""
+
+    converges: ClassVar[bool] = False
+    """Whether `targets.curve` scores its attacks with a part of their iterations too."""
+
+    @abstractmethod
+    def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
+        """`parts` are those of the run, through which clients can be asked for the truth."""
 
     @staticmethod
     @abstractmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Columns of the `recovered` table."""
+        """Return the columns of the kind's table."""
+
+    def begin(self, number: int) -> None:
+        """Begin the judgement of a round, before any attack works."""
+        del number
+
+    def inform(self, attack: OneAttack) -> None:
+        """Give an attack what it may know beside packets of the targets, before it works."""
+        del attack
 
     @abstractmethod
-    def score(
-        self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Judgement:
-        """Score a round; `own` masks, batch by batch, the targets' own tokens."""
-
-    @abstractmethod
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save what was recovered in a run directory."""
+    def score(self, number: int, attacks: Mapping[str, OneAttack]) -> Outcome:
+        """Score what attacks have recovered of a round."""

@@ -10,14 +10,13 @@ Where classes are of very different sizes, k-means splits the large one, and a m
 to one class says little: the clusters' `purity` stands beside it (and not among the worst leaks).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from simsplit.attacking.judging import Judgement, Row
+from simsplit.assembly import Assembly
+from simsplit.attacking.judging import Judge, Outcome, Row
 from simsplit.attacks.knowledge import View
 from simsplit.attacks.labels import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import components
@@ -36,23 +35,20 @@ from simsplit.metrics.leaks import (
     told_auc,
     told_share,
 )
-from simsplit.results.components import save_components
+from simsplit.parties.calls import LabelsOf
+from simsplit.results.directory import encode_csv
+from simsplit.results.kept import COMPONENTS
 from simsplit.results.labels import CHANCE, COLUMNS, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
-LabelsOf = Callable[[int], Tensor]
-"""By the step of training."""
 
-
-class LabelJudge:
+class LabelJudge(Judge[LabelAttack]):
     """Holds the targets' labels, tells attacks what they may know, and scores them."""
 
-    def __init__(
-        self, scenario: Scenario, data: Prepared, labels_of: LabelsOf | None = None
-    ) -> None:
-        """`labels_of` gives the classes of samples that were trained on."""
-        self.seed, self._labels_of = scenario.seed, labels_of
+    def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly | None = None) -> None:
+        """Without `parts`, attacks that followed training cannot be scored."""
+        self.seed, self.client, self._parts = scenario.seed, scenario.targets.client, parts
         given = scenario.aims.labels(data)
         classes, places = np.unique(given.numpy(), return_inverse=True)
         if len(classes) < 2:
@@ -68,6 +64,16 @@ class LabelJudge:
         """By the classes that the targets have."""
         self.classes = len(classes)
 
+    @staticmethod
+    def columns(scenario: Scenario) -> tuple[str, ...]:
+        """Return the same for every scenario."""
+        del scenario
+        return COLUMNS
+
+    def inform(self, attack: LabelAttack) -> None:
+        """Tell an attack the labels that it may know."""
+        attack.tell(self.known(attack.options.told))
+
     def known(self, share: float) -> KnownLabels:
         """What an attack may know that is told this share of the labels of each class."""
         rng = numpy_rng_for(self.seed, "known labels")
@@ -80,9 +86,9 @@ class LabelJudge:
         rows = torch.tensor(sorted(told), dtype=torch.int64)
         return KnownLabels(self.classes, rows, torch.from_numpy(self.labels)[rows])
 
-    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> Judgement:
-        """A row for each attack, view and adapter; then the floors."""
-        found = Judgement()
+    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> Outcome:
+        """Score a row for each attack, view and adapter; then the floors."""
+        found = Outcome()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
             share = attack.options.told
@@ -93,24 +99,22 @@ class LabelJudge:
                 seen = {"attack": name, "view": clue.view, "adapter": clue.adapter}
                 for figure, told in self._told(clue, labels).items():
                     place = {"round": number, "figure": figure, "known": share}
-                    found.labels.append({**place, **seen, **_cells(told, labels)})
+                    found.rows.append({**place, **seen, **_cells(told, labels)})
                     if (key := (figure, share, len(labels))) not in floors:
                         made = self._floors(figure, clue, labels)
                         floors[key] = [{**place, **row} for row in made]
-        found.labels += [row for rows in floors.values() for row in rows]
-        found.components = list(self._components(number, attacks))
+        found.rows += [row for rows in floors.values() for row in rows]
+        if points := list(self._components(number, attacks)):
+            found.files[COMPONENTS] = encode_csv(points, digits=6)  # enough to draw
         return found
-
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save the two leading principal components of what was seen."""
-        save_components(path, number, judged.components)
 
     def _labels(self, clue: Clue) -> Numbers:
         rows = slice(None) if clue.rows is None else clue.rows.numpy()
         labels: Numbers = self.labels[rows]
         if clue.steps:
-            assert self._labels_of is not None, "it followed training"
-            trained = torch.cat([self._labels_of(step) for step in clue.steps])
+            assert self._parts is not None, "it followed training"
+            calls = [LabelsOf(step) for step in clue.steps]
+            trained = torch.cat([self._parts.pool.ask(self.client, call).cpu() for call in calls])
             labels = np.unique(trained.numpy(), return_inverse=True)[1]
         if len(labels) != len(clue.values):
             raise ProtocolError(
@@ -148,12 +152,6 @@ class LabelJudge:
             for target, (x, y) in enumerate(components(view.rows, 2).tolist()):
                 place = {"round": number, "view": view.name, "adapter": view.adapter}
                 yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
-
-
-def columns_of(scenario: Scenario) -> tuple[str, ...]:
-    """Columns of the `labels` table; none without attacks on labels."""
-    wanted = any(config.recovers == "labels" for config in scenario.attacks)
-    return COLUMNS if wanted else ()
 
 
 def _cells(told: Told, labels: Sequence[int] | Numbers) -> Row:

@@ -1,23 +1,23 @@
 """Recovered rows of numbers, beside the guess that needs no attack: the mean of public rows."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacking.judging import Outcome
+from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
-from simsplit.results.directory import replace, writing
+from simsplit.results.kept import ROWS
 from simsplit.scenario import Scenario
 
 COLUMNS = ("round", "attack", "row", "label", "mse")
 MEAN, ORIGINALS = "mean_row", "originals"
 
 
-class RowJudge(Judge):
+class RowScorer(Scorer):
     """Scores rows by their mean squared error; standardised columns have a variance of one."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -31,7 +31,7 @@ class RowJudge(Judge):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Judgement:
+    ) -> Outcome:
         """A line for each attack and row."""
         del own
         samples, rows = self.targets.chosen(self.data)
@@ -39,7 +39,7 @@ class RowJudge(Judge):
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
         made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}
         made[MEAN] = mean.expand_as(truth)
-        found = Judgement(images={ORIGINALS: truth, **made})
+        found = Outcome(files={ROWS: _encode({ORIGINALS: truth, **made})})
         for name, guess in made.items():
             errors = (guess - truth).square().mean(1).tolist()
             for row, error in enumerate(errors):
@@ -47,14 +47,11 @@ class RowJudge(Judge):
                 found.rows.append({**place, "label": int(samples.labels[rows[row]]), "mse": error})
         return found
 
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save recovered rows beside the originals, as CSV."""
-        folder = path / "recovered"
-        tables = [
-            pd.DataFrame(values.numpy()).assign(attack=name, row=torch.arange(len(values)).numpy())
-            for name, values in judged.images.items()
-        ]
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            text = pd.concat(tables).to_csv(index=False)
-            replace(folder / f"rows_{number:04d}.csv", text.encode())
+
+def _encode(rows: Mapping[str, Tensor]) -> bytes:
+    """Encode rows by attack as CSV."""
+    tables = [
+        pd.DataFrame(values.numpy()).assign(attack=name, row=torch.arange(len(values)).numpy())
+        for name, values in rows.items()
+    ]
+    return pd.concat(tables).to_csv(index=False).encode()

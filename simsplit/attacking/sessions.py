@@ -10,16 +10,16 @@ are worth: METEOR of what was written against the references.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import Judgement, Row
+from simsplit.attacking.judging import Judge, Outcome, Row
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
+from simsplit.attacks.session_attack import SessionAttack
 from simsplit.attacks.session_records import Record, record_of, record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
@@ -27,6 +27,7 @@ from simsplit.metrics.ends import attack_performance, entity_f1, of_both_ends
 from simsplit.metrics.learned import BertScore, Bleurt
 from simsplit.metrics.text import meteor
 from simsplit.packets import Packet
+from simsplit.results.kept import SESSIONS, encode_lines
 from simsplit.results.sessions import (
     BOTH,
     COLUMNS,
@@ -35,7 +36,6 @@ from simsplit.results.sessions import (
     PROMPT,
     RESPONSE,
     WRITTEN,
-    save_sessions,
 )
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
@@ -124,11 +124,24 @@ def _learned(targets: TargetsConfig) -> dict[str, BertScore | Bleurt]:
     }
 
 
-class SessionJudge:
+@dataclass
+class _Scores:
+    """What comes of a judgement, as it is put together."""
+
+    rows: list[Row] = field(default_factory=list)
+    """One for each attack, session and side; the floors, and what was written."""
+    dialogues: list[Row] = field(default_factory=list)
+    """Prompts and responses as they were read, beside the private ones."""
+
+
+class SessionJudge(Judge[SessionAttack]):
     """Holds what attacks read against what was private."""
 
-    def __init__(self, scenario: Scenario, data: Prepared) -> None:
+    def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
         assert data.vocabulary is not None, "of texts"
+        self.scenario, self.parts = scenario, parts
+        self.spoken: Spoken | None = None
+        """The sessions of the judgement that has begun."""
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
         self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
         self._special = torch.tensor(sorted(self.vocabulary.special))
@@ -137,26 +150,38 @@ class SessionJudge:
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Of the table that it fills."""
+        """Return those of the table that it fills."""
         return (*COLUMNS, *_asked(scenario.targets))
 
-    def score(self, number: int, spoken: Spoken, read: Mapping[str, Tensor]) -> Judgement:
-        """A row for each attack, session and side, and one for both sides; `read` are tokens."""
-        found = Judgement()
-        for name, tokens_SL in read.items():
-            self._judge(name, list(tokens_SL.cpu()), spoken, found)
+    def begin(self, number: int) -> None:
+        """Have the targets' client write the sessions that attacks are judged on."""
+        self.spoken = spoken(self.scenario, self.parts, self.data, number)
+
+    def inform(self, attack: SessionAttack) -> None:
+        """Give an attack what the server has of the sessions."""
+        attack.hear(self._sessions().record(attack.known))
+
+    def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> Outcome:
+        """Score a row for each attack, session and side, and one for both sides."""
+        spoken, found = self._sessions(), _Scores()
+        for name, attack in attacks.items():
+            self._judge(name, list(attack.recovered.cpu()), spoken, found)
         for name, tokens in self._floors(spoken).items():
             self._judge(name, tokens, spoken, found)
         for session, (said, meant) in enumerate(zip(spoken.said, spoken.meant, strict=True)):
             row = {"attack": WRITTEN, "session": session, "side": RESPONSE}
             ap = attack_performance(said, meant)
-            found.sessions.append({**row, "ap": ap, "meteor": meteor(said, meant)})
-        for row in found.sessions:
+            found.rows.append({**row, "ap": ap, "meteor": meteor(said, meant)})
+        for row in found.rows:
             row["round"] = number
         self._add_learned(found, spoken)
-        return found
+        return Outcome(found.rows, {SESSIONS: encode_lines(found.dialogues)})
 
-    def _add_learned(self, found: Judgement, spoken: Spoken) -> None:
+    def _sessions(self) -> Spoken:
+        assert self.spoken is not None, "which judging begins with"
+        return self.spoken
+
+    def _add_learned(self, found: _Scores, spoken: Spoken) -> None:
         """What networks say of each side as it was read, and of what was written."""
         if not self._learned:
             return
@@ -167,18 +192,14 @@ class SessionJudge:
         }
         for session, pair in enumerate(zip(spoken.said, spoken.meant, strict=True)):
             pairs[WRITTEN, session, RESPONSE] = pair
-        rows = [row for row in found.sessions if "ap" in row and row["side"] != BOTH]
+        rows = [row for row in found.rows if "ap" in row and row["side"] != BOTH]
         read = [pairs[row["attack"], row["session"], row["side"]] for row in rows]
         texts, meant = [text for text, _ in read], [truth for _, truth in read]
         for name, score in self._learned.items():
             for row, value in zip(rows, score(texts, meant), strict=True):
                 row[name] = value
 
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save both sides as they are and as they were read."""
-        save_sessions(path, number, judged.dialogues)
-
-    def _judge(self, name: str, tokens: Sequence[Tensor], spoken: Spoken, found: Judgement) -> None:
+    def _judge(self, name: str, tokens: Sequence[Tensor], spoken: Spoken, found: _Scores) -> None:
         private = zip(spoken.prompts, spoken.responses, tokens, strict=True)
         for session, (prompt, response, guess) in enumerate(private):
             place = {"attack": name, "session": session}
@@ -189,9 +210,9 @@ class SessionJudge:
             }
             figures = {side: self._figures(*pair) for side, pair in sides.items()}
             for side, each in figures.items():
-                found.sessions.append({**place, "side": side, **each})
+                found.rows.append({**place, "side": side, **each})
             both = self._together(*(each.get("ap") for each in figures.values()))
-            found.sessions.append({**place, "side": BOTH, **both})
+            found.rows.append({**place, "side": BOTH, **both})
             told: dict[str, object] = {side: self._text(pair[0]) for side, pair in sides.items()}
             told |= {f"private_{side}": self._text(pair[1]) for side, pair in sides.items()}
             told |= {f"tokens_{side}": self._by_token(*pair) for side, pair in sides.items()}

@@ -9,18 +9,18 @@ text ends. Labels, which attacks on gradients recover, are the next of a text's 
 is put together from them within its own tokens, whatever secret ones stand between.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from simsplit.attacking.judging import Judge, Judgement
+from simsplit.attacking.judging import Outcome, Row
+from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import text_figures
-from simsplit.results.texts import save_texts
+from simsplit.results.kept import TEXTS, encode_lines
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
@@ -38,7 +38,7 @@ class _Candidates(NamedTuple):
     pick: int | None = None
 
 
-class TextJudge(Judge):
+class TextScorer(Scorer):
     """Scores recovered texts by ROUGE-L, METEOR and token accuracy."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -56,8 +56,8 @@ class TextJudge(Judge):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Judgement:
-        """A row for each attack and text."""
+    ) -> Outcome:
+        """Score a row for each attack and text."""
         samples, rows = self.targets.chosen(self.data)
         assert samples.texts is not None, "of texts"
         chosen = samples.take(rows)
@@ -67,20 +67,21 @@ class TextJudge(Judge):
             for ids, length in zip(chosen.inputs, chosen.texts.lengths, strict=True)
         ]
         truth = [self._real(tokens) for tokens in whole]
-        found = Judgement()
-        for name, guesses in recovered.items():
-            candidates = self._candidates(guesses, whole, own, left=chosen.texts.left)
-            self._judge(name, candidates, truth, found)
+        candidates = {
+            name: self._candidates(guesses, whole, own, left=chosen.texts.left)
+            for name, guesses in recovered.items()
+        }
         for name, floor in self._floors(truth).items():
-            self._judge(name, [_Candidates([guess]) for guess in floor], truth, found)
-        for row in found.rows:
-            label = int(chosen.texts.groups[int(str(row["text"]))])
-            row |= {"round": number, "label": label}
+            candidates[name] = [_Candidates([guess]) for guess in floor]
+        found, texts = Outcome(), []
+        for name, every in candidates.items():
+            for text, (figures, shown) in enumerate(self._compare(every, truth)):
+                place = {"attack": name, "text": text}
+                label = int(chosen.texts.groups[text])
+                found.rows.append({**place, **figures, "round": number, "label": label})
+                texts.append({**place, **shown})
+        found.files[TEXTS] = encode_lines(texts)
         return found
-
-    def save(self, path: Path, number: int, judged: Judgement) -> None:
-        """Save private and recovered texts, a JSON line each."""
-        save_texts(path, number, judged.texts)
 
     def _candidates(
         self,
@@ -119,32 +120,26 @@ class TextJudge(Judge):
         every = torch.arange(start, start + len(tokens))
         return every if own is None else own.cpu().nonzero().flatten()[: len(tokens)]
 
-    def _judge(
-        self,
-        name: str,
-        every: Sequence[_Candidates],
-        truth: Sequence[Tensor],
-        found: Judgement,
-    ) -> None:
-        private = [self.reader.decode(tokens.tolist()) for tokens in truth]
-        for text, (candidates, pick) in enumerate(every):
-            made = [self.reader.decode(tokens.tolist()) for tokens in candidates]
-            each = text_figures(made, [private[text]] * len(made))
+    def _compare(
+        self, every: Sequence[_Candidates], truth: Sequence[Tensor]
+    ) -> Iterator[tuple[Row, Row]]:
+        """Compare an attack's guesses with the truth: of each text figures, and what is shown."""
+        for (candidates, pick), tokens in zip(every, truth, strict=True):
+            private = self.reader.decode(tokens.tolist())
+            made = [self.reader.decode(guess.tolist()) for guess in candidates]
+            each = text_figures(made, [private] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
-                figures["token_accuracy"] = _token_accuracy(guess, truth[text])
-            row: dict[str, object] = {"attack": name, "text": text}
+                figures["token_accuracy"] = _token_accuracy(guess, tokens)
+            row: Row = {}
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
                 mean = sum(values) / len(values)
                 row[figure] = mean if pick is None else values[pick]
                 row |= {f"mean_{figure}": mean, f"best_{figure}": max(values)}
-            found.rows.append(row)
             nearest = max(range(len(made)), key=lambda index: each[index]["rouge_l"])
             shown = nearest if pick is None else pick
-            place = {"attack": name, "text": text, "message": shown}
-            near = {"rouge_l": round(each[shown]["rouge_l"], 4)}
-            pair = {"private": private[text], "recovered": made[shown]}
-            found.texts.append({**place, **near, **pair})
+            near = {"message": shown, "rouge_l": round(each[shown]["rouge_l"], 4)}
+            yield row, {**near, "private": private, "recovered": made[shown]}
 
     def _floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         rng = rng_for(self.seed, "floor")

@@ -7,7 +7,7 @@ truth only when it is scored.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -23,7 +23,6 @@ from simsplit.states import below
 
 Done = tuple[int, int]
 """(pieces of work done, pieces in all)."""
-Recovers = Literal["inputs", "labels", "sessions"]
 
 
 class AttackConfig(Config, ABC):
@@ -45,9 +44,11 @@ class AttackConfig(Config, ABC):
     """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
     """The kinds of data that it can recover."""
-    recovers: ClassVar[Recovers] = "inputs"
-    """What it is after: each has a judge and a table of its own. Sessions are texts that clients'
-    models write, seen from the prompt's first token to the last that crosses."""
+    recovers: ClassVar[str] = "inputs"
+    """The kind of things that it is after, a key of `results.recovers.RECOVERS`: each has a judge
+    and a table of its own."""
+    reads_smashed: ClassVar[bool] = True
+    """Whether it needs packets of smashed data."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that say how long it works; `targets.curve` scores it with less of them."""
 
@@ -60,7 +61,7 @@ class AttackConfig(Config, ABC):
     def needs(self) -> Needs:
         """What it needs from the rest of the scenario; override it and add to `super().needs`."""
         wanted = [*suited(self.suits)]
-        wanted += [needs_leg(Leg.SMASHED)] if self.recovers == "inputs" else []
+        wanted += [needs_leg(Leg.SMASHED)] if self.reads_smashed else []
         wanted += [Need(Given.PUBLIC)] if self.public else []
         wanted += [Need(Given.WATCHED)] if self.online else []
         wanted += [needs_leg(Leg.FEATURES_GRAD)] if self.gradients else []

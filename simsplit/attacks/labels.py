@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, Recovers
+from simsplit.attacks.base import Attack, AttackConfig, Done
 from simsplit.attacks.knowledge import Knowledge, View, ViewName
 from simsplit.attacks.views import VIEWS, views_of
 from simsplit.methods.base import ANYTHING, Modality
@@ -58,7 +58,8 @@ class LabelAttackConfig(AttackConfig):
     views: tuple[ViewName, ...] = Field(default=VIEWS, min_length=1)
     """What it looks at: features, their shift by adapters, gradients of features, these at unit
     length (direction), gradients of adapters. What a topology has not is left out."""
-    recovers: ClassVar[Recovers] = "labels"
+    recovers: ClassVar[str] = "labels"
+    reads_smashed: ClassVar[bool] = False
     public: ClassVar[bool] = False
     gradients: ClassVar[bool] = True
     suits: ClassVar[frozenset[Modality]] = ANYTHING

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Done, Recovers, TextAttackConfig
+from simsplit.attacks.base import Done, TextAttackConfig
 from simsplit.attacks.inverters import NOTHING, InverterConfig
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.session_records import Record
@@ -29,7 +29,8 @@ class SessionAttackConfig(TextAttackConfig):
 
     together: int | None = Field(default=None, ge=1)
     """Sessions that are worked on at once; null: all. Fewer need less memory."""
-    recovers: ClassVar[Recovers] = "sessions"
+    recovers: ClassVar[str] = "sessions"
+    reads_smashed: ClassVar[bool] = False
     causal: ClassVar[bool] = True
     public: ClassVar[bool] = False
     effort: ClassVar[tuple[str, ...]] = ()
@@ -38,6 +39,11 @@ class SessionAttackConfig(TextAttackConfig):
     def opening(self) -> Start:
         """What it reads first."""
         return "zeros"
+
+    @property
+    def exposures(self) -> int:
+        """None: it sees sessions in place of the targets' packets."""
+        return 0
 
     @property
     def needs(self) -> Needs:

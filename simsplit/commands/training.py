@@ -123,13 +123,11 @@ def sweep(
     if as_json:
         print_json(result.told())
     elif not quiet:
-        from simsplit.report.figures import save_attacked
-        from simsplit.terminal.printing import print_comparison
+        from simsplit.terminal.printing import print_comparison, print_pictures
 
         if result.runs:
             print_comparison([result.path])
-            if (picture := save_attacked(result.runs, result.path)) is not None:
-                typer.echo(f"what was recovered, in a picture: {picture}")
+            print_pictures(result.runs, result.path)
         show = shlex.join(["simsplit", "compare", str(result.path)])
         typer.echo(f"The sweep lies in {result.path}  ({show})")
     if result.failed:

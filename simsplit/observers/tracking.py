@@ -19,7 +19,7 @@ from simsplit.observers.base import ObserverConfig
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
 from simsplit.results import SWEEP, saved_scenario
 from simsplit.results.directory import replace
-from simsplit.results.images import PICTURE
+from simsplit.results.inputs import PICTURE
 
 Field = str | int | float | bool
 

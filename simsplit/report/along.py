@@ -1,32 +1,20 @@
 """One figure of settings along an axis: its words, its unit, and which way is better."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
 from simsplit.report.numbers import better as better_way
+from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.tables import Better, decimals
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SPLITS = ("test_", "validation_")
-_SHARES = ("_leak", "_chance", "_accuracy", "attack_success")
-_NAMES = {
-    "labels_leak": "labels told by the worst attack",
-    "labels_known_leak": "labels told, a part being known",
-    "bytes_total": "bytes sent",
-    "sessions_ap": "AP of both ends by the strongest attack",
-    "sessions_mp": "METEOR of what is written (MP)",
-}
-ENDS = {
-    "ap_prompt": "AP of prompts",
-    "ap_response": "AP of responses",
-    "ap_both": "AP of both ends",
-}
-"""Behind the name of an attack."""
-_BEYOND = ("_leak", "_chance")
+_SHARES = ("_accuracy", "attack_success")
+_NAMES = {"bytes_total": "bytes sent"}
 _ALIKE = 5
 """Per cent: where chance differs more, the settings are of different tasks."""
 
@@ -54,11 +42,12 @@ class Along:
     def words(self) -> str:
         """What it is called."""
         name = self.name if self.called is None else self.called
-        for end, words in ENDS.items():
+        for end, words in words_of_ends().items():
             if name.endswith(end):
                 whose = name.removesuffix(end).strip("_").replace("_", " ")
                 return f"{words} by {whose}" if whose else words
-        return _NAMES.get(name, name.replace("_", " "))
+        known = _NAMES | _gathered(each.words for each in PRESENTATIONS.values())
+        return known.get(name, name.replace("_", " "))
 
     def label(self, toward: str = "→", away: str = "←") -> str:
         """As an axis names it: with its unit, and an arrow to where it is better."""
@@ -77,13 +66,13 @@ def along(table: "pd.DataFrame", name: str, beside: Sequence[str] = ()) -> Along
     means, deviations = (
         (table[f"{name}_{what}"].astype(float) * scale) for what in ("mean", "std")
     )
-    leak, chance = _BEYOND
-    floor = f"{name.removesuffix(leak)}{chance}_mean"
     between = None
-    if name.endswith(leak) and floor in table:
-        known = table[floor].dropna().astype(float) * scale
-        if known.max() - known.min() <= _ALIKE:
-            between = (float(known.min()), float(known.max()))
+    for share, chance in _chances().items():
+        floor = f"{name.removesuffix(share)}{chance}_mean"
+        if name.endswith(f"_{share}") and floor in table:
+            known = table[floor].dropna().astype(float) * scale
+            if known.max() - known.min() <= _ALIKE:
+                between = (float(known.min()), float(known.max()))
     return Along(name, means.tolist(), deviations.fillna(0).tolist(), between, unit=unit)
 
 
@@ -100,6 +89,19 @@ def joined(figures: Sequence[Along], called: str) -> Along:
     return Along(figures[0].name, means, deviations, called=called, unit=figures[0].unit)
 
 
+def words_of_ends() -> dict[str, str]:
+    """Return what figures are called by the end of their names, behind an attack's."""
+    return _gathered(each.words_of_ends for each in PRESENTATIONS.values())
+
+
+def _chances() -> dict[str, str]:
+    return _gathered(each.chances for each in PRESENTATIONS.values())
+
+
+def _gathered(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {name: words for each in maps for name, words in each.items()}
+
+
 _MANY_BYTES = 10 * 2**30
 """From here on an axis of MiB has too many digits to read."""
 
@@ -112,4 +114,6 @@ def _unit(name: str, largest: float) -> tuple[float, str]:
     for split in _SPLITS:
         figure = figure.removeprefix(split)
     of_task = figure != name and decimals(figure) is None
-    return (100, ", %") if of_task or name.endswith(_SHARES) else (1, "")
+    chances = _chances()
+    shares = (*_SHARES, *(f"_{end}" for end in (*chances, *chances.values())))
+    return (100, ", %") if of_task or name.endswith(shares) else (1, "")

@@ -43,3 +43,8 @@ def ways_of(values: Iterable[Mapping[str, float]]) -> dict[str, Better]:
     """Column -> which way is better; attacks as those who are attacked have it."""
     named = dict.fromkeys(name for each in values for name in each)
     return {name: "less" if name in _LESS or falls(name) else "more" for name in named}
+
+
+def way_of(name: str, ways: Mapping[str, Better]) -> Better | None:
+    """Find which way a figure is better by the end of its name; None where `ways` has no such."""
+    return next((way for end, way in ways.items() if name.endswith(f"_{end}")), None)

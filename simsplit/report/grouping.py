@@ -11,6 +11,8 @@ from simsplit.errors import RunError
 from simsplit.report.short_names import methods_of, setting_of, short_names, told_apart, value_of
 from simsplit.results import Run
 
+Baseline = Mapping[str, str] | None
+"""The cells, by field and value, that others are held against; None: raw ones, or the first."""
 LABEL = "name"
 """The setting that holds what a sweep's list calls a cell."""
 _INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simsplit.results import Run
-from simsplit.results.components import load_components
-from simsplit.results.labels import PURITY, attacks_on_labels, worst_of
+from simsplit.results.kept import load_components
+from simsplit.results.labels import PURITY, attacks_on_labels, summarise_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +110,7 @@ def caption(strips: Sequence[Strip], run: Run) -> str:
 
 def chance_of(run: Run) -> float | None:
     """What chance comes to beside the worst leak."""
-    worst = worst_of(run.labels)
+    worst = summarise_labels(run.labels)
     found: float | None = next((each.get("chance") for each in worst.values()), None)
     return found
 

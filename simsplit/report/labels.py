@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.report.comparison import tabled
-from simsplit.report.grouping import Entry, Row, labels_of, rows_of
+from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
 from simsplit.report.label_views import VIEWS
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.results.labels import CHANCE, FLOORS, MAJORITY, PURITY, worst_by_attack
+from simsplit.results.labels import (
+    CHANCE,
+    FLOORS,
+    MAJORITY,
+    PURITY,
+    summarise_labels,
+    worst_by_attack,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,9 +25,9 @@ _FLOORS = "chance: labels permuted, mean and where it ends in 97.5 %; majority: 
 _FIGURES = {"auc": "AUC", "accuracy": "accuracy", PURITY: "purity of clusters"}
 
 
-def told_of_labels(run: Run) -> Table:
-    """A row per attack on labels: its worst over views, adapters and evaluations, and its floors;
-    may have no rows.
+def tabulate_labels(run: Run) -> Table:
+    """Tabulate a row per attack on labels: its worst over views, adapters and evaluations, and its
+    floors; may have no rows.
     """
     worst = worst_by_attack(run.labels)
     several = len(worst) and worst["adapter"].max() > 0
@@ -42,8 +49,8 @@ def told_of_labels(run: Run) -> Table:
     return Table(title, heads, rows, "llrrrlrr")
 
 
-def told_by_view(run: Run) -> Table:
-    """A row per view and a column per attack: the worst over rounds and adapters, with its
+def tabulate_label_views(run: Run) -> Table:
+    """Tabulate a row per view and a column per attack: the worst over rounds and adapters, with its
     interval; below them the floors. May have no rows.
     """
     worst = worst_by_attack(run.labels, by_view=True)
@@ -68,15 +75,41 @@ def told_by_view(run: Run) -> Table:
     return Table(title, ("seen in", *columns), rows)
 
 
-def told_of_labels_by(entries: Sequence[Entry]) -> Table | None:
-    """A row per cell, over seeds, and a column per attack on labels: its worst leak."""
+def compare_labels(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
+    """Tabulate a row per cell, over seeds, and a column per attack on labels: its worst leak."""
+    del baseline
     entries = [entry for entry in entries if len(entry.run.labels)]
     if not entries:
-        return None
+        return []
     rows = rows_of(entries)
     cells = [label | _worst(row) for label, row in zip(labels_of(rows), rows, strict=True)]
     title = f"labels that attacks tell, in %: the worst over views and rounds; {_FLOORS}"
-    return tabled(title, cells, entries)
+    return [tabled(title, cells, entries)]
+
+
+def measure_labels(run: Run) -> dict[str, float]:
+    """Return the worst of what attacks tell of labels, and what chance would."""
+    return {
+        f"{name}_{figure}": float(worst[figure])
+        for name, worst in summarise_labels(run.labels).items()
+        for figure in ("leak", "chance")
+    }
+
+
+def describe_labels(run: Run) -> list[dict[str, Any]]:
+    """Return each attack's worst, beside its floors, as plain values."""
+    worst = worst_by_attack(run.labels)
+    if worst.empty:
+        return []
+    rows = worst.drop(columns=["round", "known"]).to_dict("records")
+    # an AUC has no majority class
+    return [{str(n): v for n, v in row.items() if n != "majority" or v > 0} for row in rows]
+
+
+def label_frame(run: Run) -> "pd.DataFrame":
+    """Return each attack's worst as numbers, for tables over seeds."""
+    worst = worst_by_attack(run.labels)
+    return worst.assign(round=0).drop(columns=["view", "adapter", "known"], errors="ignore")
 
 
 def _worst(row: Row) -> dict[str, str]:

@@ -1,39 +1,48 @@
 """`compare --format csv`: raw numbers, one table at a time."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from simsplit.errors import RunError, near
-from simsplit.report.grouping import Entry
+from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.numbers import frame, settings
-from simsplit.results.labels import worst_by_attack
-from simsplit.results.sessions import means_of
+from simsplit.report.presentations import PRESENTATIONS
+from simsplit.results import Run
+from simsplit.results.recovers import RECOVERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SETTINGS = "settings"
-_KEYS = {
-    "recovered": ("attack",),
-    "labels": ("attack", "figure"),
-    "sessions": ("attack", "side"),
-    "detections": ("detector", "window", "threshold"),
-}
-_TABLES: Mapping[str, Callable[[Entry], "pd.DataFrame"]] = {
-    "recovered": lambda entry: entry.run.attacks,
-    "labels": lambda entry: worst_by_attack(entry.run.labels).assign(round=0),
-    "sessions": lambda entry: means_of(entry.run.sessions),
-    "detections": lambda entry: entry.run.detections,
-}
-AS_SHOWN = ("overview", "dcs")
-"""Tables whose cells are words: as CSV they are what is shown."""
-TABLES = (SETTINGS, *_TABLES, *AS_SHOWN)
-_ASIDE = ("round", "image", "text", "row", "label", "view", "adapter", "known")
+SETTINGS, DETECTIONS = "settings", "detections"
 
 
-def csv_of(
-    entries: Sequence[Entry], figure: str, name: str, baseline: Mapping[str, str] | None = None
-) -> str:
+class _Long(NamedTuple):
+    """A table with a row per setting and attack or detector."""
+
+    keys: Sequence[str]
+    """The columns that tell a setting's rows apart."""
+    frame: "Callable[[Run], pd.DataFrame]"
+
+
+def table_names() -> tuple[str, ...]:
+    """Return what `--table` takes."""
+    return (SETTINGS, *_long_tables(), *names_as_shown())
+
+
+def names_as_shown() -> tuple[str, ...]:
+    """Return the names of tables whose cells are words: as CSV they are what is shown."""
+    asked = [name for each in PRESENTATIONS.values() for name in each.compare_on_request]
+    return ("overview", *asked)
+
+
+def _long_tables() -> dict[str, _Long]:
+    kinds = ((RECOVERS[kind].table, each) for kind, each in PRESENTATIONS.items())
+    tables = {name: _Long(each.keys, each.frame) for name, each in kinds}
+    detections = _Long(("detector", "window", "threshold"), lambda run: run.detections)
+    return {**tables, DETECTIONS: detections}
+
+
+def csv_of(entries: Sequence[Entry], figure: str, name: str, baseline: Baseline = None) -> str:
     """One of the tables as comma-separated values, without the line end behind the last."""
     made = frame(entries, figure, baseline) if name == SETTINGS else _long(entries, name)
     return made.to_csv(index=False, lineterminator="\n").rstrip("\n")
@@ -41,9 +50,10 @@ def csv_of(
 
 def refuse_table(name: str) -> None:
     """RunError where there is no such table."""
-    if name not in TABLES:
+    known = table_names()
+    if name not in known:
         raise RunError(
-            f"--table: unknown '{name}'{near(name, TABLES) or ','} allowed: {', '.join(TABLES)}"
+            f"--table: unknown '{name}'{near(name, known) or ','} allowed: {', '.join(known)}"
         )
 
 
@@ -51,14 +61,14 @@ def _long(entries: Sequence[Entry], what: str) -> "pd.DataFrame":
     """A row per setting and attack or detector: as it was last judged, over seeds."""
     import pandas as pd
 
-    keys, of = _KEYS[what], _TABLES[what]
+    keys, frame_of = _long_tables()[what]
     parts = []
     for label, row in settings(entries):
-        tables = [table for entry in row.entries if not (table := of(entry)).empty]
+        tables = [table for entry in row.entries if not (table := frame_of(entry.run)).empty]
         if not tables:
             continue
         lasts = [table[table["round"] == table["round"].max()] for table in tables]
-        together = pd.concat(lasts).drop(columns=list(_ASIDE), errors="ignore")
+        together = pd.concat(lasts).drop(columns="round")
         groups = together.groupby([key for key in keys if key in together], sort=False)
         spread = groups.agg(["mean", "std"])
         spread.columns = pd.Index([f"{name}_{end}" for name, end in spread.columns])

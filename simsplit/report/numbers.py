@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.metrics import falls
 from simsplit.metrics.intervals import half_width
+from simsplit.report.bests import way_of
 from simsplit.report.comparison import find_baselines
 from simsplit.report.grouping import (
     Entry,
@@ -19,11 +20,10 @@ from simsplit.report.grouping import (
     refuse_unfinished,
     rows_of,
 )
+from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Better
 from simsplit.results import Run
-from simsplit.results.labels import worst_of
-from simsplit.results.sessions import SIDES, judged_last, most_read, utility_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,21 +33,9 @@ Values = dict[str, list[float]]
 
 _TOTALS = ("seconds", "simulated_s", "resident_bytes")
 _DETECTED = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
+_WAYS: Mapping[str, Better] = {**dict.fromkeys(_DETECTED, "more"), "fpr": "less"}
 _COSTS = ("attack_success", "bytes", "seconds", "simulated", "resident")
 _AGAINST = ("accuracy_change", "accuracy_change_low", "accuracy_change_high", "bytes_ratio")
-_UTILITY = "sessions_mp"
-_HIDES = ("mse", "lpips")
-"""Of recoveries: the more, the less has leaked."""
-_LEAKS = (
-    "psnr",
-    "ssim",
-    "rouge_l",
-    "meteor",
-    "token_accuracy",
-    "leak",
-    "ap",
-    *(f"ap_{s}" for s in SIDES),
-)
 
 
 def compare(*runs: str | Path | Run, figure: str = "best_on_validation") -> "pd.DataFrame":
@@ -122,19 +110,8 @@ def better(name: str) -> Better | None:
         return "less" if falls(name) else "more"
     if name.startswith(_COSTS):
         return "less"
-    if name == _UTILITY:
-        return "more"
-    ends: list[tuple[Sequence[str], Better]] = [
-        (_HIDES, "more"),
-        (_LEAKS, "less"),
-        (("tpr_at_1pct_fpr",), "more"),
-        (("fpr",), "less"),
-        (_DETECTED, "more"),
-    ]
-    for names, way in ends:
-        if name.endswith(tuple(f"_{end}" for end in names)):
-            return way
-    return None
+    kinds = (each.ways for each in PRESENTATIONS.values())
+    return next((way for ways in (*kinds, _WAYS) if (way := way_of(name, ways))), None)
 
 
 def _of_run(run: Run, figure: str) -> dict[str, float]:
@@ -147,43 +124,9 @@ def _of_run(run: Run, figure: str) -> dict[str, float]:
     found |= {name: float(summary[name]) for name in _TOTALS if summary.get(name) is not None}
     samples = summary.get("per_sample", {})
     found |= {f"{name}_per_sample": float(value) for name, value in samples.items()}
-    return found | _recovered(run) | _labels(run) | _sessions(run) | _detected(run)
-
-
-def _recovered(run: Run) -> dict[str, float]:
-    """Means over targets, as judged last."""
-    if run.attacks.empty:
-        return {}
-    last = run.attacks.groupby("attack", sort=False).last().drop(columns="round")
-    return {
-        f"{attack}_{figure}": float(value)
-        for attack, row in last.iterrows()
-        for figure, value in row.items()
-        if not math.isnan(value)
-    }
-
-
-def _labels(run: Run) -> dict[str, float]:
-    """The worst of what attacks tell of labels, and what chance would."""
-    return {
-        f"{name}_{figure}": float(worst[figure])
-        for name, worst in worst_of(run.labels).items()
-        for figure in ("leak", "chance")
-    }
-
-
-def _sessions(run: Run) -> dict[str, float]:
-    """What each attack read of sessions, by side, and what is written; as judged last."""
-    last = judged_last(run.sessions)
-    found = {
-        f"{attack}_{figure}": float(row[figure])
-        for attack, row in last.iterrows()
-        for figure in (f"ap_{side}" for side in SIDES)
-        if figure in row and not math.isnan(row[figure])
-    }
-    if last.empty:
-        return {}
-    return {**found, "sessions_ap": most_read(last), _UTILITY: utility_of(last)}
+    for each in PRESENTATIONS.values():
+        found |= each.measure(run)
+    return found | _detected(run)
 
 
 def _detected(run: Run) -> dict[str, float]:

@@ -10,13 +10,14 @@ import numpy as np
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, drawn, saved
 from simsplit.results import Run
-from simsplit.results.images import load_images
+from simsplit.results.inputs import FLOORS, PICTURE, judged_last
+from simsplit.results.kept import IMAGES, load_images
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NO_ATTACK = ("originals", "black", "mean_image", "random_tokens", "frequent_token")
+_NO_ATTACK = ("originals", *FLOORS)
 _READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "token_accuracy": "token accuracy"}
 
 
@@ -64,9 +65,7 @@ def read(
     several = runs if isinstance(runs, Mapping) else {"": runs}
     for run in several.values():
         _refuse_figure(run, figure)
-    lasts = {
-        title: run.attacks.groupby("attack", sort=False).last() for title, run in several.items()
-    }
+    lasts = {title: judged_last(run.attacks) for title, run in several.items()}
     named = list(dict.fromkeys(n for last in lasts.values() for n in last.index))
     named = [name for name in named if name not in _NO_ATTACK]
     if ax is None:
@@ -104,6 +103,22 @@ def seen(run: Run) -> bool:
     return not run.recovered.empty and "row" not in run.recovered
 
 
+def draw_recovered(run: Run) -> "Figure | None":
+    """Draw what attacks made of private images, or how much they read of texts.
+
+    None where images are of attacks on the finished run alone: each of these has a picture.
+    """
+    without = "image" in run.recovered and not IMAGES.all_of(run.path)
+    return attacked({"": run}) if seen(run) and not without else None
+
+
+def draw_attack(run: Run, name: str) -> "Figure":
+    """Draw what one attack on a finished run recovered."""
+    if "text" in run.recovered:
+        return drawn(read(run))
+    return recovered(run.path / "attacks" / name)
+
+
 def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
     """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks.
 
@@ -122,7 +137,7 @@ def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
     if texts and len(texts) < len(shown):
         saved(attacked(texts), sweep / "figures" / "read.png")
         shown = {name: run for name, run in shown.items() if name not in texts}
-    return saved(attacked(shown), sweep / "figures" / "recovered.png")
+    return saved(attacked(shown), sweep / PICTURE)
 
 
 def _words(name: str) -> str:

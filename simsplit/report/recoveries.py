@@ -4,17 +4,17 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.images import SMALLEST
+from simsplit.report.bests import way_of
 from simsplit.report.comparison import tabled
-from simsplit.report.grouping import Entry, Row, labels_of, rows_of
+from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
 from simsplit.report.intervals import interval
-from simsplit.report.numbers import better
-from simsplit.report.tables import Table, mean_of
+from simsplit.report.tables import Better, Table, mean_of
 from simsplit.results import Run
-from simsplit.results.curves import load_curves
-from simsplit.results.texts import load_texts
+from simsplit.results.inputs import judged_last
+from simsplit.results.kept import load_curves, load_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,11 @@ TITLES = {
 _OF_TEXTS = ("rouge_l", "meteor", "best_rouge_l")
 _COMPARED = ("mse", "ssim", "lpips", "fg_mse", "fg_ssim", *_OF_TEXTS)
 """Figures that runs are compared by."""
+WAYS: Mapping[str, Better] = {
+    **dict.fromkeys(("mse", "lpips"), "more"),
+    **dict.fromkeys(("psnr", "ssim", "rouge_l", "meteor", "token_accuracy"), "less"),
+}
+"""Which way figures are better for those who are attacked: the less, the less has leaked."""
 _WIDTH = 100
 """Characters of a text that are shown."""
 BLIND = {
@@ -50,7 +55,7 @@ BLIND = {
 """Baselines: guesses that need no attack, and their names in tables."""
 
 
-def recovered(run: Run) -> Table:
+def tabulate_recoveries(run: Run) -> Table:
     """A row per attack, and per guess that needs none; means over targets, judged last."""
     last = last_judged(run)
     shown = [name for name in TITLES if name in last and last[name].notna().any()]
@@ -62,6 +67,34 @@ def recovered(run: Run) -> Table:
     what = next(f"{name}s" for name in ("text", "row", "image") if name in last or name == "image")
     title = f"what attacks recovered of {count} {what}{_dropped([last])}"
     return Table(title, ("attack", *(TITLES[name] for name in shown)), rows)
+
+
+def show_recoveries(run: Run) -> list[Table]:
+    """Make all tables of a run that `show` has."""
+    return [tabulate_recoveries(run), converging(run), sentences(run)]
+
+
+def show_attack_on_inputs(run: Run) -> list[Table]:
+    """Make the tables of a run that has just been attacked."""
+    return [tabulate_recoveries(run), *([sentences(run)] if "text" in run.recovered else [])]
+
+
+def measure_recoveries(run: Run) -> dict[str, float]:
+    """Return means over targets, as judged last, by attack and figure."""
+    if run.attacks.empty:
+        return {}
+    return {
+        f"{attack}_{figure}": float(value)
+        for attack, row in judged_last(run.attacks).drop(columns="round").iterrows()
+        for figure, value in row.items()
+        if not math.isnan(value)
+    }
+
+
+def describe_recoveries(run: Run) -> dict[str, Any]:
+    """Return means over targets of each attack and guess, as plain values."""
+    last = judged_last(run.attacks)
+    return {str(each): row.dropna().to_dict() for each, row in last.iterrows()}
 
 
 def sentences(run: Run, most: int = 3) -> Table:
@@ -94,13 +127,14 @@ def converging(run: Run) -> Table:
     return Table(f"{TITLES[figure]} by part of an attack's iterations", ("attack", *shares), rows)
 
 
-def recoveries_of(entries: Sequence[Entry]) -> list[Table]:
-    """A table per figure: a row per cell, over seeds, and a column per attack.
+def compare_recoveries(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
+    """Tabulate each figure: a row per cell, over seeds, and a column per attack.
 
     Means of texts have 95 % intervals over texts and seeds (see `intervals`), others a spread.
     What needs no attack, such as guessing a black image, stands in the title if it is the same for
     all cells. What the best of several messages would give is left out if no cell sent several.
     """
+    del baseline
     entries = [entry for entry in entries if len(entry.run.recovered)]
     rows = [
         (row, [dict(_blind_last(last_judged(entry.run))) for entry in row.entries])
@@ -211,7 +245,7 @@ def _compared(
         title += ", with 95 % intervals over texts and seeds"
     of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]
     both = [label | row for label, row in zip(labels_of(rows), of_attacks, strict=True)]
-    way = better(f"attack_{figure}")
+    way = way_of(f"attack_{figure}", WAYS)
     blind = set(BLIND.values())
     means = [
         {name: float(told.partition(" ")[0]) for name, told in row.items() if name not in blind}

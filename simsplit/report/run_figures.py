@@ -4,18 +4,15 @@ They are made without pyplot, so that no window and no backend of a notebook has
 """
 
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.headline import said
-from simsplit.report.canvas import colour_of_leg
-from simsplit.report.figures import attacked, saved, signal
+from simsplit.report.canvas import colour_of_leg, saved
+from simsplit.report.figures import signal
 from simsplit.report.headline import headline
-from simsplit.report.label_figures import labels_seen
-from simsplit.report.recovered_figures import seen
+from simsplit.report.presentations import PRESENTATIONS, Drawing
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import HOLDINGS, Run
-from simsplit.results.images import FOLDER as IMAGES
 from simsplit.topologies import in_order
 
 if TYPE_CHECKING:
@@ -36,14 +33,21 @@ def draw_figures(run: Run) -> list[str]:
     failed = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a letter that the font has not, say
-        for name, drawing in _DRAWINGS.items():
+        for name, drawing in _all_drawings().items():
             try:
-                if (figure := drawing(run)) is not None:
-                    saved(figure, run.path / FOLDER / f"{name}.png", fitted=name in _FITTED)
+                if (figure := drawing.draw(run)) is not None:
+                    saved(figure, run.path / FOLDER / f"{name}.png", fitted=drawing.fitted)
             except Exception as error:  # noqa: BLE001 - a picture must not cost a run
                 why = str(error) or type(error).__name__
                 failed.append(f"{FOLDER}/{name}.png was not drawn: {why}")
     return failed
+
+
+def _all_drawings() -> dict[str, Drawing]:
+    drawings = dict(_DRAWINGS)
+    for each in PRESENTATIONS.values():
+        drawings |= each.drawings
+    return drawings
 
 
 def learning_curve(run: Run) -> "Figure | None":
@@ -158,15 +162,6 @@ def _signal(run: Run, detector: str, ax: "Axes") -> None:
     ax.tick_params(labelsize=7)
 
 
-def recovered(run: Run) -> "Figure | None":
-    """What attacks made of private images, or how much they read of texts.
-
-    None where images are of attacks on the finished run alone: each of these has a picture.
-    """
-    without = "image" in run.recovered and not any((run.path / IMAGES).glob("round-*"))
-    return attacked({"": run}) if seen(run) and not without else None
-
-
 def _figure(
     width: float, height: float, *, left: float, bottom: float, gap: float = 0.0
 ) -> "Figure":
@@ -185,14 +180,10 @@ def _figure(
     return figure
 
 
-_DRAWINGS: dict[str, Callable[[Run], "Figure | None"]] = {
-    "learning_curve": learning_curve,
-    "bytes_by_leg": bytes_by_leg,
-    "holdings": holdings,
-    "signals": signals,
-    "recovered": recovered,
-    "labels": labels_seen,
+_DRAWINGS = {
+    "learning_curve": Drawing(learning_curve),
+    "bytes_by_leg": Drawing(bytes_by_leg),
+    "holdings": Drawing(holdings),
+    "signals": Drawing(signals),
 }
-"""By the names of their files."""
-_FITTED = ("recovered",)
-"""Those whose margins are fitted to what stands in them."""
+"""By the names of their files; what attacks recovered has drawings of its own."""

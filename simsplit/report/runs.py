@@ -7,12 +7,10 @@ from simsplit.packets import Leg
 from simsplit.preflight import size
 from simsplit.report.detections import detected
 from simsplit.report.handovers import handed_over
-from simsplit.report.labels import told_of_labels
+from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.privacy import guarantees
 from simsplit.report.rates import Count
-from simsplit.report.recoveries import converging, recovered, sentences
 from simsplit.report.rounds import round_by_round
-from simsplit.report.sessions import dialogues, told_of_sessions
 from simsplit.report.sockets import frames_of
 from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
@@ -35,9 +33,8 @@ def heading(run: Run) -> str:
 
 def show(run: Run) -> list[Table]:
     """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
-    tables = [figures_of(run), guarantees(run), detected(run), recovered(run), converging(run)]
-    tables += [sentences(run), told_of_labels(run), told_of_sessions(run), dialogues(run)]
-    tables += costs_of(run)
+    recovered = [table for each in PRESENTATIONS.values() for table in each.show(run)]
+    tables = [figures_of(run), guarantees(run), detected(run), *recovered, *costs_of(run)]
     return [table for table in tables if table.rows]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, near
-from simsplit.report.along import ENDS, Along, along, joined
+from simsplit.report.along import Along, along, joined, words_of_ends
 from simsplit.report.grouping import Entry, in_words
 from simsplit.report.numbers import frame, settings
 from simsplit.report.tables import Better
@@ -110,7 +110,7 @@ def _common_end(names: Sequence[str]) -> str:
     """The words that all names end with, and the line before them: `_ap_prompt`. Each name has at
     least a word of its own.
     """
-    for end in ENDS:
+    for end in words_of_ends():
         if all(name.endswith(f"_{end}") for name in names):
             return f"_{end}"
     turned = [name.split("_")[:0:-1] for name in names]

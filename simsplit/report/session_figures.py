@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, axes_of
 from simsplit.results import Run
+from simsplit.results.kept import load_sessions
 from simsplit.results.sessions import (
     BOTH,
     FIGURES,
@@ -17,7 +18,6 @@ from simsplit.results.sessions import (
     SIDES,
     WRITTEN,
     judged_last,
-    load_sessions,
 )
 
 if TYPE_CHECKING:

@@ -2,24 +2,25 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError
 from simsplit.metrics.ends import defence_score
 from simsplit.report.comparison import find_baselines, tabled
-from simsplit.report.grouping import Entry, Row, labels_of, rows_of
+from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
 from simsplit.report.tables import Table
 from simsplit.results import Run
+from simsplit.results.kept import load_sessions
 from simsplit.results.sessions import (
     BOTH,
     FLOORS,
     LEARNED,
     PROMPT,
     RESPONSE,
+    SIDES,
     WRITTEN,
     judged_last,
-    load_sessions,
     most_read,
     utility_of,
     value_of,
@@ -47,9 +48,9 @@ _WIDTH = 60
 """Characters of a side that are shown."""
 
 
-def told_of_sessions(run: Run) -> Table:
-    """A row per attack, and per guess that needs none; means over sessions, judged last. May have
-    no rows.
+def tabulate_sessions(run: Run) -> Table:
+    """Tabulate a row per attack, and per guess that needs none; means over sessions, judged last.
+    May have no rows.
     """
     last = judged_last(run.sessions)
     shown = {n: told for n, told in _SHOWN.items() if n not in LEARNED or f"{n}_{PROMPT}" in last}
@@ -72,7 +73,7 @@ def told_of_sessions(run: Run) -> Table:
 
 
 def dialogues(run: Run, most: int = 2) -> Table:
-    """Prompts and responses above what attacks read of them."""
+    """Tabulate prompts and responses above what attacks read of them."""
     texts = load_sessions(run.path)
     rows: list[tuple[str, ...]] = []
     numbers = [] if texts.empty else sorted(texts["session"].unique())[:most]
@@ -87,22 +88,45 @@ def dialogues(run: Run, most: int = 2) -> Table:
     return Table("sessions as they were read", ("session", "by", PROMPT, RESPONSE), rows, "llll")
 
 
-def told_of_sessions_by(
-    entries: Sequence[Entry], baseline: Mapping[str, str] | None = None
-) -> Table | None:
-    """A row per cell, over seeds: utility, AP of both ends by each attack, and by the strongest of
-    them DCS against the baseline's utility.
+def compare_sessions(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
+    """Tabulate a row per cell, over seeds: utility, AP of both ends by each attack, and by the
+    strongest of them DCS against the baseline's utility.
     """
     entries = _with_sessions(entries)
     if not entries:
-        return None
+        return []
     rows, labels, against = _held_against(entries, baseline)
     cells = [label | _cells(row) for label, row in zip(labels, rows, strict=True)]
     title = (
         "AP of both ends by attack on sessions; MP: METEOR of what is written; DCS: of the "
         f"strongest attack, 1 where nothing is read and no utility lost{against}"
     )
-    return tabled(title, cells, entries)
+    return [tabled(title, cells, entries)]
+
+
+def show_sessions(run: Run) -> list[Table]:
+    """Make all tables of a run."""
+    return [tabulate_sessions(run), dialogues(run)]
+
+
+def measure_sessions(run: Run) -> dict[str, float]:
+    """Return what each attack read, by side, and what is written; as judged last."""
+    last = judged_last(run.sessions)
+    if last.empty:
+        return {}
+    figures = [f"ap_{side}" for side in SIDES]
+    found = {
+        f"{attack}_{figure}": float(row[figure])
+        for attack, row in last.iterrows()
+        for figure in figures
+        if figure in row and not math.isnan(row[figure])
+    }
+    return {**found, "sessions_ap": most_read(last), "sessions_mp": utility_of(last)}
+
+
+def describe_sessions(run: Run) -> dict[str, Any]:
+    """Return the means of each attack by side, as plain values."""
+    return {str(each): row.dropna().to_dict() for each, row in judged_last(run.sessions).iterrows()}
 
 
 def _with_sessions(entries: Sequence[Entry]) -> list[Entry]:
@@ -110,7 +134,7 @@ def _with_sessions(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _held_against(
-    entries: Sequence[Entry], baseline: Mapping[str, str] | None
+    entries: Sequence[Entry], baseline: Baseline
 ) -> tuple[list[Row], list[dict[str, str]], str]:
     """Rows with their baselines, their labels, and words on which baselines these are."""
     rows = rows_of(entries)
@@ -130,13 +154,11 @@ def _cells(row: Row) -> dict[str, str]:
     return found | {"DCS": _defence(row, lasts)}
 
 
-def weighted_defences_by(
-    entries: Sequence[Entry], baseline: Mapping[str, str] | None = None
-) -> Table | None:
-    """A row per cell, over seeds: DCS as the prompt weighs more and the response less."""
+def compare_weighted_defences(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
+    """Tabulate a row per cell, over seeds: DCS as the prompt weighs more and the response less."""
     entries = _with_sessions(entries)
     if not entries:
-        return None
+        return []
     rows, labels, against = _held_against(entries, baseline)
     if all(row.baseline in (None, row) for row in rows):
         raise RunError(
@@ -152,7 +174,7 @@ def weighted_defences_by(
         "DCS of the attack that is strongest at each alpha, which is the prompt's weight against "
         f"the response's (0: the response alone, 1: the prompt alone){against}"
     )
-    return tabled(title, cells, entries)
+    return [tabled(title, cells, entries)]
 
 
 def _defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | None = None) -> str:

@@ -7,10 +7,9 @@ from simsplit.results.directory import (
     SCENARIO,
     SUMMARY,
     TRACEBACK,
-    Run,
     RunWriter,
-    saved_scenario,
 )
+from simsplit.results.run import Run, saved_scenario
 from simsplit.results.sweep_directory import (
     SWEEP,
     CellEntry,

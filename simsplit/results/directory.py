@@ -1,5 +1,4 @@
-"""The run directory: tidy tables that only grow while a run lasts, and `Run`, which reads them
-back.
+"""Writes the run directory: tidy tables that only grow while a run lasts. `Run` reads them back.
 
 CSV, because it can be appended to, survives a torn last line, and pandas reads it in one; floats
 are written so that they read back bit for bit. Wall-clock times stand in a table of their own
@@ -12,14 +11,9 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
 
-from simsplit.errors import RunError, RunFailedError, counted, listed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simsplit.errors import RunError, RunFailedError
 
 Row = Mapping[str, object]
 
@@ -102,11 +96,8 @@ class RunWriter:
 
     def write_table(self, table: str, rows: Sequence[Row]) -> None:
         """Write a table of a run's end, whole or not at all."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        self.write_text(f"{table}.csv", text.getvalue())
+        with writing(self._file(table)):
+            replace(self._file(table), encode_csv(rows))
 
     def _file(self, table: str) -> Path:
         return self.path / f"{table}.csv"
@@ -148,185 +139,15 @@ def replace(target: Path, content: bytes) -> None:
         raise
 
 
-class Run:
-    """A run directory, read: tables as DataFrames, the summary as a dict.
-
-    >>> Run.load("runs/first").rounds.plot(x="round", y="test_accuracy")  # doctest: +SKIP
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __repr__(self) -> str:
-        try:
-            told = self.summary
-            how = f"{told['status']}, {told['rounds_done']} of {counted(told['rounds'], 'round')}"
-        except (RunError, KeyError):
-            how = "without a summary"
-        return f"<Run {self.path}: {how}>"
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Run":
-        """Open a run directory; RunError where there is none."""
-        path = Path(path)
-        if not (path / SCENARIO).is_file():
-            runs = sorted(str(found.parent) for found in path.glob(f"*/{SCENARIO}"))
-            held = f"; it holds runs: {listed(runs)}" if runs else ""
-            raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
-        return cls(path)
-
-    @cached_property
-    def rounds(self) -> "pd.DataFrame":
-        """One row per round: losses, figures of each evaluated split, bytes."""
-        return self._table("rounds")
-
-    @cached_property
-    def clients(self) -> "pd.DataFrame":
-        """One row per client and round."""
-        return self._table("clients")
-
-    @cached_property
-    def wire(self) -> "pd.DataFrame":
-        """One row per round, client, phase and leg: packets and bytes."""
-        return self._table("wire")
-
-    @cached_property
-    def socket(self) -> "pd.DataFrame":
-        """Of a deployed run, one row per round, client, call and leg: the frames that crossed."""
-        import pandas as pd
-
-        if not (self.path / SOCKET).exists():
-            return pd.DataFrame()
-        return _read_table(self.path / SOCKET)
-
-    @cached_property
-    def holdings(self) -> "pd.DataFrame":
-        """One row per client and class that it has: how many samples."""
-        return self._table("holdings")
-
-    @cached_property
-    def scenario(self) -> dict[str, Any]:
-        """The resolved scenario as plain values; `load_scenario(run.path / "scenario.yaml")` makes
-        a Scenario of it.
-        """
-        return saved_scenario(self.path)
-
-    @cached_property
-    def detections(self) -> "pd.DataFrame":
-        """One row per round and detector: whom it flagged, and how good it was; may be empty."""
-        import pandas as pd
-
-        if not (self.path / "detections.csv").exists():
-            return pd.DataFrame()
-        return self._table("detections")
-
-    @cached_property
-    def recovered(self) -> "pd.DataFrame":
-        """One row per judged round, attack and target: how near the attack came; may be empty."""
-        import pandas as pd
-
-        tables = self._of_attacks("recovered")
-        if not tables:
-            return pd.DataFrame()
-        together = pd.concat(tables)
-        target = next(name for name in ("text", "row", "image") if name in together)
-        # each table has the guesses that need no attack, of the same targets
-        return together.drop_duplicates(["round", "attack", target], ignore_index=True)
-
-    @cached_property
-    def labels(self) -> "pd.DataFrame":
-        """One row per judged round, attack on labels, view and adapter, and the floors; may be
-        empty.
-        """
-        import pandas as pd
-
-        tables = self._of_attacks("labels")
-        if not tables:
-            return pd.DataFrame()
-        # the floors of the same targets are in each table
-        place = ["round", "attack", "view", "adapter", "figure", "samples", "known"]
-        together = pd.concat(tables).drop_duplicates(place, ignore_index=True)
-        return together.astype({"adapter": "Int64"})  # whole, and none of floors
-
-    @cached_property
-    def sessions(self) -> "pd.DataFrame":
-        """One row per judged round, attack on sessions, session and side (prompt, response, both):
-        what was read; the floors, and what was written. May be empty.
-        """
-        import pandas as pd
-
-        tables = self._of_attacks("sessions")
-        if not tables:
-            return pd.DataFrame()
-        place = ["round", "attack", "session", "side"]
-        return pd.concat(tables).drop_duplicates(place, ignore_index=True)
-
-    @cached_property
-    def attacks(self) -> "pd.DataFrame":
-        """One row per judged round and attack: means over targets; may be empty."""
-        if self.recovered.empty:
-            return self.recovered
-        figures = self.recovered.drop(columns=["image", "text", "row", "label"], errors="ignore")
-        return figures.groupby(["round", "attack"], sort=False, as_index=False).mean()
-
-    @cached_property
-    def timing(self) -> "pd.DataFrame":
-        """One row per round: wall-clock seconds."""
-        return self._table("timing")
-
-    @cached_property
-    def summary(self) -> dict[str, Any]:
-        """What the run came to; its `status` says whether it finished."""
-        return self._json(SUMMARY)
-
-    @cached_property
-    def data(self) -> dict[str, Any]:
-        """Its data in words: samples per split, names of classes, means and deviations."""
-        return self._json(DATA)
-
-    @cached_property
-    def environment(self) -> dict[str, Any]:
-        """Where and with what it ran."""
-        return self._json(ENVIRONMENT)
-
-    def _of_attacks(self, name: str) -> "list[pd.DataFrame]":
-        """A table of the run's attacks, and of those that were made when it was over."""
-        afterwards = sorted(self.path.glob(f"{AFTERWARDS}/{name}.csv"))
-        return [_read_table(file) for file in (*self.path.glob(f"{name}.csv"), *afterwards)]
-
-    def _table(self, name: str) -> "pd.DataFrame":
-        return _read_table(self.path / f"{name}.csv")
-
-    def _json(self, name: str) -> dict[str, Any]:
-        file = self.path / name
-        try:
-            values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
-            raise RunError(f"cannot read {file}: {error}") from None
-        return values
+def encode_csv(rows: Sequence[Row], digits: int | None = None) -> bytes:
+    """Encode rows, of which there is at least one; floats in full, or to so many digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(value, digits) for name, value in row.items()})
+    return text.getvalue().encode()
 
 
-def _read_table(file: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"cannot read {file}: {error.strerror}") from None
-    whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
-    if not whole:
-        raise RunError(f"cannot read {file}: it has no header")
-    # pandas 3 reads floats back exactly by itself, and warns at being told to
-    precision: Literal["round_trip"] | None
-    precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
-    return pd.read_csv(io.StringIO(whole), float_precision=precision)
-
-
-def saved_scenario(path: Path) -> dict[str, Any]:
-    """The plain values of a run directory's scenario."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it
-    text = (path / SCENARIO).read_text(encoding="utf-8")
-    values: dict[str, Any] = yaml.load(text, Loader=loader)
-    return values
+def _cell(value: object, digits: int | None) -> object:
+    return f"{value:.{digits}g}" if digits and isinstance(value, float) else value

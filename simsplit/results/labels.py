@@ -41,7 +41,7 @@ def worst_by_attack(table: "pd.DataFrame", *, by_view: bool = False) -> "pd.Data
     return worst.reset_index(drop=True)
 
 
-def worst_of(table: "pd.DataFrame") -> dict[str, Any]:
+def summarise_labels(table: "pd.DataFrame") -> dict[str, Any]:
     """The worst leak over attacks, views, adapters and evaluations, and its floors; that of attacks
     which know a part of the labels stands apart. Empty without attacks on labels.
     """

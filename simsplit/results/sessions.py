@@ -1,13 +1,9 @@
-"""The table of what attacks read of sessions, and the texts themselves beside the private ones."""
+"""The table of what attacks read of sessions, and its means."""
 
-import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from simsplit.metrics.ends import of_both_ends
-from simsplit.results.directory import replace, writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +17,6 @@ WRITTEN = "written"
 """The row of what the model wrote against the reference: no attack, but the utility."""
 FLOORS = ("random_tokens", "frequent_token", "said_to_nothing")
 """Rows that take no attack; the last is what the model says without a prompt."""
-FOLDER = "sessions"
 
 
 def means_of(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -72,7 +67,7 @@ def most_read(last: "pd.DataFrame", alpha: float | None = None) -> float:
     return max((ap for ap in read if not math.isnan(ap)), default=0.0)
 
 
-def read_of(table: "pd.DataFrame") -> dict[str, Any]:
+def summarise_sessions(table: "pd.DataFrame") -> dict[str, Any]:
     """What the strongest attack read of sessions, the best floor, and the utility; empty without
     such attacks.
     """
@@ -96,27 +91,3 @@ def value_of(last: "pd.DataFrame", attack: str, figure: str) -> float:
     """One figure of an attack, of what `judged_last` gives."""
     value: Any = last.at[attack, figure]
     return float(value)
-
-
-def save_sessions(path: Path, number: int, texts: Sequence[dict[str, object]]) -> None:
-    """Write what attacks read after a round into a run directory, a line per attack and session."""
-    folder = path / FOLDER
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps(text, ensure_ascii=False) for text in texts]
-        replace(folder / f"round-{number:06d}.jsonl", ("\n".join(lines) + "\n").encode())
-
-
-def load_sessions(path: Path) -> "pd.DataFrame":
-    """A row per attack and session, at the last judgement: `prompt` and `response` as read,
-    `private_prompt` and `private_response`; `tokens_prompt` and `tokens_response` are pairs, what a
-    private token says and what it was read as. May be empty.
-    """
-    import pandas as pd
-
-    folders = [path / FOLDER, *sorted(path.glob(f"attacks/*/{FOLDER}"))]
-    kept = [sorted(folder.glob("round-*.jsonl"))[-1:] for folder in folders]
-    tables = [pd.read_json(file, lines=True, dtype=False) for files in kept for file in files]
-    if not tables:
-        return pd.DataFrame()
-    return pd.concat(tables).drop_duplicates(["attack", "session"], ignore_index=True)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import falls
-from simsplit.results.directory import Run
-from simsplit.results.labels import worst_of
-from simsplit.results.sessions import read_of
+from simsplit.results.recovers import RECOVERS
+from simsplit.results.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +20,7 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
     The best on test is what papers that select on the test set report; it is labelled as such and
     never called the run's result. `figures` are the evaluation columns, the one to select by first.
     """
+    recovered = [each.summarise(run.read_recovered(kind)) for kind, each in RECOVERS.items()]
     evaluated = _of_training(run.rounds).dropna(subset=list(figures), how="all")
     return {
         "rounds_done": int(run.rounds["round"].max()),
@@ -31,8 +31,7 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "seconds": float(run.timing["elapsed_s"].iloc[-1]),
         "per_sample": _per_sample(run),
         **_simulated(run.rounds),
-        **worst_of(run.labels),
-        **read_of(run.sessions),
+        **{name: entry for entries in recovered for name, entry in entries.items()},
     }
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg
+from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.results.labels import worst_by_attack
-from simsplit.results.sessions import judged_last
 from simsplit.scenario import Scenario
 
 Document = dict[str, Any]
@@ -36,21 +35,8 @@ def of_comparison(paths: Sequence[Path]) -> Document:
 
 
 def of_attack(run: Run, name: str) -> Document:
-    """What an attack came to, and the guesses that need none: means over its targets; of attacks on
-    labels each one's worst, beside its floors; of attacks on sessions the means by side.
-    """
-    worst = worst_by_attack(run.labels)
-    if name in set(worst.get("attack", ())):
-        rows = worst.drop(columns=["round", "known"]).to_dict("records")
-        # an AUC has no majority class
-        own = [{str(n): v for n, v in row.items() if n != "majority" or v > 0} for row in rows]
-        return {"path": str(run.path), "attack": name, "figures": own}
-    if name in set(run.sessions.get("attack", ())):
-        read = judged_last(run.sessions)
-        of_sessions = {str(each): row.dropna().to_dict() for each, row in read.iterrows()}
-        return {"path": str(run.path), "attack": name, "figures": of_sessions}
-    last = run.attacks.groupby("attack", sort=False).last()
-    figures = {str(each): row.dropna().to_dict() for each, row in last.iterrows()}
+    """Describe what attacks of one's kind recovered, and the guesses that need none."""
+    figures = PRESENTATIONS[run.kind_of(name)].describe(run)
     return {"path": str(run.path), "attack": name, "figures": figures}
 
 

@@ -1,29 +1,31 @@
 """Tables on stdout: for a terminal as wide as it is, or in the form that was asked for."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import typer
 
 from simsplit.errors import RunError
+from simsplit.report.canvas import saved
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
-from simsplit.report.labels import told_of_labels, told_of_labels_by
-from simsplit.report.long_tables import AS_SHOWN, SETTINGS, csv_of, refuse_table
-from simsplit.report.overview import overview_of, several_kinds
-from simsplit.report.recoveries import recovered as recoveries_in
-from simsplit.report.recoveries import recoveries_of, sentences
-from simsplit.report.runs import heading, show
-from simsplit.report.sessions import (
-    dialogues,
-    told_of_sessions,
-    told_of_sessions_by,
-    weighted_defences_by,
+from simsplit.report.grouping import Entry
+from simsplit.report.long_tables import (
+    DETECTIONS,
+    SETTINGS,
+    csv_of,
+    names_as_shown,
+    refuse_table,
 )
+from simsplit.report.overview import overview_of, several_kinds
+from simsplit.report.presentations import PRESENTATIONS, Compare
+from simsplit.report.runs import heading, show
 from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
+from simsplit.results.recovers import RECOVERS
 
 
 def print_run(run: Run, form: Format = "table") -> None:
@@ -36,23 +38,19 @@ def print_run(run: Run, form: Format = "table") -> None:
 
 def print_attack(run: Run, name: str, form: Format) -> None:
     """What an attack recovered of a finished run, and where its picture lies."""
-    from simsplit.report.figures import drawn, read, recovered, saved
+    presented = PRESENTATIONS[run.kind_of(name)]
+    for table in (presented.show_attack or presented.show)(run):
+        print_table(table, form)
+    if presented.draw_attack is not None:
+        file = saved(presented.draw_attack(run, name), run.path / "figures" / f"{name}.png")
+        typer.echo(f"what was recovered, in a picture: {file}")
 
-    if name in set(run.labels.get("attack", ())):
-        print_table(told_of_labels(run), form)
-        return
-    if name in set(run.sessions.get("attack", ())):
-        print_table(told_of_sessions(run), form)
-        print_table(dialogues(run), form)
-        return
-    print_table(recoveries_in(run), form)
-    file = run.path / "figures" / f"{name}.png"
-    if "text" in run.recovered:
-        print_table(sentences(run), form)
-        saved(drawn(read(run)), file)
-    else:
-        saved(recovered(run.path / "attacks" / name), file)
-    typer.echo(f"what was recovered, in a picture: {file}")
+
+def print_pictures(runs: Mapping[str, Run], sweep: Path) -> None:
+    """Save pictures of what attacks recovered of a sweep's cells; print where they lie."""
+    for each in PRESENTATIONS.values():
+        if (file := each.save_pictures(runs, sweep)) is not None:
+            typer.echo(f"what was recovered, in a picture: {file}")
 
 
 def print_comparison(
@@ -73,26 +71,30 @@ def print_comparison(
     entries, left_out = entries_of(paths)
     for line in left_out:
         say(line)
-    if form == "csv" and table not in AS_SHOWN:
+    if form == "csv" and table not in names_as_shown():
         typer.echo(csv_of(entries, figure, table or SETTINGS, baseline_of(baseline, entries)))
         return
-    made: dict[str, Callable[[], list[Table | None]]] = {
+    made: dict[str, Callable[[], Sequence[Table | None]]] = {
         "overview": lambda: (
             [overview_of(entries, figure)] if table or several_kinds(entries) else []
         ),
         SETTINGS: lambda: [compare(entries, figure, baseline_of(baseline, entries))],
-        "detections": lambda: [detections_of(entries, figure)],
-        "recovered": lambda: [*recoveries_of(entries)],
-        "labels": lambda: [told_of_labels_by(entries)],
-        "sessions": lambda: [told_of_sessions_by(entries, baseline_of(baseline, entries))],
+        DETECTIONS: lambda: [detections_of(entries, figure)],
     }
-    if table == "dcs":
-        made["dcs"] = lambda: [weighted_defences_by(entries, baseline_of(baseline, entries))]
+    for kind, presented in PRESENTATIONS.items():
+        of_kind = {RECOVERS[kind].table: presented.compare}
+        of_kind |= presented.compare_on_request if table else {}
+        for name, make in of_kind.items():
+            made[name] = partial(_compared, make, entries, baseline)
     tables = [each for name in ([table] if table else made) for each in made[name]() if each]
     if not tables:
         raise RunError(f"--table {table}: none of these runs has such figures")
     for each in tables:
         print_table(each, form)
+
+
+def _compared(make: Compare, entries: Sequence[Entry], baseline: str | None) -> Sequence[Table]:
+    return make(entries, baseline_of(baseline, entries))
 
 
 def print_table(table: Table, form: Format) -> None:
@@ -116,7 +118,6 @@ def plot_comparison(
     paths: Sequence[Path], pair: str, out: Path | None, figure: str, say: Callable[[str], None]
 ) -> Path:
     """Draw settings by two of their figures; where the drawing lies."""
-    from simsplit.report.canvas import saved
     from simsplit.report.grouping import names_of
     from simsplit.report.scatter import scatter
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.report.label_views import Panel, Strip, blind, caption, classes_of, strips_of
-from simsplit.report.labels import told_by_view, told_of_labels_by
+from simsplit.report.labels import compare_labels, tabulate_label_views
 from simsplit.report.page.chart import COLOURS, Series, line_chart
 from simsplit.report.page.markup import Markup, figure, joined, section, tag, views, void
 from simsplit.report.page.subject import Subject
@@ -27,7 +27,7 @@ def labels(subject: Subject) -> Markup:
     if not attacked:
         return Markup()
     run = subject.one
-    told = told_of_labels_by(subject.entries) if run is None else told_by_view(run)
+    tables = compare_labels(subject.entries) if run is None else [tabulate_label_views(run)]
     made = _of_settings(subject) if run is None else _of_attacks(run)
     drawn = line_chart("labels told", made, ("round", _whole), ("labels told", _percent))
     words = "Labels that the worst attack tells, over attacks, views and adapters, by round."
@@ -35,7 +35,24 @@ def labels(subject: Subject) -> Markup:
         words = "Labels that each attack tells by its worst view, and the run's accuracy, by round."
     named = zip(subject.names, subject.firsts, strict=True)
     seen = [_seen(entry.run, name, run is None) for name, entry in list(named)[:_SETTINGS]]
-    return section("Labels", figure(drawn, words), table(told), views(seen, "What is seen of"))
+    return section(
+        "Labels", figure(drawn, words), *map(table, tables), views(seen, "What is seen of")
+    )
+
+
+def conclude_labels(subject: Subject) -> str:
+    """Say which attack on labels told most in any run, without knowing any, beside its chance."""
+    found = []
+    for name, row in zip(subject.names, subject.rows, strict=True):
+        for run in (entry.run for entry in row.entries if len(entry.run.labels)):
+            rows = blind(run)
+            worst = rows.sort_values("leak").iloc[-1]
+            found.append((float(worst["leak"]), str(worst["attack"]), worst["chance"], name))
+    if not found:
+        return ""
+    leak, attack, chance, name = max(found, key=lambda each: each[0])
+    on = f" on {name}" if len(subject.rows) > 1 else ""
+    return f"labels told: {100 * leak:.0f} % by {attack}{on}, chance {100 * chance:.0f} %"
 
 
 def _whole(value: float) -> str:

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,10 @@ from simsplit.errors import RunError
 from simsplit.report.page.markup import Markup, details, figure, joined, section, tag, void
 from simsplit.report.page.subject import Subject
 from simsplit.report.page.tables import table
-from simsplit.report.page.verdict import FLOORS
-from simsplit.report.recoveries import converging, recovered
+from simsplit.report.recoveries import converging, tabulate_recoveries
 from simsplit.results import Run
-from simsplit.results.images import FOLDER, load_images
-from simsplit.results.texts import load_texts
+from simsplit.results.inputs import FLOORS, judged_last
+from simsplit.results.kept import IMAGES, afterwards, load_images, load_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 _MOST, _TEXTS, _SETTINGS = 10, 6, 12
 _ORIGINALS = "originals"
+_LEAKS = (("mse", min), ("rouge_l", max))
+"""What recoveries are judged by, and which end of it is the worst for who is attacked."""
 
 
 def leaks(subject: Subject) -> Markup:
@@ -35,10 +36,46 @@ def leaks(subject: Subject) -> Markup:
         return Markup()
     tables = []
     if subject.one is not None:
-        tables = [table(recovered(subject.one)), table(converging(subject.one))]
+        tables = [table(tabulate_recoveries(subject.one)), table(converging(subject.one))]
     of_texts = {name: run for name, run in runs.items() if "text" in run.recovered}
     of_images = {name: run for name, run in runs.items() if "image" in run.recovered}
     return section("Recovered", *tables, _pictures(of_images), _texts(of_texts))
+
+
+def conclude_leaks(subject: Subject) -> str:
+    """Say which attack came nearest in any run, beside the best guess that needs none."""
+    several = len(subject.rows) > 1
+    clauses = []
+    for measure, worst in _LEAKS:
+        found = []
+        for name, row in zip(subject.names, subject.rows, strict=True):
+            for entry in row.entries:
+                if (pair := _nearest(entry.run, measure, worst)) is not None:
+                    found.append((*pair, name))
+        if found:
+            value, attack, floor, name = worst(found, key=lambda each: each[0])
+            title = {"mse": "MSE", "rouge_l": "ROUGE-L"}[measure]
+            beside = "" if floor is None else f", a guess without attack {floor:.3g}"
+            on = f" on {name}" if several else ""
+            clauses.append(f"worst attack: {attack}{on}, {title} {value:.3g}{beside}")
+    return "; ".join(clauses)
+
+
+def _nearest(
+    run: Run, figure: str, worst: Callable[..., float]
+) -> tuple[float, str, float | None] | None:
+    """(value, attack, the best guess's) at the last judgement."""
+    means = judged_last(run.attacks)
+    if figure not in means:
+        return None
+    known = means[figure].dropna()
+    own = known[~known.index.isin(FLOORS)]
+    if own.empty:
+        return None
+    guesses = known[known.index.isin(FLOORS)]
+    value = float(worst(own))
+    name = str(own.index[list(own).index(value)])
+    return value, name.replace("_", " "), float(worst(guesses)) if len(guesses) else None
 
 
 def _pictures(runs: Mapping[str, Run]) -> Markup:
@@ -69,8 +106,8 @@ def _pictures(runs: Mapping[str, Run]) -> Markup:
 def _images(run: Run) -> "dict[str, np.ndarray]":
     """By attack, those made on the finished run among them."""
     found: dict[str, np.ndarray] = {}
-    for folder in (run.path, *sorted(path.parent for path in run.path.glob(f"attacks/*/{FOLDER}"))):
-        if any((folder / FOLDER).glob("round-*.safetensors")):
+    for folder in (run.path, *afterwards(run.path)):
+        if IMAGES.all_of(folder):
             found = {**load_images(folder), **found}
     return found if _ORIGINALS in found else {}
 

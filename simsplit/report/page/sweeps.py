@@ -4,12 +4,13 @@ from simsplit.report.comparison import compare
 from simsplit.report.page.markup import Markup, section
 from simsplit.report.page.subject import Subject
 from simsplit.report.page.tables import table
-from simsplit.report.recoveries import recoveries_of
+from simsplit.report.presentations import PRESENTATIONS
 
 
 def comparison(subject: Subject) -> Markup:
     """A row a setting, over seeds; nothing of a single run."""
     if subject.one is not None:
         return Markup()
-    tables = [compare(subject.entries), *recoveries_of(subject.entries)]
-    return section("Comparison", *map(table, tables))
+    beside = [each for each in PRESENTATIONS.values() if each.compared_beside]
+    recovered = [made for each in beside for made in each.compare(subject.entries, None)]
+    return section("Comparison", *map(table, (compare(subject.entries), *recovered)))

@@ -1,25 +1,16 @@
 """The page's first sentence: accuracy, bytes, the worst attacks beside floors, who was caught."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
 from simsplit.report.detections import flagged_of, malicious_of
-from simsplit.report.label_views import blind
 from simsplit.report.page.subject import Subject, at_end, told
+from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.rates import quoted_at
 from simsplit.report.thresholds import detectors_of
 from simsplit.results import Run
 from simsplit.topologies import CARRIED
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-FLOORS = ("black", "mean_image", "mean_row", "random_tokens", "frequent_token")
-"""Guesses that need no attack."""
-_LEAKS = (("mse", min), ("rouge_l", max))
-"""What recoveries are judged by, and which end of it is the worst for who is attacked."""
 
 
 def verdict(subject: Subject) -> str:
@@ -27,8 +18,7 @@ def verdict(subject: Subject) -> str:
     clauses = [
         _scores(subject),
         _sent(subject),
-        _leaked(subject),
-        _labels_told(subject),
+        *(each.conclude(subject) for each in PRESENTATIONS.values()),
         _backdoor(subject),
         _caught(subject),
     ]
@@ -103,62 +93,6 @@ def against_plain(run: Run) -> str:
     share = sent / plain
     times = f"{1 / share:.2f} times less" if share <= 1 else f"{share:.2f} times more"
     return f", at the cut {times} than a plain cut"
-
-
-def _leaked(subject: Subject) -> str:
-    """The attack that came nearest in any run, beside the best guess that needs none."""
-    several = len(subject.rows) > 1
-    clauses = []
-    for figure, worst in _LEAKS:
-        found = []
-        for name, row in zip(subject.names, subject.rows, strict=True):
-            for entry in row.entries:
-                if (pair := _nearest(entry.run, figure, worst)) is not None:
-                    found.append((*pair, name))
-        if found:
-            value, attack, floor, name = worst(found, key=lambda each: each[0])
-            title = {"mse": "MSE", "rouge_l": "ROUGE-L"}[figure]
-            beside = "" if floor is None else f", a guess without attack {floor:.3g}"
-            on = f" on {name}" if several else ""
-            clauses.append(f"worst attack: {attack}{on}, {title} {value:.3g}{beside}")
-    return "; ".join(clauses)
-
-
-def _labels_told(subject: Subject) -> str:
-    """The attack on labels that told most in any run, without knowing any, beside its chance."""
-    found = []
-    for name, row in zip(subject.names, subject.rows, strict=True):
-        for run in (entry.run for entry in row.entries if len(entry.run.labels)):
-            rows = blind(run)
-            worst = rows.sort_values("leak").iloc[-1]
-            found.append((float(worst["leak"]), str(worst["attack"]), worst["chance"], name))
-    if not found:
-        return ""
-    leak, attack, chance, name = max(found, key=lambda each: each[0])
-    on = f" on {name}" if len(subject.rows) > 1 else ""
-    return f"labels told: {100 * leak:.0f} % by {attack}{on}, chance {100 * chance:.0f} %"
-
-
-def _nearest(
-    run: Run, figure: str, worst: Callable[..., float]
-) -> tuple[float, str, float | None] | None:
-    """(value, attack, the best guess's) at the last judgement."""
-    means = judged_last(run)
-    if means is None or figure not in means:
-        return None
-    known = means[figure].dropna()
-    own = known[~known.index.isin(FLOORS)]
-    if own.empty:
-        return None
-    guesses = known[known.index.isin(FLOORS)]
-    value = float(worst(own))
-    name = str(own.index[list(own).index(value)])
-    return value, name.replace("_", " "), float(worst(guesses)) if len(guesses) else None
-
-
-def judged_last(run: Run) -> "pd.DataFrame | None":
-    """By attack, its figures' means over the targets that it was judged by last."""
-    return None if run.attacks.empty else run.attacks.groupby("attack", sort=False).last()
 
 
 def _backdoor(subject: Subject) -> str:

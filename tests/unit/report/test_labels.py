@@ -7,7 +7,7 @@ import pytest
 from builders import finished, scenario
 
 from simsplit import Run
-from simsplit.report.labels import told_by_view, told_of_labels
+from simsplit.report.labels import tabulate_label_views, tabulate_labels
 from simsplit.report.numbers import compare
 from simsplit.results.labels import worst_of
 
@@ -50,7 +50,7 @@ def test_no_attack_on_labels_has_no_worst():
 
 
 def test_show_has_a_row_for_each_attack_and_figure(run_dir, simsplit):
-    shown = told_of_labels(Run.load(run_dir))
+    shown = tabulate_labels(Run.load(run_dir))
     assert [row[:2] for row in shown.rows] == [
         ("spectral", "AUC"),
         ("kmeans", "accuracy"),
@@ -89,7 +89,7 @@ def test_an_attack_on_a_finished_run_finds_what_it_does_in_the_run(run_dir, sims
 
 def test_a_row_for_each_view_and_below_them_the_floors(run_dir):
     run = Run.load(run_dir)
-    shown = told_by_view(run)
+    shown = tabulate_label_views(run)
     assert set(shown.columns) >= {"seen in", "spectral, AUC", "kmeans, accuracy"}
     seen = [row[0] for row in shown.rows]
     assert seen == [
@@ -108,4 +108,4 @@ def test_a_row_for_each_view_and_below_them_the_floors(run_dir):
 def test_a_run_without_attacks_on_labels_has_nothing_to_show(finished_run):
     assert finished_run.labels.empty
     assert "labels" not in finished_run.summary
-    assert told_by_view(finished_run).rows == []
+    assert tabulate_label_views(finished_run).rows == []

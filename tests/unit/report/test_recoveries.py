@@ -6,7 +6,7 @@ import pytest
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
 from simsplit.report.intervals import interval
-from simsplit.report.recoveries import recovered, recoveries_of
+from simsplit.report.recoveries import compare_recoveries, recovered
 from simsplit.report.short_names import told_apart
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
@@ -46,13 +46,13 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
     hidden = {"unsplit": [(0.3, 0.1), (0.5, 0.1)], "pcat": [(1, 0), (1, 0)], "black": black}
     entries = [attacked(f"raw{seed}", found, seed=seed) for seed, found in enumerate(plain)]
     entries.append(attacked("light", hidden, method=LIGHT))
-    mse, ssim = recoveries_of(entries)
+    mse, ssim = compare_recoveries(entries)
     assert mse.title == "MSE of 2 recovered images (a black image: 0.3000)"
     assert mse.columns == ("run", "method", "unsplit", "pcat")
     assert mse.rows[0][1:] == ("raw", "0.2000 ± 0.0000", "")
     assert mse.rows[1] == ("light", "lightsplit 8 fixed", "0.4000", "1.0000")
     assert [row[2:] for row in ssim.rows] == [("0.700 ± 0.000", ""), ("0.100", "0.000")]
-    assert recoveries_of([]) == []
+    assert compare_recoveries([]) == []
 
 
 def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
@@ -61,7 +61,7 @@ def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
     entry = attacked("raw", found, columns=columns)
     note = "; foreground SSIM: of 2 of 3, the others' is less than 11 pixels wide"
     assert recovered(entry.run).title == f"what attacks recovered of 3 images{note}"
-    titles = {table.title for table in recoveries_of([entry])}
+    titles = {table.title for table in compare_recoveries([entry])}
     assert f"foreground SSIM of 3 recovered images{note}" in titles
     assert "MSE of 3 recovered images" in titles
     whole = attacked("whole", {"unsplit": [(0.1, 0.8, 0.1, 0.5)]}, columns=columns)
@@ -71,7 +71,7 @@ def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
 def test_images_and_texts_side_by_side_are_each_counted(attacked):
     images = attacked("images", {"unsplit": [(0.1, 0.8)] * 5})
     texts = attacked("texts", {"sip": [(0.5,)] * 2}, columns=("rouge_l",), seed=1, method=LIGHT)
-    titles = [table.title for table in recoveries_of([images, texts])]
+    titles = [table.title for table in compare_recoveries([images, texts])]
     assert "MSE of 5 recovered images" in titles
     assert any(title.startswith("ROUGE-L of 2 recovered texts") for title in titles)
 
@@ -84,7 +84,7 @@ def test_guesses_that_differ_between_cells_are_columns(attacked):
         columns=("rouge_l",),
         method=[{"kind": "noise", "sigma": 0.5}],
     )
-    (table,) = recoveries_of([one, other])
+    (table,) = compare_recoveries([one, other])
     assert table.title == "ROUGE-L of 1 recovered text"
     assert table.columns[2:] == ("sip", "(random tokens)")
     assert [row[2:] for row in table.rows] == [("0.500", "0.100"), ("0.400", "0.200")]
@@ -105,7 +105,7 @@ def test_texts_have_intervals_over_batches_and_seeds(attacked):
             )
             for seed, values in enumerate(seeds)
         ]
-        table = recoveries_of(entries)[0]
+        table = compare_recoveries(entries)[0]
         return cells(table)[table.rows[0][0]]["sip"], table.title
 
     alike, title = told([0.2, 0.2, 0.2, 0.2])
@@ -134,7 +134,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says():
 @pytest.mark.parametrize(("best", "tables"), [(0.5, 1), (0.7, 2)])
 def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, tables):
     columns = ("rouge_l", "best_rouge_l")
-    found = recoveries_of([attacked("one", {"sip": [(0.5, best)]}, columns=columns)])
+    found = compare_recoveries([attacked("one", {"sip": [(0.5, best)]}, columns=columns)])
     assert [table.title.split(" of ")[0] for table in found] == ["ROUGE-L", "best ROUGE-L"][:tables]
 
 

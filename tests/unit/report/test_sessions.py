@@ -15,10 +15,10 @@ from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import csv_of
 from simsplit.report.numbers import better, measured
 from simsplit.report.sessions import (
+    compare_sessions,
+    compare_weighted_defences,
     dialogues,
-    told_of_sessions,
-    told_of_sessions_by,
-    weighted_defences_by,
+    tabulate_sessions,
 )
 from simsplit.results import Run
 from simsplit.results.sessions import COLUMNS, judged_last, read_of, save_sessions, strongest
@@ -71,7 +71,7 @@ def test_only_the_last_judgement_counts(run, tmp_path):
 
 
 def test_a_row_per_attack_then_the_floors(run):
-    table = told_of_sessions(run)
+    table = tabulate_sessions(run)
     assert [row[0] for row in table.rows] == ["weak", "strong", "(random tokens)"]
     assert table.rows[1][1:4] == ("0.500", "0.900", "0.700")
     assert "METEOR (MP) 0.5 " in table.title
@@ -82,7 +82,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     noise = [{"kind": "noise"}]
     raw = written(tmp_path / "raw")
     defended = written(tmp_path / "defended", utility=0.4, scale=0.1, method=noise)
-    table = told_of_sessions_by([Entry(raw), Entry(defended)])
+    table = compare_sessions([Entry(raw), Entry(defended)])
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert cells[0]["DCS"] == ""
     assert float(cells[1]["DCS"]) == pytest.approx(defence_score(0.07, 0.4, 0.5), abs=5e-4)
@@ -91,7 +91,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
     assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
     assert set(frame["seeds"]) == {1}
-    assert told_of_sessions_by([]) is None
+    assert compare_sessions([]) is None
 
 
 def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeypatch):
@@ -99,15 +99,15 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
     monkeypatch.setitem(globals(), "READ", ends)
     raw = written(tmp_path / "raw")
     defended = written(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
-    table = weighted_defences_by([Entry(raw), Entry(defended)])
+    table = compare_weighted_defences([Entry(raw), Entry(defended)])
     first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert first["alpha 0.5"] == ""
     read = {"alpha 0": 0.9, "alpha 0.5": 0.55, "alpha 0.75": 0.625, "alpha 1": 0.8}
     for column, ap in read.items():
         assert float(second[column]) == pytest.approx(defence_score(ap, 0.4, 0.5), abs=5e-4)
-    assert weighted_defences_by([]) is None
+    assert compare_weighted_defences([]) is None
     with pytest.raises(RunError, match="against an undefended run, and there is none"):
-        weighted_defences_by([Entry(defended)])
+        compare_weighted_defences([Entry(defended)])
 
 
 def test_figures_go_into_frames_and_less_is_better(run):

@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 from builders import finished, scenario
-
-from simsplit.report.grouping import Entry
-from simsplit.report.page import Subject, page_of
-from simsplit.results import Run
 from simsplit.results.images import save_images
 from simsplit.results.texts import save_texts
+
+from simsplit.report.grouping import Entry
+from simsplit.report.page.document import page_of
+from simsplit.report.page.subject import Subject
+from simsplit.results import Run
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,57 @@
+"""The judge of attacks on inputs; a scorer for the kind of data compares them with the truth."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from simsplit.assembly import Assembly
+from simsplit.assembly.supplies import TARGETS
+from simsplit.attacking.images import ImageScorer
+from simsplit.attacking.judging import Judge, Outcome
+from simsplit.attacking.rows import RowScorer
+from simsplit.attacking.scoring import Scorer
+from simsplit.attacking.texts import TextScorer
+from simsplit.attacks import Attack
+from simsplit.data import Prepared
+from simsplit.parties.calls import CountExposures, OwnTokens
+from simsplit.scenario import Scenario
+
+SCORERS: dict[str, type[Scorer]] = {
+    "texts": TextScorer,
+    "tables": RowScorer,
+    "images": ImageScorer,
+}
+"""By the kind of data."""
+
+
+class InputJudge(Judge[Attack]):
+    """Scores recovered images, texts, or rows of numbers."""
+
+    converges: ClassVar[bool] = True
+
+    def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
+        self.targets, self.pool = scenario.targets, parts.pool
+        self.scorer = scorer_of(scenario)(scenario, data)
+
+    @staticmethod
+    def columns(scenario: Scenario) -> tuple[str, ...]:
+        """Return those of the scorer."""
+        return scorer_of(scenario).columns(scenario)
+
+    def score(self, number: int, attacks: Mapping[str, Attack]) -> Outcome:
+        """Score a row for each attack and target, and the guesses that need no attack."""
+        recovered = {name: attack.guesses() for name, attack in attacks.items()}
+        return self.scorer.score(number, recovered, self._own_tokens(number))
+
+    def _own_tokens(self, number: int) -> list[Tensor | None]:
+        """Ask for masks of the targets' own tokens in their packets, batch by batch."""
+        client, by_batch = self.targets.client, self.targets.statistics == "batch"
+        batches = range(self.pool.ask(client, CountExposures(TARGETS)))
+        calls = [OwnTokens(TARGETS, number, each, by_batch) for each in batches]
+        return [self.pool.ask(client, call) for call in calls]
+
+
+def scorer_of(scenario: Scenario) -> type[Scorer]:
+    """Return the scorer for the scenario's kind of data."""
+    return SCORERS[scenario.data.source.modality]

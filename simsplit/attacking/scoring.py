@@ -1,0 +1,30 @@
+"""What compares recovered inputs of one kind of data with the truth, for their judge."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from simsplit.attacking.judging import Outcome
+from simsplit.attacks.base import Guesses
+from simsplit.data import Prepared
+from simsplit.scenario import Scenario
+
+
+class Scorer(ABC):
+    """Compares recovered inputs of one kind of data with the targets."""
+
+    @abstractmethod
+    def __init__(self, scenario: Scenario, data: Prepared) -> None:
+        """Take from a scenario which samples are targets, and how they are scored."""
+
+    @staticmethod
+    @abstractmethod
+    def columns(scenario: Scenario) -> tuple[str, ...]:
+        """Return the columns of the `recovered` table."""
+
+    @abstractmethod
+    def score(
+        self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
+    ) -> Outcome:
+        """Score a round; `own` masks, batch by batch, the targets' own tokens."""

@@ -1,0 +1,162 @@
+"""How each kind of things that attacks recover is shown (see `results.recovers`).
+
+Commands, tables over runs, figures and the report page go over these; they know no kind by name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simsplit.report.grouping import Baseline, Entry
+from simsplit.report.label_figures import labels_seen
+from simsplit.report.labels import (
+    compare_labels,
+    describe_labels,
+    label_frame,
+    measure_labels,
+    tabulate_labels,
+)
+from simsplit.report.page.labels import conclude_labels, labels
+from simsplit.report.page.leaks import conclude_leaks, leaks
+from simsplit.report.page.markup import Markup
+from simsplit.report.page.sessions import sessions
+from simsplit.report.page.subject import Subject
+from simsplit.report.recovered_figures import draw_attack, draw_recovered, save_attacked
+from simsplit.report.recoveries import (
+    WAYS,
+    compare_recoveries,
+    describe_recoveries,
+    measure_recoveries,
+    show_attack_on_inputs,
+    show_recoveries,
+)
+from simsplit.report.sessions import (
+    compare_sessions,
+    compare_weighted_defences,
+    describe_sessions,
+    measure_sessions,
+    show_sessions,
+)
+from simsplit.report.tables import Better, Table
+from simsplit.report.worst_leaks import worst_leak_cells
+from simsplit.results import Run
+from simsplit.results.sessions import SIDES, means_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Compare = Callable[[Sequence[Entry], Baseline], Sequence[Table]]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture of a run, in its `figures/`."""
+
+    draw: "Callable[[Run], Figure | None]"
+    fitted: bool = False
+    """Whether its margins are fitted to what stands in them."""
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How one kind is shown; whatever of it is left out is not there."""
+
+    show: Callable[[Run], Sequence[Table]]
+    """Make a run's tables, for `show`; those without rows are left out."""
+    compare: Compare
+    """Make tables of runs beside each other, for `compare`; `--table` calls them as the table in
+    run directories is called."""
+    frame: "Callable[[Run], pd.DataFrame]"
+    """Make a run's numbers, of each `round`, for `compare --format csv`."""
+    keys: Sequence[str]
+    """The columns of such numbers that tell rows apart."""
+    describe: Callable[[Run], object]
+    """Return a run's figures as plain values, for `attack --json`."""
+    section: Callable[[Subject], Markup] = lambda subject: Markup()
+    """Write the section of the report page."""
+    compared_beside: bool = False
+    """Whether the page compares settings in the section on all that they came to."""
+    conclude: Callable[[Subject], str] = lambda subject: ""
+    """Write a clause of the page's first sentence."""
+    show_attack: Callable[[Run], Sequence[Table]] | None = None
+    """Make the tables of a run that has just been attacked, where they are not those of `show`."""
+    draw_attack: "Callable[[Run, str], Figure] | None" = None
+    """Draw what the attack of this name recovered of a finished run."""
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
+    """Pictures of a run, by the names of their files."""
+    save_pictures: Callable[[Mapping[str, Run], Path], Path | None] = lambda runs, sweep: None
+    """Save pictures of a sweep's cells; return the file of the first, if there is one."""
+    compare_on_request: Mapping[str, Compare] = field(default_factory=dict)
+    """Make further tables of runs beside each other, which `--table` alone shows."""
+    overview: Callable[[Sequence[Run]], Mapping[str, str]] = lambda runs: {}
+    """Make cells of the overview's row, of runs alike but for their seed."""
+    measure: Callable[[Run], Mapping[str, float]] = lambda run: {}
+    """Return a run's figures by the names that `simsplit.compare` and `--plot` know them by."""
+    ways: Mapping[str, Better] = field(default_factory=dict)
+    """Which way figures are better, by the end of their names."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What figures are called along an axis, by their names."""
+    words_of_ends: Mapping[str, str] = field(default_factory=dict)
+    """The same, by the end of their names, before which an attack's stands."""
+    chances: Mapping[str, str] = field(default_factory=dict)
+    """By the end of a share's name, that of the share which chance comes to."""
+
+
+PRESENTATIONS: dict[str, Presentation] = {
+    "inputs": Presentation(
+        show=show_recoveries,
+        compare=compare_recoveries,
+        frame=lambda run: run.attacks,
+        keys=("attack",),
+        describe=describe_recoveries,
+        section=leaks,
+        compared_beside=True,
+        conclude=conclude_leaks,
+        show_attack=show_attack_on_inputs,
+        draw_attack=draw_attack,
+        drawings={"recovered": Drawing(draw_recovered, fitted=True)},
+        save_pictures=save_attacked,
+        overview=worst_leak_cells,
+        measure=measure_recoveries,
+        ways=WAYS,
+    ),
+    "labels": Presentation(
+        show=lambda run: [tabulate_labels(run)],
+        compare=compare_labels,
+        frame=label_frame,
+        keys=("attack", "figure"),
+        describe=describe_labels,
+        section=labels,
+        conclude=conclude_labels,
+        drawings={"labels": Drawing(labels_seen)},
+        measure=measure_labels,
+        ways={"leak": "less"},
+        words={
+            "labels_leak": "labels told by the worst attack",
+            "labels_known_leak": "labels told, a part being known",
+        },
+        chances={"leak": "chance"},
+    ),
+    "sessions": Presentation(
+        show=show_sessions,
+        compare=compare_sessions,
+        frame=lambda run: means_of(run.sessions),
+        keys=("attack", "side"),
+        describe=describe_sessions,
+        section=sessions,
+        compare_on_request={"dcs": compare_weighted_defences},
+        measure=measure_sessions,
+        ways={**dict.fromkeys(("ap", *(f"ap_{side}" for side in SIDES)), "less"), "mp": "more"},
+        words={
+            "sessions_ap": "AP of both ends by the strongest attack",
+            "sessions_mp": "METEOR of what is written (MP)",
+        },
+        words_of_ends={
+            "ap_prompt": "AP of prompts",
+            "ap_response": "AP of responses",
+            "ap_both": "AP of both ends",
+        },
+    ),
+}

@@ -1,0 +1,194 @@
+"""Reads a run directory: its tables as DataFrames, its summary as a dict."""
+
+import io
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from simsplit.errors import RunError, counted, listed
+from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
+from simsplit.results.inputs import means_over_targets
+from simsplit.results.recovers import RECOVERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Run:
+    """A run directory, read: tables as DataFrames, the summary as a dict.
+
+    >>> Run.load("runs/first").rounds.plot(x="round", y="test_accuracy")  # doctest: +SKIP
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        try:
+            told = self.summary
+            how = f"{told['status']}, {told['rounds_done']} of {counted(told['rounds'], 'round')}"
+        except (RunError, KeyError):
+            how = "without a summary"
+        return f"<Run {self.path}: {how}>"
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Run":
+        """Open a run directory; RunError where there is none."""
+        path = Path(path)
+        if not (path / SCENARIO).is_file():
+            runs = sorted(str(found.parent) for found in path.glob(f"*/{SCENARIO}"))
+            held = f"; it holds runs: {listed(runs)}" if runs else ""
+            raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
+        return cls(path)
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """One row per round: losses, figures of each evaluated split, bytes."""
+        return self._table("rounds")
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """One row per client and round."""
+        return self._table("clients")
+
+    @cached_property
+    def wire(self) -> "pd.DataFrame":
+        """One row per round, client, phase and leg: packets and bytes."""
+        return self._table("wire")
+
+    @cached_property
+    def socket(self) -> "pd.DataFrame":
+        """Of a deployed run, one row per round, client, call and leg: the frames that crossed."""
+        import pandas as pd
+
+        if not (self.path / SOCKET).exists():
+            return pd.DataFrame()
+        return _read_table(self.path / SOCKET)
+
+    @cached_property
+    def holdings(self) -> "pd.DataFrame":
+        """One row per client and class that it has: how many samples."""
+        return self._table("holdings")
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The resolved scenario as plain values; `load_scenario(run.path / "scenario.yaml")` makes
+        a Scenario of it.
+        """
+        return saved_scenario(self.path)
+
+    @cached_property
+    def detections(self) -> "pd.DataFrame":
+        """One row per round and detector: whom it flagged, and how good it was; may be empty."""
+        import pandas as pd
+
+        if not (self.path / "detections.csv").exists():
+            return pd.DataFrame()
+        return self._table("detections")
+
+    @cached_property
+    def recovered(self) -> "pd.DataFrame":
+        """One row per judged round, attack and target: how near the attack came; may be empty."""
+        return self.read_recovered("inputs")
+
+    @cached_property
+    def labels(self) -> "pd.DataFrame":
+        """One row per judged round, attack on labels, view and adapter, and the floors; may be
+        empty.
+        """
+        return self.read_recovered("labels")
+
+    @cached_property
+    def sessions(self) -> "pd.DataFrame":
+        """One row per judged round, attack on sessions, session and side (prompt, response, both):
+        what was read; the floors, and what was written. May be empty.
+        """
+        return self.read_recovered("sessions")
+
+    def read_recovered(self, kind: str) -> "pd.DataFrame":
+        """Return what attacks on a kind of things recovered: the rows of the run's own attacks, and
+        of those made when it was over; may be empty.
+        """
+        import pandas as pd
+
+        recovered = RECOVERS[kind]
+        name = f"{recovered.table}.csv"
+        files = [*self.path.glob(name), *sorted(self.path.glob(f"{AFTERWARDS}/{name}"))]
+        if not files:
+            return pd.DataFrame()
+        together = pd.concat(map(_read_table, files))
+        place = [column for column in recovered.place if column in together]
+        # each file has the guesses that need no attack, of the same targets
+        unique = together.drop_duplicates(place, ignore_index=True)
+        return unique.astype(dict(recovered.types))
+
+    def kind_of(self, attack: str) -> str:
+        """Return the kind of things that an attack on the finished run recovered."""
+        folder = self.path / Path(AFTERWARDS).with_name(attack)
+        kinds = (k for k, each in RECOVERS.items() if (folder / f"{each.table}.csv").exists())
+        if (kind := next(kinds, None)) is None:
+            raise RunError(f"{folder} holds no attack")
+        return kind
+
+    @cached_property
+    def attacks(self) -> "pd.DataFrame":
+        """One row per judged round and attack: means over targets; may be empty."""
+        return means_over_targets(self.recovered)
+
+    @cached_property
+    def timing(self) -> "pd.DataFrame":
+        """One row per round: wall-clock seconds."""
+        return self._table("timing")
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What the run came to; its `status` says whether it finished."""
+        return self._json(SUMMARY)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """Its data in words: samples per split, names of classes, means and deviations."""
+        return self._json(DATA)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Where and with what it ran."""
+        return self._json(ENVIRONMENT)
+
+    def _table(self, name: str) -> "pd.DataFrame":
+        return _read_table(self.path / f"{name}.csv")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        file = self.path / name
+        try:
+            values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise RunError(f"cannot read {file}: {error}") from None
+        return values
+
+
+def _read_table(file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot read {file}: {error.strerror}") from None
+    whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
+    if not whole:
+        raise RunError(f"cannot read {file}: it has no header")
+    # pandas 3 reads floats back exactly by itself, and warns at being told to
+    precision: Literal["round_trip"] | None
+    precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
+    return pd.read_csv(io.StringIO(whole), float_precision=precision)
+
+
+def saved_scenario(path: Path) -> dict[str, Any]:
+    """The plain values of a run directory's scenario."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it
+    text = (path / SCENARIO).read_text(encoding="utf-8")
+    values: dict[str, Any] = yaml.load(text, Loader=loader)
+    return values
