@@ -12,11 +12,12 @@ from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
+from simsplit.results.inputs import ORIGINALS
 from simsplit.results.kept import IMAGES, encode_images
 from simsplit.scenario import Scenario
 
 COLUMNS = ("round", "attack", "image", "label", *FIGURES)
-BLACK, MEAN, ORIGINALS = "black", "mean_image", "originals"
+BLACK, MEAN = "black", "mean_image"
 
 
 class ImageScorer(Scorer):

@@ -10,11 +10,12 @@ from simsplit.attacking.judging import Outcome
 from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
+from simsplit.results.inputs import ORIGINALS
 from simsplit.results.kept import ROWS
 from simsplit.scenario import Scenario
 
 COLUMNS = ("round", "attack", "row", "label", "mse")
-MEAN, ORIGINALS = "mean_row", "originals"
+MEAN = "mean_row"
 
 
 class RowScorer(Scorer):

@@ -49,6 +49,8 @@ class AttackConfig(Config, ABC):
     and a table of its own."""
     reads_smashed: ClassVar[bool] = True
     """Whether it needs packets of smashed data."""
+    mixes_targets: ClassVar[bool] = False
+    """Whether targets are encoded in a drawn order, unless `targets.order` says otherwise."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that say how long it works; `targets.curve` scores it with less of them."""
 

@@ -60,6 +60,7 @@ class LabelAttackConfig(AttackConfig):
     length (direction), gradients of adapters. What a topology has not is left out."""
     recovers: ClassVar[str] = "labels"
     reads_smashed: ClassVar[bool] = False
+    mixes_targets: ClassVar[bool] = True
     public: ClassVar[bool] = False
     gradients: ClassVar[bool] = True
     suits: ClassVar[frozenset[Modality]] = ANYTHING

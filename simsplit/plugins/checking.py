@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from simsplit.errors import SimsplitError, near
 from simsplit.metrics.classification import METRICS as SHIPPED
 from simsplit.plugins.parts import EXPORTS, METRICS, PARTS, SHAPES, WORDS, Part
+from simsplit.results.recovers import RECOVERS
 from simsplit.topologies import TOPOLOGIES, Topology
 
 Parts = Mapping[str, Mapping[str, Any]]
@@ -99,6 +100,10 @@ def _wrong(part: Part, kind: str, config: object) -> str | None:
         return f"is no {_bases(part)} class"
     if missing := sorted(getattr(config, "__abstractmethods__", ())):
         return f"is not complete: {config.__name__} does not define {', '.join(missing)}"
+    recovers = getattr(config, "recovers", None)
+    if recovers is not None and recovers not in RECOVERS:
+        known = f"{near(recovers, RECOVERS) or ','} allowed: {', '.join(RECOVERS)}"
+        return f"recovers unknown '{recovers}'{known}"
     field = config.model_fields.get("kind")
     told = None if field is None else field.default
     is_word = field is not None and get_origin(field.annotation) is Literal

@@ -10,14 +10,14 @@ import numpy as np
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, drawn, saved
 from simsplit.results import Run
-from simsplit.results.inputs import FLOORS, PICTURE, judged_last
+from simsplit.results.inputs import FLOORS, ORIGINALS, PICTURE, judged_last
 from simsplit.results.kept import IMAGES, load_images
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NO_ATTACK = ("originals", *FLOORS)
+_NO_ATTACK = (ORIGINALS, *FLOORS)
 _READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "token_accuracy": "token accuracy"}
 
 

@@ -9,6 +9,8 @@ TARGETS = ("text", "row", "image")
 """Columns that number the targets; a table has one of them."""
 FLOORS = ("black", "mean_image", "mean_row", "random_tokens", "frequent_token")
 """Rows that take no attack."""
+ORIGINALS = "originals"
+"""What stands for the truth among what attacks recovered."""
 PICTURE = "figures/recovered.png"
 
 

@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from simsplit.results.inputs import TARGETS
-from simsplit.results.labels import summarise_labels
-from simsplit.results.sessions import summarise_sessions
+from simsplit.results import inputs, labels, sessions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +22,8 @@ class Recovered:
     """The name of its table."""
     place: tuple[str, ...]
     """The columns that tell its rows apart; `attack` and `round` are among them."""
+    floors: tuple[str, ...] = ()
+    """What stands in its column `attack` and takes no attack."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Types of columns that pandas would not guess."""
     summarise: "Callable[[pd.DataFrame], dict[str, Any]]" = lambda table: {}
@@ -31,14 +31,22 @@ class Recovered:
 
 
 RECOVERS: dict[str, Recovered] = {
-    "inputs": Recovered("recovered", ("round", "attack", *TARGETS)),
+    "inputs": Recovered(
+        table="recovered",
+        place=("round", "attack", *inputs.TARGETS),
+        floors=(*inputs.FLOORS, inputs.ORIGINALS),
+    ),
     "labels": Recovered(
-        "labels",
-        ("round", "attack", "view", "adapter", "figure", "samples", "known"),
-        {"adapter": "Int64"},  # whole, and none of floors
-        summarise_labels,
+        table="labels",
+        place=("round", "attack", "view", "adapter", "figure", "samples", "known"),
+        floors=labels.FLOORS,
+        types={"adapter": "Int64"},  # whole, and none of floors
+        summarise=labels.summarise_labels,
     ),
     "sessions": Recovered(
-        "sessions", ("round", "attack", "session", "side"), summarise=summarise_sessions
+        table="sessions",
+        place=("round", "attack", "session", "side"),
+        floors=(*sessions.FLOORS, sessions.WRITTEN),
+        summarise=sessions.summarise_sessions,
     ),
 }

@@ -7,12 +7,7 @@ from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
 from simsplit.parties.config import ClientsConfig
 from simsplit.poisons.malicious import FIELD, MaliciousConfig
-
-TAKEN = (
-    *("black", "mean_image", "originals", "random_tokens", "frequent_token"),
-    *("majority", "chance", "said_to_nothing", "written"),
-)
-"""Names in the tables that no attack may have."""
+from simsplit.results.recovers import RECOVERS
 
 
 def refuse_ambiguous(
@@ -28,7 +23,8 @@ def refuse_ambiguous(
         for client in detector.trusted:
             _refuse_stranger(f"detectors.{index}.root", client, clients.count)
     _refuse_stranger("targets.client", target, clients.count)
-    _refuse_twins("attacks", [attack.title for attack in attacks], TAKEN)
+    floors = [name for recovered in RECOVERS.values() for name in recovered.floors]
+    _refuse_twins("attacks", [attack.title for attack in attacks], floors)
     forging = [index for index, attack in enumerate(attacks) if attack.active]
     if len(forging) > 1:
         raise ScenarioError(

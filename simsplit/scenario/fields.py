@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field
 
 from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
-from simsplit.attacks.labels import LabelAttackConfig
 from simsplit.config import Config
 from simsplit.data import DataConfig
 from simsplit.data.tasks import Classification
@@ -209,7 +208,7 @@ class ScenarioFields(Config):
         """The targets, in the order in which the attacks want them."""
         if self.targets.order is not None:
             return self.targets
-        mixed = any(isinstance(attack, LabelAttackConfig) for attack in self.attacks)
+        mixed = any(attack.mixes_targets for attack in self.attacks)
         return self.targets.model_copy(update={"order": "mixed" if mixed else "data"})
 
     @property

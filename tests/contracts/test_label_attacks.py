@@ -47,7 +47,7 @@ def judged(judge, kind, *, planted, seed=0):
     attack.tell(judge.known(attack.options.told))
     for _ in attack.work(seen):
         pass
-    rows = judge.score(1, {kind: attack}).labels
+    rows = judge.score(1, {kind: attack}).rows
     rows = [row for row in rows if row["figure"] != PURITY]
     floors = {row["attack"]: row for row in rows if row["attack"] in FLOORS}
     return {row["view"]: row for row in rows if row["attack"] == kind}, floors

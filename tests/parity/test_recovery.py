@@ -196,7 +196,7 @@ def test_auxiliary_images_are_nobodys(tmp_path):
 
 @pytest.mark.slow
 def test_images_lie_beside_the_originals(whole):
-    from simsplit.results.images import load_images
+    from simsplit.results.kept import load_images
 
     made = whole
     images = load_images(made.path)

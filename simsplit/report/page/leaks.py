@@ -12,7 +12,7 @@ from simsplit.report.page.subject import Subject
 from simsplit.report.page.tables import table
 from simsplit.report.recoveries import converging, tabulate_recoveries
 from simsplit.results import Run
-from simsplit.results.inputs import FLOORS, judged_last
+from simsplit.results.inputs import FLOORS, ORIGINALS, judged_last
 from simsplit.results.kept import IMAGES, afterwards, load_images, load_texts
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST, _TEXTS, _SETTINGS = 10, 6, 12
-_ORIGINALS = "originals"
 _LEAKS = (("mse", min), ("rouge_l", max))
 """What recoveries are judged by, and which end of it is the worst for who is attacked."""
 
@@ -85,8 +84,8 @@ def _pictures(runs: Mapping[str, Run]) -> Markup:
     if not held:
         return Markup()
     first = next(iter(held.values()))
-    attacks = dict.fromkeys(a for images in held.values() for a in images if a != _ORIGINALS)
-    rows = [_row("private", first[_ORIGINALS])]
+    attacks = dict.fromkeys(a for images in held.values() for a in images if a != ORIGINALS)
+    rows = [_row("private", first[ORIGINALS])]
     for attack in sorted(attacks, key=lambda name: name in FLOORS):  # the guesses last
         for name, images in held.items():
             if attack in images and not (attack in FLOORS and name != next(iter(held))):
@@ -109,7 +108,7 @@ def _images(run: Run) -> "dict[str, np.ndarray]":
     for folder in (run.path, *afterwards(run.path)):
         if IMAGES.all_of(folder):
             found = {**load_images(folder), **found}
-    return found if _ORIGINALS in found else {}
+    return found if ORIGINALS in found else {}
 
 
 def _row(name: str, images: "np.ndarray") -> Markup:

@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 from builders import finished, scenario
-from simsplit.results.curves import load_curves
 from texts import text_scenario
 
 from simsplit.attacking.curves import shortened
@@ -11,6 +10,7 @@ from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.report.recoveries import converging
 from simsplit.results import Run
+from simsplit.results.kept import load_curves
 
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
 SIP = {"kind": "sip", "hidden": 8}

@@ -1,13 +1,16 @@
 """The judge of texts against attacks that know everything: what is perfect is scored as perfect."""
 
+import json
+
 import pytest
 import torch
 from texts import text_scenario
 
-from simsplit.attacking.texts import TextJudge
+from simsplit.attacking.texts import TextScorer
 from simsplit.attacks.base import Guesses
 from simsplit.data.texts import TextBatcher
 from simsplit.methods.secret_tokens import inserted
+from simsplit.results.kept import TEXTS
 from simsplit.seeds import rng_for
 
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
@@ -27,7 +30,7 @@ def judged(request, tmp_path_factory):
     data = given.prepared()
     samples, rows = given.targets.chosen(data)
     batches = [TextBatcher(samples).batch(part) for part in rows.split(SIZE)]
-    return TextJudge(given, data), batches
+    return TextScorer(given, data), batches
 
 
 def joined(parts):
@@ -77,6 +80,7 @@ def test_texts_show_the_attacks_own_choice(judged):
     )
     sure = torch.cat([torch.tensor([0.0] * len(x.inputs) + [1.0] * len(x.inputs)) for x in batches])
     found = judge.score(1, {"oracle": Guesses(rows, sure)}, [None, None])
-    shown = [text for text in found.texts if text["attack"] == "oracle"]
+    lines = found.files[TEXTS].decode().splitlines()
+    shown = [text for text in map(json.loads, lines) if text["attack"] == "oracle"]
     assert {text["message"] for text in shown} == {1}
     assert all(text["recovered"] != text["private"] for text in shown)

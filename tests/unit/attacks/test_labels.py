@@ -8,7 +8,6 @@ import pytest
 import torch
 from builders import finished, scenario
 from contracts.leaks import setting
-from simsplit.results.components import load_components
 from sklearn.cluster import KMeans
 from sklearn.metrics import roc_auc_score
 from texts import api_scenario, text_scenario
@@ -22,6 +21,7 @@ from simsplit.attacks.views import by_batch, state_at_gradient, views_of
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg, Packet
 from simsplit.results import Run
+from simsplit.results.kept import load_components
 
 KINDS = ("spectral", "norm", "kmeans", "probe")
 ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in KINDS]

@@ -19,7 +19,8 @@ from simsplit.evaluation.sampling import Sampling
 from simsplit.metrics.learned import BertScore
 from simsplit.packets import Leg
 from simsplit.results import Run
-from simsplit.results.sessions import FLOORS, WRITTEN, load_sessions
+from simsplit.results.kept import load_sessions
+from simsplit.results.sessions import FLOORS, WRITTEN
 
 GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
 SIZES = {"width": 32, "layers": 3, "public": True}
@@ -252,7 +253,8 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
     reach = reached(list(attacking.attacks.values()))
     private = [t for learner in client.learners for t in learner.state().values()]
     private += [made.data.train.inputs, made.data.test.inputs]
-    private += [*attacking._spoken.prompts, *attacking._spoken.responses]
+    spoken = attacking.judges["sessions"].spoken
+    private += [*spoken.prompts, *spoken.responses]
     assert not {tensor.untyped_storage().data_ptr() for tensor in private} & reach.keys()
     assert next(server.trunk.parameters()).untyped_storage().data_ptr() in reach
 

@@ -9,7 +9,7 @@ from builders import finished, scenario
 from simsplit import Run
 from simsplit.report.labels import tabulate_label_views, tabulate_labels
 from simsplit.report.numbers import compare
-from simsplit.results.labels import worst_of
+from simsplit.results.labels import summarise_labels
 
 TWO = {"targets": {"count": 16, "per_class": 8}, "data": {"train_samples": 300}}
 
@@ -37,7 +37,7 @@ def test_the_worst_is_over_all_and_knows_its_own_floor():
         {"attack": "chance", "figure": "accuracy", "leak": 0.3, "known": 0.5, "samples": 4},
         {"attack": "majority", "figure": "accuracy", "leak": 0.6, "known": 0.5, "samples": 4},
     )
-    worst = worst_of(table)
+    worst = summarise_labels(table)
     assert (worst["labels"]["leak"], worst["labels"]["round"]) == (0.9, 2)
     assert (worst["labels"]["chance"], worst["labels"]["chance_high"]) == (0.56, 0.61)
     assert "majority" not in worst["labels"]
@@ -46,7 +46,7 @@ def test_the_worst_is_over_all_and_knows_its_own_floor():
 
 
 def test_no_attack_on_labels_has_no_worst():
-    assert worst_of(pd.DataFrame()) == {}
+    assert summarise_labels(pd.DataFrame()) == {}
 
 
 def test_show_has_a_row_for_each_attack_and_figure(run_dir, simsplit):

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from simsplit.report.grouping import Entry
-from simsplit.report.overview import overview_of, several_kinds, worst_leak
+from simsplit.report.overview import overview_of, several_kinds
+from simsplit.report.worst_leaks import worst_leak
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
 

@@ -4,13 +4,13 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 from builders import finished
-from simsplit.results.texts import load_texts
 from texts import text_scenario
 
 from simsplit.attacking.finished import attack
 from simsplit.report import figures
 from simsplit.report.recoveries import sentences
 from simsplit.results import Run
+from simsplit.results.kept import load_texts
 
 mpl.use("agg")
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}

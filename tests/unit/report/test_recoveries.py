@@ -6,7 +6,7 @@ import pytest
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
 from simsplit.report.intervals import interval
-from simsplit.report.recoveries import compare_recoveries, recovered
+from simsplit.report.recoveries import compare_recoveries, tabulate_recoveries
 from simsplit.report.short_names import told_apart
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
@@ -60,12 +60,12 @@ def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
     found = {"unsplit": [(0.1, 0.8, 0.1, 0.5), (0.1, 0.8, 0.1, ""), (0.1, 0.8, 0.1, 0.7)]}
     entry = attacked("raw", found, columns=columns)
     note = "; foreground SSIM: of 2 of 3, the others' is less than 11 pixels wide"
-    assert recovered(entry.run).title == f"what attacks recovered of 3 images{note}"
+    assert tabulate_recoveries(entry.run).title == f"what attacks recovered of 3 images{note}"
     titles = {table.title for table in compare_recoveries([entry])}
     assert f"foreground SSIM of 3 recovered images{note}" in titles
     assert "MSE of 3 recovered images" in titles
     whole = attacked("whole", {"unsplit": [(0.1, 0.8, 0.1, 0.5)]}, columns=columns)
-    assert recovered(whole.run).title == "what attacks recovered of 1 images"
+    assert tabulate_recoveries(whole.run).title == "what attacks recovered of 1 images"
 
 
 def test_images_and_texts_side_by_side_are_each_counted(attacked):

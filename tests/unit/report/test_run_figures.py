@@ -12,7 +12,8 @@ from PIL import Image
 from simsplit.progress import Observer
 from simsplit.report import figures
 from simsplit.report.headline import headline
-from simsplit.report.run_figures import draw_figures, holdings, learning_curve, recovered, signals
+from simsplit.report.recovered_figures import draw_recovered
+from simsplit.report.run_figures import draw_figures, holdings, learning_curve, signals
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import Run
 
@@ -135,4 +136,4 @@ def test_images_of_attacks_on_a_finished_run_alone_are_no_failure(variant: Any) 
     folder = run.path / "attacks" / "later"
     folder.mkdir(parents=True)
     (folder / "recovered.csv").write_text("round,attack,image,mse\n1,later,0,0.5\n")
-    assert recovered(Run.load(run.path)) is None
+    assert draw_recovered(Run.load(run.path)) is None

@@ -21,7 +21,8 @@ from simsplit.report.sessions import (
     tabulate_sessions,
 )
 from simsplit.results import Run
-from simsplit.results.sessions import COLUMNS, judged_last, read_of, save_sessions, strongest
+from simsplit.results.kept import SESSIONS, encode_lines
+from simsplit.results.sessions import COLUMNS, judged_last, strongest, summarise_sessions
 
 mpl.use("agg")
 
@@ -56,18 +57,18 @@ def run(tmp_path):
 def test_the_strongest_is_by_both_ends_and_no_floor(run):
     last = judged_last(run.sessions)
     assert strongest(last) == "strong"
-    told = read_of(run.sessions)["sessions"]
+    told = summarise_sessions(run.sessions)["sessions"]
     assert told["attack"] == "strong"
     assert told["ap_both"] == pytest.approx(0.7)
     assert told["mp"] == pytest.approx(0.5)
     assert told["floor"] == pytest.approx(0.01)
-    assert read_of(pd.DataFrame()) == {}
+    assert summarise_sessions(pd.DataFrame()) == {}
 
 
 def test_only_the_last_judgement_counts(run, tmp_path):
     early = written(tmp_path / "early", scale=0.1, number=0).sessions
     both = pd.concat([early, run.sessions])
-    assert read_of(both) == read_of(run.sessions)
+    assert summarise_sessions(both) == summarise_sessions(run.sessions)
 
 
 def test_a_row_per_attack_then_the_floors(run):
@@ -82,7 +83,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     noise = [{"kind": "noise"}]
     raw = written(tmp_path / "raw")
     defended = written(tmp_path / "defended", utility=0.4, scale=0.1, method=noise)
-    table = compare_sessions([Entry(raw), Entry(defended)])
+    (table,) = compare_sessions([Entry(raw), Entry(defended)])
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert cells[0]["DCS"] == ""
     assert float(cells[1]["DCS"]) == pytest.approx(defence_score(0.07, 0.4, 0.5), abs=5e-4)
@@ -91,7 +92,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
     assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
     assert set(frame["seeds"]) == {1}
-    assert compare_sessions([]) is None
+    assert compare_sessions([]) == []
 
 
 def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeypatch):
@@ -99,13 +100,13 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
     monkeypatch.setitem(globals(), "READ", ends)
     raw = written(tmp_path / "raw")
     defended = written(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
-    table = compare_weighted_defences([Entry(raw), Entry(defended)])
+    (table,) = compare_weighted_defences([Entry(raw), Entry(defended)])
     first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert first["alpha 0.5"] == ""
     read = {"alpha 0": 0.9, "alpha 0.5": 0.55, "alpha 0.75": 0.625, "alpha 1": 0.8}
     for column, ap in read.items():
         assert float(second[column]) == pytest.approx(defence_score(ap, 0.4, 0.5), abs=5e-4)
-    assert compare_weighted_defences([]) is None
+    assert compare_weighted_defences([]) == []
     with pytest.raises(RunError, match="against an undefended run, and there is none"):
         compare_weighted_defences([Entry(defended)])
 
@@ -126,7 +127,7 @@ def test_texts_stand_below_the_private_ones(run):
         for n in range(3)
         for name in READ
     ]
-    save_sessions(run.path, 1, lines)
+    SESSIONS.save(run.path, 1, encode_lines(lines))
     table = dialogues(run)
     assert table.rows[0] == ("0", "(private)", "asked 0", "told")
     assert table.rows[1] == ("", "weak", "1", "weak 0")
@@ -148,7 +149,7 @@ def test_a_session_is_drawn_token_by_token(run):
     pairs = {"tokens_prompt": [["He", "He"], [" said", " sat"]], "tokens_response": [["so", "so"]]}
     place = {"session": 0, "prompt": "", "response": "", "private_prompt": "He said"}
     texts = [{"attack": name, **place, **pairs} for name in ("strong", "random_tokens")]
-    save_sessions(run.path, 1, texts)
+    SESSIONS.save(run.path, 1, encode_lines(texts))
     drawn = figures.session(run)
     said = [text.get_text() for text in drawn.texts]
     assert said == ["private", "He", "said", "|", "so", "strong", "He", "sat", "|", "so"]

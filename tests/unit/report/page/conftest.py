@@ -5,13 +5,12 @@ import json
 import pytest
 import torch
 from builders import finished, scenario
-from simsplit.results.images import save_images
-from simsplit.results.texts import save_texts
 
 from simsplit.report.grouping import Entry
 from simsplit.report.page.document import page_of
 from simsplit.report.page.subject import Subject
 from simsplit.results import Run
+from simsplit.results.kept import IMAGES, TEXTS, encode_images, encode_lines
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +41,7 @@ def with_images(variant):
             lines += [f"1,{attack},{image},{mse},0.5" for image in range(3)]
         (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
         images = {name: torch.rand(3, 1, 8, 8) for name in ("originals", "unsplit", "mean_image")}
-        save_images(run.path, 1, images)
+        IMAGES.save(run.path, 1, encode_images(images))
         return Run.load(run.path)
 
     return make
@@ -58,7 +57,7 @@ def with_texts(variant):
         (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
         row = {"text": 0, "message": 0, "rouge_l": 0.8, "private": private}
         rows = [{"attack": "sip", **row, "recovered": read}]
-        save_texts(run.path, 1, rows)
+        TEXTS.save(run.path, 1, encode_lines(rows))
         return Run.load(run.path)
 
     return make

@@ -1,0 +1,138 @@
+"""What attacks recover: a kind is an entry in each of three registries, and needs nothing else."""
+
+import json
+
+import lengths
+import pandas as pd
+import pytest
+from builders import TINY
+
+from simsplit import Run, compare, run
+from simsplit.attacking.finished import attack
+from simsplit.attacking.judges import JUDGES
+from simsplit.attacks import ATTACKS
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.plugins import gathered
+from simsplit.report.grouping import Entry
+from simsplit.report.numbers import better
+from simsplit.report.page.document import page_of
+from simsplit.report.page.subject import Subject
+from simsplit.report.presentations import PRESENTATIONS
+from simsplit.results.recovers import RECOVERS
+from simsplit.scenario import parse
+from simsplit.scenario.files import merge
+
+
+def test_each_kind_is_declared_judged_and_shown():
+    assert list(RECOVERS) == list(JUDGES) == list(PRESENTATIONS)
+    assert {config.recovers for config in ATTACKS.values()} == RECOVERS.keys()
+
+
+def test_no_two_kinds_share_a_table_or_a_name():
+    tables = [each.table for each in RECOVERS.values()]
+    asked = [name for each in PRESENTATIONS.values() for name in each.compare_on_request]
+    drawn = [name for each in PRESENTATIONS.values() for name in each.drawings]
+    for names in ([*tables, *asked], drawn):
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("kind", RECOVERS)
+def test_rows_are_told_apart_by_round_and_attack(kind):
+    assert RECOVERS[kind].place[:2] == ("round", "attack")
+
+
+@pytest.fixture(scope="module")
+def registered():
+    """A fifth kind, for as long as this file's tests last."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(RECOVERS, lengths.KIND, lengths.RECOVERED)
+        patch.setitem(JUDGES, lengths.KIND, lengths.LengthJudge)
+        patch.setitem(PRESENTATIONS, lengths.KIND, lengths.PRESENTATION)
+        yield
+
+
+GIVEN = {
+    "clients": {"count": 1},
+    "attacks": [{"kind": "norms"}, {"kind": "unsplit", "outer": 1, "inner": 1}],
+    "targets": {"count": 3, "every": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def ended(registered, tmp_path_factory):
+    given = parse(merge(TINY, GIVEN), gathered("lengths"))
+    return run(given, tmp_path_factory.mktemp("lengths") / "run")
+
+
+def test_its_table_is_written_beside_the_others(ended):
+    table = pd.read_csv(ended.path / "lengths.csv")
+    assert list(table) == ["round", "attack", "sample", "length"]
+    assert table.groupby(["round", "attack"]).size().to_dict() == {
+        (number, name): count
+        for number in (1, 2)
+        for name, count in (("norms", 3), (lengths.GUESS, 1))
+    }
+    assert (table.loc[table["attack"] == "norms", "length"] > 0).all(), "which its judge told"
+    assert set(ended.recovered["attack"]) == {"unsplit", "black", "mean_image"}
+
+
+def test_what_its_judge_keeps_is_saved_round_by_round(ended):
+    files = lengths.FILES.all_of(ended.path)
+    assert [file.name for file in files] == ["round-000001.jsonl", "round-000002.jsonl"]
+    assert set(json.loads(files[0].read_text())) == {"norms", lengths.GUESS}
+
+
+def test_its_figure_stands_in_the_summary(ended):
+    told = json.loads((ended.path / "summary.json").read_text())
+    assert told["lengths"] == ended.read_recovered(lengths.KIND)["length"].max()
+
+
+def test_its_tables_are_shown_and_compared(ended, simsplit):
+    code, shown, _ = simsplit("show", ended.path, "--format", "csv")
+    assert code == 0
+    assert "attack,length\nnorms," in shown
+    for form, heading in (("markdown", "lengths of runs"), ("csv", "norms,")):
+        code, out, _ = simsplit("compare", ended.path, "--table", "lengths", "--format", form)
+        assert code == 0
+        assert heading in out
+    assert simsplit("compare", ended.path, "--format", "markdown")[1].count("lengths of runs") == 1
+    assert simsplit("compare", ended.path, "--table", "sessions")[0] == 2
+
+
+def test_its_figures_are_numbers_that_know_their_better_way(ended):
+    assert compare(ended)["norms_length_mean"].tolist() == [lengths.means(ended)["norms"]]
+    assert better("norms_length") == "less"
+
+
+def test_its_section_and_its_clause_stand_in_the_report(ended):
+    page = page_of(Subject([Entry(ended)]))
+    assert '<section id="lengths"' in page
+    assert "lengths leak" in page
+    assert page.index('id="lengths"') > page.index('id="recovered"')
+
+
+def test_a_finished_run_is_attacked_for_it(ended, simsplit):
+    attack(ended.path, "norms", {"name": "later"}, plugins="lengths")
+    folder = ended.path / "attacks" / "later"
+    assert (folder / "lengths.csv").is_file()
+    assert not (folder / "recovered.csv").exists()
+    run = Run.load(ended.path)
+    assert run.kind_of("later") == lengths.KIND
+    assert set(run.read_recovered(lengths.KIND)["attack"]) == {"norms", "later", lengths.GUESS}
+    words = ("attack", ended.path, "--kind", "norms", "--plugin", "lengths", "--set", "name=last")
+    code, out, _ = simsplit(*words, "--json")
+    assert code == 0
+    assert json.loads(out)["figures"].keys() >= {"last", lengths.GUESS}
+
+
+def test_no_attack_may_be_called_as_its_guess(registered):
+    named = [{"kind": "norms", "name": lengths.GUESS}]
+    with pytest.raises(ScenarioError) as error:
+        parse(merge(TINY, {**GIVEN, "attacks": named}), gathered("lengths"))
+    assert error.value.field.startswith("attacks.0")
+
+
+def test_an_attack_on_what_nobody_knows_is_refused(registered, monkeypatch):
+    monkeypatch.setattr(lengths.NormsConfig, "recovers", "length")
+    with pytest.raises(SimsplitError, match="did you mean 'lengths'"):
+        gathered("lengths")
