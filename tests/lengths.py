@@ -10,8 +10,8 @@ from torch import Tensor
 from simsplit.attacking.judging import Judge, Outcome
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.packets import Packet
-from simsplit.report.page.markup import Markup, section, tag
-from simsplit.report.page.subject import Subject
+from simsplit.report.html.markup import Markup, section, tag
+from simsplit.report.html.subject import Subject
 from simsplit.report.presentations import Presentation
 from simsplit.report.tables import Table
 from simsplit.results.kept import RoundFiles

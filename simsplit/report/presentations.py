@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.report.grouping import Baseline, Entry
+from simsplit.report.html.markup import Markup
+from simsplit.report.html.subject import Subject
+from simsplit.report.input_section import conclude_leaks, leaks
 from simsplit.report.label_figures import labels_seen
+from simsplit.report.label_section import conclude_labels, labels
 from simsplit.report.labels import (
     compare_labels,
     describe_labels,
@@ -17,11 +21,6 @@ from simsplit.report.labels import (
     measure_labels,
     tabulate_labels,
 )
-from simsplit.report.page.labels import conclude_labels, labels
-from simsplit.report.page.leaks import conclude_leaks, leaks
-from simsplit.report.page.markup import Markup
-from simsplit.report.page.sessions import sessions
-from simsplit.report.page.subject import Subject
 from simsplit.report.recovered_figures import draw_attack, draw_recovered, save_attacked
 from simsplit.report.recoveries import (
     WAYS,
@@ -31,6 +30,7 @@ from simsplit.report.recoveries import (
     show_attack_on_inputs,
     show_recoveries,
 )
+from simsplit.report.session_section import sessions
 from simsplit.report.sessions import (
     compare_sessions,
     compare_weighted_defences,

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simsplit.errors import RunError
-from simsplit.report.page.document import page_of
-from simsplit.report.page.subject import Subject
+from simsplit.report.page import Subject, page_of
 from simsplit.report.run_figures import draw_figures
 from simsplit.report.sweeps import entries_of
 from simsplit.results import SWEEP, Run

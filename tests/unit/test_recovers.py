@@ -15,8 +15,7 @@ from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.plugins import gathered
 from simsplit.report.grouping import Entry
 from simsplit.report.numbers import better
-from simsplit.report.page.document import page_of
-from simsplit.report.page.subject import Subject
+from simsplit.report.page import Subject, page_of
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import parse

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
 from simsplit.report.grouping import Row
-from simsplit.report.page.chart import MOST, Series, Told, line_chart
-from simsplit.report.page.markup import Markup, figure, section, tag
-from simsplit.report.page.subject import Subject, told
-from simsplit.report.page.tables import table
+from simsplit.report.html.chart import MOST, Series, Told, line_chart
+from simsplit.report.html.markup import Markup, figure, section, tag
+from simsplit.report.html.subject import Subject, told
+from simsplit.report.html.tables import table
 from simsplit.report.runs import figures_of
 from simsplit.report.tables import decimals
 from simsplit.report.timing import duration

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from simsplit.report.detections import detected, detections_of, malicious_of
-from simsplit.report.page.chart import COLOURS, Series, line_chart
-from simsplit.report.page.markup import Markup, figure, section, views
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import table
+from simsplit.report.html.chart import COLOURS, Series, line_chart
+from simsplit.report.html.markup import Markup, figure, section, views
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import table
 from simsplit.report.thresholds import detectors_of, suspicion_of
 from simsplit.results import Run
 

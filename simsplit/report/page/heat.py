@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.report.detections import malicious_of
-from simsplit.report.page.markup import Markup, figure, joined, section, tag, views, void
-from simsplit.report.page.subject import Subject
+from simsplit.report.html.markup import Markup, figure, joined, section, tag, views, void
+from simsplit.report.html.subject import Subject
 from simsplit.report.thresholds import detectors_of
 from simsplit.results import Run
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from simsplit.report.grouping import labels_of
-from simsplit.report.page.markup import Markup, details, joined, section, tag
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import pairs, plain
+from simsplit.report.html.markup import Markup, details, joined, section, tag
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import pairs, plain
 from simsplit.report.short_names import methods_of, setting_of, value_of
 
 Values = Mapping[str, Any]

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.preflight import size
-from simsplit.report.page.chart import COLOURS
-from simsplit.report.page.markup import Markup, figure, joined, section, tag, void
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import table
+from simsplit.report.html.chart import COLOURS
+from simsplit.report.html.markup import Markup, figure, joined, section, tag, void
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import table
 from simsplit.report.runs import costs_of
 from simsplit.results import Run
 from simsplit.topologies import LEGS, in_order

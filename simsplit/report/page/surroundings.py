@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
-from simsplit.report.page.markup import Markup, joined, section, tag
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import pairs
+from simsplit.report.html.markup import Markup, joined, section, tag
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import pairs
 from simsplit.results import SCENARIO, Run
 
 Facts = Mapping[str, Any]

@@ -1,9 +1,9 @@
 """The tables of `compare`, with their intervals."""
 
 from simsplit.report.comparison import compare
-from simsplit.report.page.markup import Markup, section
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import table
+from simsplit.report.html.markup import Markup, section
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import table
 from simsplit.report.presentations import PRESENTATIONS
 
 

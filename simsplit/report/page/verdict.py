@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
 from simsplit.report.detections import flagged_of, malicious_of
-from simsplit.report.page.subject import Subject, at_end, told
+from simsplit.report.html.subject import Subject, at_end, told
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.rates import quoted_at
 from simsplit.report.thresholds import detectors_of

@@ -7,8 +7,7 @@ import torch
 from builders import finished, scenario
 
 from simsplit.report.grouping import Entry
-from simsplit.report.page.document import page_of
-from simsplit.report.page.subject import Subject
+from simsplit.report.page import Subject, page_of
 from simsplit.results import Run
 from simsplit.results.kept import IMAGES, TEXTS, encode_images, encode_lines
 

@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from simsplit.report.grouping import Entry
-from simsplit.report.page.document import page_of
-from simsplit.report.page.subject import Subject
+from simsplit.report.page import Subject, page_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no browser test without playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

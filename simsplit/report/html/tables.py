@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from simsplit.report.page.markup import Markup, joined, tag
+from simsplit.report.html.markup import Markup, joined, tag
 from simsplit.report.tables import Table
 
 _SIDES = {"l": "text", "r": "number"}

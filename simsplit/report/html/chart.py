@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simsplit.report.page.markup import Markup, joined, tag, void
+from simsplit.report.html.markup import Markup, joined, tag, void
 
 Told = Callable[[float], str]
 _WIDTH, _HEIGHT = 480, 300

@@ -1,8 +1,8 @@
 """What attacks read of sessions, at both ends: figures, and prompts and responses beside theirs."""
 
-from simsplit.report.page.markup import Markup, section
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import table
+from simsplit.report.html.markup import Markup, section
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import table
 from simsplit.report.sessions import compare_sessions, show_sessions
 
 

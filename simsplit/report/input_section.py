@@ -7,9 +7,9 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
-from simsplit.report.page.markup import Markup, details, figure, joined, section, tag, void
-from simsplit.report.page.subject import Subject
-from simsplit.report.page.tables import table
+from simsplit.report.html.markup import Markup, details, figure, joined, section, tag, void
+from simsplit.report.html.subject import Subject
+from simsplit.report.html.tables import table
 from simsplit.report.recoveries import converging, tabulate_recoveries
 from simsplit.results import Run
 from simsplit.results.inputs import FLOORS, ORIGINALS, judged_last
