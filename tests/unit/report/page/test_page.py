@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import pytest
 
 from simsplit.report.grouping import Entry
+from simsplit.report.html.chart import Series, line_chart, nice
+from simsplit.report.html.markup import Markup, joined, tag, void
+from simsplit.report.html.subject import Subject as Settings
 from simsplit.report.page import Subject, page_of
-from simsplit.report.page.chart import Series, line_chart, nice
-from simsplit.report.page.markup import Markup, joined, tag, void
-from simsplit.report.page.subject import Subject as Settings
 from simsplit.report.page.verdict import verdict
 from simsplit.results import Run
 
