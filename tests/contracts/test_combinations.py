@@ -134,7 +134,7 @@ def failing(row: Row, walker: Walker, *, half: bool = False) -> str | None:
     losses = [report["train_loss"] for report in seen.reports.values() if "train_loss" in report]
     if not torch.tensor(losses).isfinite().all():
         return f"{named(row)}: loses {losses}"
-    of_attacks = (*judged.rows, *judged.labels, *judged.sessions)
+    of_attacks = [each for rows in judged.tables.values() for each in rows]
     scored = any(row[1].kind == each["attack"] for each in of_attacks)
     return None if scored and found.clients else f"{named(row)}: nobody detects or recovers"
 

@@ -175,7 +175,7 @@ def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
         if not moved - {"iteration"}:
             return "followed training and learned nothing"
     judged = attacking.judge(1, lambda what, done, total: None)
-    rows = (*judged.rows, *judged.labels, *judged.sessions)
+    rows = [row for table in judged.tables.values() for row in table]
     mine = [row for row in rows if row["attack"] == config.title]
     return None if mine else "recovered nothing"
 
