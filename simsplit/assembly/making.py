@@ -11,7 +11,7 @@ from simsplit.assembly.supplies import Supplies
 from simsplit.data.batches import Batches
 from simsplit.packets import ClientId
 from simsplit.parties.client import Client
-from simsplit.parties.feed import Exam, Feed, unchanged
+from simsplit.parties.feed import Exam, Feed, keep_batch
 from simsplit.parties.precision import Autocast
 from simsplit.poisons import Poison, poisoned
 
@@ -94,7 +94,7 @@ class Maker:
         size: int | None = None,
     ) -> Feed:
         train = self.scenario.train
-        change = partial(poisoned, poisons) if poisons else unchanged
+        change = partial(poisoned, poisons) if poisons else keep_batch
         return Feed(
             batcher,
             part,

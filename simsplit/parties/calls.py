@@ -1,6 +1,6 @@
-"""All that may be asked of a client: a closed set of small frozen calls, each with its answer.
+"""All that a client can be asked: a closed set of small frozen calls, each with its answer's type.
 
-Pools carry calls to wherever a client lives; a deployed client accepts some of the types alone.
+Pools carry calls to the place where a client lives. A deployed client accepts only some of them.
 """
 
 from abc import ABC, abstractmethod
@@ -29,12 +29,12 @@ class Call(ABC, Generic[Answer]):
         """Carry out the request on a client."""
 
     def leg(self, client: Client) -> Leg | None:
-        """The leg that it concerns, for messages."""
+        """Return the leg that the call concerns, for messages."""
         del client
         return None
 
     def moved(self, device: torch.device) -> Self:
-        """The same call with its packets on a device."""
+        """Return the call with its packets on a device."""
         del device
         return self
 
@@ -95,7 +95,7 @@ class _Answering:
     making: Leg
 
     def leg(self, client: Client) -> Leg:
-        """The leg that the client answers on, or else the last it receives."""
+        """Return the leg that the client answers on, or the last one that it receives."""
         del client
         return self.making
 
@@ -247,7 +247,7 @@ class Write(_Passing):
 
     def on(self, client: Client) -> Packets:
         where = (self.split, self.round, self.session, self.reading)
-        return client.examination.written_by().begin(*where)
+        return client.examination.require_author().begin(*where)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class WriteOn(_Answering, Call[Packets]):
     """Go on with them; an empty answer means that they are written."""
 
     def on(self, client: Client) -> Packets:
-        return client.examination.written_by().go_on(self.packets)
+        return client.examination.require_author().go_on(self.packets)
 
 
 # exposure

@@ -1,9 +1,9 @@
-"""Weights handed over as changes in few bits: how they differ from what the other side has of them.
+"""Weights handed over as changes in few bits: their differences from the last broadcast.
 
-Both ends hold the same weights, those of the last broadcast. Each sends what it has come to since,
-less those, value by value on 2**bits levels over its row's own range, rounded up with the
-probability of the fraction. Since the averaging side takes its next change from what clients have
-read, not from what it meant, its rounding errors do not add up.
+Both ends hold the weights of the last broadcast. Each end sends its present weights minus these,
+each value on one of 2**bits even levels over its row's range, rounded at random without bias. The
+averaging side computes its next change from the weights that clients have read, not from the exact
+ones, so rounding errors do not add up over rounds.
 """
 
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ from simsplit.seeds import Scope, rng_for
 from simsplit.states import below
 
 CODES, RANGES, SINCE = "codes", "ranges", "since"
-"""The names of the two tensors that all floating-point weights become, and of the round since which
-they are changes.
+"""Names of the tensors that stand for all floating-point weights (codes, and ranges by row), and of
+the round whose broadcast they are changes of.
 """
 
 
 class Changes:
-    """One end of hand-overs in few bits: codes its own weights, and reads the other's."""
+    """One end of hand-overs in few bits, which encodes its weights and reads the other end's."""
 
     def __init__(self, bits: int, seed: int, weights: Mapping[str, Tensor]) -> None:
-        """`weights` are those that both ends begin with."""
+        """`weights` are the ones that both ends begin with."""
         self.bits, self.seed = bits, seed
         self.held = {name: tensor.detach().clone() for name, tensor in weights.items()}
-        """What the other end has, too."""
+        """The weights that both ends hold."""
         self.since = torch.tensor(0)
-        """The round of the broadcast that it came with."""
+        """The round of the broadcast that brought them."""
         self._rows = {
             name: (len(tensor) if tensor.ndim > 1 else 1, tensor.numel())
             for name, tensor in self.held.items()
@@ -40,15 +40,15 @@ class Changes:
         }
 
     def hold(self, weights: Mapping[str, Tensor], since: int) -> None:
-        """Both ends have these from a round's broadcast on."""
+        """Hold these weights, as both ends do from a round's broadcast on."""
         self.since = torch.tensor(since)
-        self.held = {  # new ones, for a state that was kept may still have the old ones
+        self.held = {  # new tensors, since a state that was kept may still refer to the old ones
             name: weights[name].detach().to(old.device, copy=True)
             for name, old in self.held.items()
         }
 
-    def coded(self, packet: Packet, *scope: Scope) -> Packet:
-        """A packet of whole weights as one of changes."""
+    def encode(self, packet: Packet, *scope: Scope) -> Packet:
+        """Encode a packet of whole weights as a packet of changes."""
         weights = dict(zip(packet.names, packet.tensors, strict=True))
         whole = {n: t for n, t in weights.items() if n not in self._rows}
         rng = rng_for(self.seed, "changes", *scope)
@@ -66,7 +66,7 @@ class Changes:
         )
 
     def read(self, packet: Packet) -> dict[str, Tensor]:
-        """The weights that a packet stands for, whole or as changes."""
+        """Return the weights of a packet, which has them whole or as changes."""
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         if CODES not in brought:
             return brought
@@ -87,7 +87,7 @@ class Changes:
         return {name: brought[name] for name in self.held}
 
     def fits(self, packet: Packet) -> bool:
-        """Whether a packet that names codes has what belongs to these weights."""
+        """Tell whether a packet with codes has the tensors that these weights would have."""
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         whole = self.held.keys() - self._rows.keys()
         if brought.keys() != {CODES, RANGES, SINCE, *whole} or len(brought) != len(packet.names):
@@ -108,7 +108,7 @@ class Changes:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """What both ends have."""
+        """Return the weights that both ends hold, and since when."""
         return {
             **{f"held.{name}": tensor for name, tensor in self.held.items()},
             "since": self.since,

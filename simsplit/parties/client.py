@@ -1,4 +1,4 @@
-"""A client: rooms that share its head and tail. What may be asked of it stands in `calls`."""
+"""A client: five parts that share its head and tail. `calls` lists all that it can be asked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Client:
         *,
         poisons: Sequence[Poison] = (),
     ) -> "Client":
-        """A client around one end; `protocols` are those of training and inference."""
+        """Build a client around one end; `protocols` are those of training and of inference."""
         steps, inference = protocols
         training = Training(end, steps, feeds, poisons)
         return cls(
@@ -49,5 +49,5 @@ class Client:
 
     @property
     def number(self) -> ClientId:
-        """Which client it is."""
+        """The client's number."""
         return self.training.end.number

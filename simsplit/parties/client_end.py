@@ -22,7 +22,7 @@ from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.changes import Changes
 from simsplit.parties.learner import Learner, step_together
-from simsplit.parties.plain import plain_bytes
+from simsplit.parties.plain import count_plain_bytes
 from simsplit.parties.precision import Autocast
 from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
@@ -167,7 +167,7 @@ class ClientEnd:
         # What a session has cached was computed with the weights before this step.
         self.sessions.clear()
         if pending.counted:
-            self.tally.add_told(pending.step.told)
+            self.tally.add_reported(pending.step.told)
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
             return
@@ -187,12 +187,12 @@ class ClientEnd:
             with torch.set_grad_enabled(learned):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
-        pending.plain = plain_bytes(given, made, self.features)
+        pending.plain = count_plain_bytes(given, made, self.features)
         packed = self.stack.pack(Leg.SMASHED, pending.sent.detach(), step)
         return (*packed, *(batch.context if pending.session is None else pending.session.news))
 
-    def tell_labels(self, pending: Pending) -> Tensors:
-        """Return the labels of what was sent."""
+    def send_labels(self, pending: Pending) -> Tensors:
+        """Send the labels of the batch."""
         return (pending.labels,)
 
     def score(self, packet: Packet, pending: Pending) -> None:

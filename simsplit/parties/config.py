@@ -1,4 +1,4 @@
-"""What a scenario says of the clients and of how both sides train."""
+"""The fields of a scenario about clients, and about how both sides train."""
 
 from typing import Literal, Self
 
@@ -18,10 +18,10 @@ class ClientsConfig(Config):
     heads: Literal["shared", "per_client"] = "shared"
     """One head handed from client to client (SCH), or each client its own (PCH)."""
     tail: Literal["own", "shared"] | None = None
-    """One tail each (own), or one for all (shared); null: as `heads` says. It may be `shared` while
-    heads are per client."""
+    """One tail for each client (own), or one for all (shared); null: as for `heads`. It may be
+    `shared` while heads are per client."""
     handover: Literal["state", "weights"] = "state"
-    """What is handed over of a shared segment: its weights and the optimizer's moments, or the
+    """What is handed over of a shared segment: weights and the optimizer's moments (state), or the
     weights alone (moments then stay with each client)."""
     start: Literal["same", "own"] = "same"
     """Whether per-client segments start from the same weights, or each from its own draw."""
@@ -30,7 +30,7 @@ class ClientsConfig(Config):
     """Malicious clients, and their poisons; null: none."""
 
     @model_validator(mode="after")
-    def _tail_follows(self) -> Self:
+    def _refuse_own_tail(self) -> Self:
         if self.heads == "shared" and self.tail == "own":
             raise ValueError(
                 "tail: own needs heads: per_client (a shared head takes its tail along)"
@@ -49,9 +49,9 @@ class TrainConfig(Config):
     batch_size: int = Field(default=64, ge=1)
     """Samples per mini-batch; the last one of an epoch may be smaller."""
     drop_last: bool = False
-    """Leave out a smaller last batch (a client with less than one batch keeps it)."""
+    """Whether to leave out a smaller last batch; a client with less than one batch keeps it."""
     group_by_length: bool = False
-    """Of texts: batches of like length, in random order, so that little padding is computed."""
+    """Whether to batch texts of similar length, in random order, to have little padding."""
     client: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
     """The optimizer of heads, tails and the client's part of methods."""
     server: Optimizer = SgdConfig(lr=0.01, momentum=0.9)
@@ -61,10 +61,10 @@ class TrainConfig(Config):
     clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Maximum gradient norm of each side; null: gradients are not clipped."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Of images and tables: share of a label that is spread over all classes, in training."""
+    """Share of a label that is spread over all classes in training; for images and tables."""
     precision: Precision = "fp32"
-    """bf16 computes under autocast. What crosses is as wide as what the head or the trunk puts out:
-    2 bytes a value from a convolution, 4 from a transformer, whose residual sum stays in fp32; the
-    method `cast` sends less. Layers that methods add do not change it."""
+    """bf16 computes under autocast. A packet is as wide as the output of the head or the trunk:
+    2 bytes a value from a convolution, 4 from a transformer, whose residual sum stays in fp32.
+    Layers that methods add do not change it; the method `cast` sends fewer bytes."""
     channels_last: bool = False
-    """Store images in channels-last layout, which is faster on some processors."""
+    """Whether to store images in channels-last layout, which is faster on some processors."""

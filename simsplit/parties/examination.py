@@ -1,4 +1,4 @@
-"""A client's examination: held-out samples through its head and tail, nothing learned."""
+"""A client's examination: held-out samples pass its head and tail, and nothing is learned."""
 
 import typing
 from collections.abc import Mapping
@@ -19,26 +19,26 @@ from simsplit.protocol import Protocol
 
 
 class Scores(typing.Protocol):
-    """What makes figures of outputs."""
+    """Computes figures from outputs."""
 
     def add(self, split: str, outputs: Tensor) -> None:
-        """Take the outputs for the next batch of a split."""
+        """Add the outputs for the next batch of a split."""
 
     def figures(self, split: str) -> dict[str, float]:
-        """The figures of all that was added."""
+        """Return the figures of all outputs that were added."""
 
 
 class Author(typing.Protocol):
-    """What has one client write texts that stay with it."""
+    """Has one client write texts, which stay with it."""
 
     def begin(self, split: str, round_number: int, session: int, reading: str) -> Packets:
-        """The packets of the first pass."""
+        """Begin to write, and return the packets of the first pass."""
 
     def go_on(self, packets: Packets) -> Packets:
-        """Those of the next one; none when all is written."""
+        """Return the packets of the next pass; none when all texts are written."""
 
     def figures(self) -> dict[str, float]:
-        """The figures of what was written since the last time."""
+        """Return the figures of the texts that were written since the last call."""
 
 
 class Examination:
@@ -50,9 +50,9 @@ class Examination:
         self.end, self.exams, self.training = end, exams, training
         self.legs = protocol.turns[0].sends
         self.scores: Scores | None = None
-        """Only of a client that keeps its outputs to itself."""
+        """Scores the outputs of a client that keeps them to itself; None for other clients."""
         self.author: Author | None = None
-        """Likewise."""
+        """Writes the texts of such a client; None for other clients."""
         self._split = ""
         self._pending: Pending | None = None
         self._views = PLAIN
@@ -60,35 +60,36 @@ class Examination:
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """The packets that begin batch `number` of a held-out split."""
         exam, self._split = self.exams[split], split
-        begun = self._begun(exam.batch(number), self._step(round_number, number, reading))
+        packets = self._begin(exam.batch(number), self._step(round_number, number, reading))
         self._views = exam.views
-        return begun
+        return packets
 
     def begin_text(
         self, texts: Batch, round_number: int, number: int, reading: str = ""
     ) -> Packets:
-        """The packets that begin a pass over whole texts in generation."""
-        return self._begun(self._here(texts), self._step(round_number, number, reading))
+        """Begin a pass over whole texts in generation, and return its packets."""
+        return self._begin(self._move(texts), self._step(round_number, number, reading))
 
     def begin_pass(
         self, at: tuple[int, int], texts: Batch, left: Tensor | None, step: tuple[int, int, str]
     ) -> Packets:
-        """The packets that begin a pass of a session (its number, and the position in it).
+        """Begin a pass of a session, and return its packets.
 
-        The pass is over prompts, or over one more token of each text; if any have ended since the
-        pass before, `left` says which rows go on.
+        `at` is the session's number and the position in it. The pass is over prompts, or over one
+        more token of each text. If texts have ended since the last pass, `left` has the rows that
+        go on.
         """
-        batch, end = self._here(texts), self.end
+        batch, end = self._move(texts), self.end
         session = end.sessions.at(end.number, *at)
         session.extend(batch.inputs, batch.context if left is None else (left.to(end.device),))
-        return self._begun(batch, self._step(*step), session, at)
+        return self._begin(batch, self._step(*step), session, at)
 
     def close(self, session: int) -> None:
         """Drop the caches of a session; it cannot go on."""
         self.end.sessions.close(self.end.number, session)
 
     def predict(self, packets: Packets) -> Tensor:
-        """The model's outputs for the returned features."""
+        """Return the model's outputs for the returned features."""
         if self._pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         pending, self._pending = self._pending, None
@@ -103,31 +104,31 @@ class Examination:
         self.scores.add(self._split, outputs)
 
     def assess(self, split: str) -> dict[str, float]:
-        """The figures of the outputs kept since the last time."""
+        """Return the figures of the outputs that were kept since the last call."""
         if self.scores is None or split != self._split:
             raise ProtocolError(f"client {self.end.number} has kept no outputs of '{split}'")
         written = {} if self.author is None else self.author.figures()
         return self.scores.figures(split) | written
 
-    def written_by(self) -> Author:
-        """What writes; ProtocolError where texts are not the client's to keep."""
+    def require_author(self) -> Author:
+        """Return what writes; raise ProtocolError where clients do not keep texts to themselves."""
         if self.author is None:
             raise ProtocolError(f"client {self.end.number} writes no texts of its own accord")
         return self.author
 
     @property
     def is_waiting(self) -> bool:
-        """Whether features are to come back for what was sent."""
+        """Whether features have yet to come back for what was sent."""
         return self._pending is not None
 
-    def _here(self, texts: Batch) -> Batch:
-        """Texts on the client's device."""
+    def _move(self, texts: Batch) -> Batch:
+        """Move texts to the client's device."""
         device = self.end.device
         mask = None if texts.mask is None else texts.mask.to(device)
         inputs, labels = texts.inputs.to(device), texts.labels.to(device)
         return Batch(inputs, labels, texts.indices, mask)
 
-    def _begun(
+    def _begin(
         self,
         batch: Batch,
         step: Step,

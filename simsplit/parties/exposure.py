@@ -1,6 +1,6 @@
-"""A client's exposure to attacks: it encodes what attacks are judged by, and stays as it was.
+"""A client's exposure to attacks: it encodes the targets that attacks are scored on.
 
-Nothing of this belongs to a client that is deployed.
+The client's state does not change. A deployed client has no exposure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from simsplit.protocol import Protocol
 
 
 class Exposure:
-    """A client's part in measuring attacks: it encodes targets, and is left as it was."""
+    """A client's part in measuring attacks: it encodes targets, and its state does not change."""
 
     def __init__(
         self, end: ClientEnd, protocol: Protocol, exams: Mapping[str, Exam], training: Training
@@ -28,22 +28,22 @@ class Exposure:
         self._pending: Pending | None = None
 
     def batches(self, split: str) -> int:
-        """Number of batches in a split."""
+        """Count the batches in a split."""
         return len(self.exams[split].cut)
 
     def expose(
         self, split: str, round_number: int, number: int, *, as_in_training: bool
     ) -> Packets:
-        """The packets that a step on batch `number` of a split would begin with."""
-        pending = self._opened(split, round_number, number, as_in_training=as_in_training)
+        """Make the packets that a step on batch `number` of a split would begin with."""
+        pending = self._open(split, round_number, number, as_in_training=as_in_training)
         self._pending = pending
-        # gradients of what is sent are of no use, but where a method leads back to the head
+        # No gradient flows back from here, unless a method's loss depends on the head itself.
         learned = as_in_training and self.end.stack.reaches_head
         with self._untouched(), torch.set_grad_enabled(learned):
             return tuple(self.end.make(leg, pending) for leg in self.turns[0].sends)
 
     def answer(self, packets: Packets) -> Packets:
-        """The packets that the client would answer the server's next ones with."""
+        """Make the packets with which the client would answer the server's next ones."""
         pending = self._pending
         if pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it exposed")
@@ -56,14 +56,12 @@ class Exposure:
     def own_tokens(
         self, split: str, round_number: int, number: int, *, as_in_training: bool
     ) -> Tensor | None:
-        """Mask of the texts' own tokens in what `expose` sends; only for scoring attacks."""
-        pending = self._opened(split, round_number, number, as_in_training=as_in_training)
+        """Return the mask of the texts' own tokens in what `expose` sends; it scores attacks."""
+        pending = self._open(split, round_number, number, as_in_training=as_in_training)
         self.end.stack.transform(pending.given, pending.step)
         return self.end.stack.own(pending.step)
 
-    def _opened(
-        self, split: str, round_number: int, number: int, *, as_in_training: bool
-    ) -> Pending:
+    def _open(self, split: str, round_number: int, number: int, *, as_in_training: bool) -> Pending:
         phase = self.training.phase
         name = phase.name if as_in_training else "evaluate"
         step = self.end.open_step(round_number, number, name, training=as_in_training)
@@ -73,7 +71,7 @@ class Exposure:
 
     @contextmanager
     def _untouched(self) -> Iterator[None]:
-        """A context after which running statistics are restored."""
+        """Open a context after which running statistics are restored."""
         with ExitStack() as untouched:
             for learner in self.end.learners:
                 untouched.enter_context(learner.untouched())

@@ -1,4 +1,4 @@
-"""A client's stream of batches: a function of seed, client and step, so it resumes for free."""
+"""A client's stream of batches: a function of seed, client and step, so no state is saved."""
 
 from collections.abc import Callable
 
@@ -14,8 +14,8 @@ Change = Callable[[Batch], Batch]
 """A poison's change of a batch."""
 
 
-def unchanged(batch: Batch) -> Batch:
-    """An honest client's batch: as it is."""
+def keep_batch(batch: Batch) -> Batch:
+    """Return the batch, as an honest client does."""
     return batch
 
 
@@ -31,13 +31,13 @@ class Feed:
         seed: int,
         client: ClientId,
         drop_last: bool = False,
-        change: Change = unchanged,
+        change: Change = keep_batch,
         lengths: Tensor | None = None,
     ) -> None:
         self.batcher = batcher
         self.part = part
         self.lengths = lengths
-        """Of texts that are grouped by length, the number of tokens of each."""
+        """The number of tokens of each text, where texts are grouped by length."""
         self.batch_size = batch_size
         self.seed = seed
         self.client = client
@@ -49,7 +49,7 @@ class Feed:
         self._cut: tuple[Tensor, ...] = ()
 
     def indices(self, number: int) -> Tensor:
-        """The samples of batch `number`, counted from 0."""
+        """Return the samples of batch `number`, counted from 0."""
         epoch, position = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             cut = batch_indices(
@@ -61,12 +61,12 @@ class Feed:
                 drop_last=self.drop_last,
                 lengths=self.lengths,
             )
-            self._cut = _moved(cut, self.batcher.device)
+            self._cut = _move(cut, self.batcher.device)
             self._epoch = epoch
         return self._cut[position]
 
     def batch(self, number: int) -> Batch:
-        """Batch `number`, augmented if the batcher augments."""
+        """Return batch `number`, augmented if the batcher augments."""
         rng = None
         if self.batcher.augments:
             rng = rng_for(self.seed, "augment", self.client, number)
@@ -74,32 +74,32 @@ class Feed:
         return self.change(self.batcher.batch(self.indices(number), rng, epoch))
 
 
-def _moved(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
-    """An epoch's batches on the device, in one transfer instead of one a step."""
+def _move(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+    """Move an epoch's batches to the device, in one transfer instead of one for each step."""
     if device.type == "cpu":
         return cut
     return tuple(torch.cat(cut).to(device).split([len(rows) for rows in cut]))
 
 
 class Exam:
-    """Held-out samples, in order and each one once: the batches of an evaluation."""
+    """Held-out samples, in order and each once: the batches of an evaluation."""
 
     def __init__(
         self,
         batcher: Batches,
         rows: Tensor,
         batch_size: int,
-        change: Change = unchanged,
+        change: Change = keep_batch,
         views: Views = PLAIN,
     ) -> None:
-        """Of `views` of an image the mean output counts."""
+        """`views` are the ways in which an image is shown; the mean of its outputs counts."""
         self.batcher = batcher
         self.change = change
         self.views = views
         self.cut = rows.to(batcher.device).split(batch_size)
 
     def batch(self, number: int) -> Batch:
-        """Batch `number`, from 0; never augmented."""
+        """Return batch `number`, counted from 0; it is never augmented."""
         batch = self.change(self.batcher.batch(self.cut[number]))
         count = len(self.views.weights)
         if count == 1:

@@ -1,8 +1,8 @@
-"""A client at rest: what it owns as a few flat tensors, beside what little else it remembers.
+"""A client at rest: a few flat tensors of what it owns, and little else.
 
-Modules, parameters and optimizers cost tens of kilobytes of objects a client, of whatever size its
-weights are. At rest there is one tensor for all weights of a type and one for all moments, and a
-layout, which clients have in common, says where in them each one lies.
+Modules, parameters and optimizers take tens of kilobytes of Python objects for each client, however
+small its weights are. At rest a client has one tensor for all weights of a type and one for all
+moments. A layout, which clients have in common, says where each weight lies in them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from simsplit.parties.tally import Tally
 
 Kind = tuple[torch.dtype, torch.device]
 SLAB_BYTES = 2**21
-"""Flat tensors are cut out of slabs of about so much: by itself each would leave gaps around it."""
+"""Size of the slabs that flat tensors are cut from; allocated one by one they would leave gaps."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor's name and form; it lies densely, in the order of its strides."""
+    """A tensor's name and form; its values lie densely, in the order of its strides."""
 
     name: str
     kind: Kind
@@ -29,7 +29,7 @@ class Place:
 
 
 class Layout:
-    """Where each of some named tensors lies among flat ones, one for each type and device."""
+    """The places of named tensors in flat ones, of which there is one for each type and device."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.places = _places_of(tensors)
@@ -39,7 +39,7 @@ class Layout:
         self._spare: list[tuple[Tensor, ...]] = []
 
     def blank(self) -> tuple[Tensor, ...]:
-        """Flat tensors for one more client."""
+        """Return empty flat tensors for one more client."""
         if not self.kinds:
             return ()
         if not self._spare:
@@ -54,19 +54,19 @@ class Layout:
         return self._spare.pop()
 
     def fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether these are the same names in the same forms."""
+        """Tell whether tensors have the same names and forms as these."""
         return self.places == _places_of(tensors)
 
     def lines(self, tensors: Mapping[str, Tensor]) -> list[list[Tensor]]:
-        """The live tensors as lines of numbers in memory's order, kind by kind."""
+        """Return the live tensors as rows of numbers in the order of memory, kind by kind."""
         return [[_line(tensors[place.name]) for place in places] for places in self._of_kind]
 
     def cut(self, flats: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """The same lines of the flat tensors."""
+        """Divide the flat tensors into the tensors' rows of numbers, kind by kind."""
         return [flat.split(sizes) for flat, sizes in zip(flats, self._sizes, strict=True)]
 
     def named(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The flat tensors' parts by name, in their own shapes and strides."""
+        """Return the parts of flat tensors by name, in their own shapes and strides."""
         found = {
             place.name: line.as_strided(place.shape, place.stride)
             for places, lines in zip(self._of_kind, self.cut(flats), strict=True)
@@ -77,13 +77,13 @@ class Layout:
 
 @dataclass(slots=True)
 class Kept:
-    """Named tensors at rest."""
+    """Named tensors at rest: a layout, and the flat tensors that it divides."""
 
     layout: Layout
     flats: tuple[Tensor, ...]
 
     def named(self) -> dict[str, Tensor]:
-        """Each by its name, as a view."""
+        """Return each tensor by its name, as a view."""
         return self.layout.named(self.flats)
 
 
@@ -97,29 +97,29 @@ class Flat:
     taken: tuple[int, ...] = ()
     """Batches taken so far, source by source."""
     tally: Tally | None = field(default=None)
-    """Of a round that is not over."""
+    """The losses of a round that is not over."""
 
 
 class Mirror:
     """The live tensors that clients are copied into and out of, one after another."""
 
     def __init__(self, tensors: Mapping[str, Tensor], known: list[Layout]) -> None:
-        """`known` are the layouts there are so far; clients laid out alike have one in common."""
+        """`known` are the layouts so far; clients with tensors of the same forms share one."""
         self.layout = next((each for each in known if each.fits(tensors)), None) or Layout(tensors)
         if self.layout not in known:
             known.append(self.layout)
         self._tensors = list(tensors.values())
         self._lines = self.layout.lines(tensors)
 
-    def shows(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether these are the tensors that it stands for."""
+    def mirrors(self, tensors: Sequence[Tensor]) -> bool:
+        """Tell whether these are the very tensors that it copies."""
         mine = self._tensors
         return len(mine) == len(tensors) and all(
             one is other for one, other in zip(mine, tensors, strict=True)
         )
 
     def read(self, kept: Kept | None) -> Kept:
-        """Copy the live tensors out, over what was kept where that has the same layout."""
+        """Copy the live tensors out, over `kept` where that has the same layout."""
         with torch.no_grad():
             if kept is None or kept.layout is not self.layout:
                 kept = Kept(self.layout, self.layout.blank())
@@ -127,8 +127,8 @@ class Mirror:
                 torch.cat(lines, out=flat)
         return kept
 
-    def show(self, kept: Kept) -> None:
-        """Copy in what was kept with the same layout."""
+    def write(self, kept: Kept) -> None:
+        """Copy kept tensors of the same layout into the live ones."""
         assert kept.layout is self.layout, "of another layout"
         with torch.no_grad():
             for lines, cut in zip(self._lines, self.layout.cut(kept.flats), strict=True):
@@ -143,5 +143,5 @@ def _places_of(tensors: Mapping[str, Tensor]) -> tuple[Place, ...]:
 
 
 def _line(tensor: Tensor) -> Tensor:
-    """A dense tensor's numbers in memory's order; they are the live ones."""
+    """Return a view of a dense tensor's numbers in the order of memory."""
     return tensor.detach().as_strided((tensor.numel(),), (1,))

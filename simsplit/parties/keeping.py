@@ -1,4 +1,4 @@
-"""What a client alone owns, as named tensors: its part of a checkpoint."""
+"""The state that a client alone owns, as named tensors: its part of a checkpoint."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,14 +21,16 @@ class Keeping:
         self.parts, self.training, self.poisons = parts, training, poisons
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the client's next step depends on and no other client has."""
-        state = own_state([each.state() for each in self._own()], self.training.taken.items())
-        state |= _prefixed("poison", [poison.state() for poison in self.poisons])
+        """Return everything that the client's next step depends on and no other client has."""
+        state = collect_own_state(
+            [each.state() for each in self._own()], self.training.taken.items()
+        )
+        state |= _prefix("poison", [poison.state() for poison in self.poisons])
         if self.parts.changes is not None:
-            state |= _prefixed("changes", [self.parts.changes.state()])
+            state |= _prefix("changes", [self.parts.changes.state()])
         if self.parts.moments_travel or self.parts.shared is None:
             return state
-        return state | _prefixed("moments", [self.parts.shared.moments()])
+        return state | _prefix("moments", [self.parts.shared.moments()])
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
@@ -48,15 +50,15 @@ class Keeping:
         return [learner for learner in self.parts.learners if learner is not self.parts.shared]
 
 
-def own_state(
+def collect_own_state(
     learned: Iterable[Mapping[str, Tensor]], taken: Iterable[tuple[str, int]]
 ) -> dict[str, Tensor]:
-    """What a client alone has of learners' states, and the batches taken of each source."""
+    """Collect learners' states that a client alone has, and the batches taken of each source."""
     counts = {f"taken.{source}": torch.tensor(count) for source, count in taken}
-    return _prefixed("own", learned) | counts
+    return _prefix("own", learned) | counts
 
 
-def _prefixed(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def _prefix(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {
         f"{name}.{index}.{key}": tensor
         for index, state in enumerate(states)

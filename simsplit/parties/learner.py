@@ -1,11 +1,11 @@
 """One owner's trainable parts and the optimizer that steps them, kept for the whole run.
 
 A client has a learner for its head and tail, the server one for the trunk. Optimizers are never
-rebuilt: a learner whose moments restarted each batch would train a different model. Several clients
-may hold one learner (a shared head); handing it over is a packet of its live tensors.
+rebuilt: a learner whose moments restarted with each batch would train a different model. Several
+clients may hold one learner (a shared head); a hand-over is then a packet of its live tensors.
 
-What is not learned stays where it is: weights that never learn are the same wherever a run's parts
-are built, so they are neither handed over nor averaged nor kept in checkpoints.
+Weights that never learn are the same on every machine that builds the run's parts. So they are
+neither handed over, nor averaged, nor kept in checkpoints.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +20,9 @@ from simsplit.errors import ProtocolError
 from simsplit.parties.optimizers import OptimizerConfig
 
 Build = Callable[[list[nn.Parameter]], torch.optim.Optimizer | None]
-"""Makes an optimizer over parameters, or leaves them to the common one."""
+"""Builds an optimizer over parameters; None leaves them to the common one."""
 Travelling = tuple[tuple[str, ...], tuple[Tensor, ...]]
+"""Names and live tensors that a hand-over carries."""
 
 
 class Learner:
@@ -35,52 +36,50 @@ class Learner:
         own: Mapping[str, Build] | None = None,
         proximal: float = 0.0,
     ) -> None:
-        """`own` are the optimizers that methods bring for their modules, by the module's name;
-        `proximal` is how strongly steps are pulled back to where `anchor` was called.
+        """`own` has the optimizers that methods bring for their modules, by the module's name.
+        `proximal` is FedProx's mu: the strength of the pull to the weights at the last `anchor`.
         """
         self.modules = dict(modules)
         every = [module for part in self.modules.values() for module in part.modules()]
         self.parameters = [
             p for part in self.modules.values() for p in part.parameters() if p.requires_grad
         ]
-        self.optimizers = self._built(optimizer, own or {})
+        self.optimizers = self._build_optimizers(optimizer, own or {})
         self._base_lrs = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.clip_norm, self.proximal = clip_norm, proximal
         self._anchor: list[Tensor] = []
-        # A segment without a weight that learns (`learns: [trunk]` leaves such a head) is frozen
-        # for good, and infers like one that a phase freezes: in training mode its running
-        # statistics would drift, and it would not stay as it was pretrained. What has no weights at
-        # all (dropout alone, say) does as the phase says.
-        self._able = frozenset(n for n, part in self.modules.items() if not _frozen(part))
+        # A segment whose weights never learn (the head under `learns: [trunk]`) always infers, like
+        # one that a phase freezes: in training mode its running statistics would drift away from
+        # the pretrained ones. A segment without weights (dropout alone) does as the phase says.
+        self._able = frozenset(n for n, part in self.modules.items() if not _is_frozen(part))
         self.learning = self._able
-        self._changing = self._names_of_what_changes()
+        self._changing = self._list_changing()
         self._travel: Travelling = (), ()
         self._travel_key: tuple[bool, int] | None = None
         self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in every)
 
     def train(self, training: bool) -> None:
-        """Switch the layers' mode; free where they are in it. Frozen modules stay in inference.
-
-        Each module is asked, since another learner may hold it too and have switched it.
-        """
+        """Switch the layers to training or inference; frozen modules always infer."""
+        # Each module is checked, since another learner may hold it too and have switched it.
         for name, module in self.modules.items():
             wanted = training and name in self.learning
             if module.training != wanted:
                 module.train(wanted)
 
     def learn(self, names: frozenset[str]) -> None:
-        """From now on only the named modules learn; a phase freezes the others."""
+        """Let only the named modules learn from now on; a phase freezes the others."""
         learning = names & self._able
         if learning != self.learning:
             self.learning = learning
-            learned = set(self.parameters)  # others never learn, whatever the phase
+            learned = set(self.parameters)  # other parameters never learn, in any phase
             for name, module in self.modules.items():
                 for parameter in learned.intersection(module.parameters()):
                     parameter.requires_grad_(name in learning)
 
     def set_lr_factor(self, factor: float, lr: float | None = None) -> None:
-        """Set the learning rates to `factor` times the configured ones, or times `lr` where no
-        method brings an optimizer of its own.
+        """Set the learning rates to `factor` times the configured ones.
+
+        `lr` replaces the configured rate, but not that of an optimizer that a method brings.
         """
         for optimizer, bases in zip(self.optimizers, self._base_lrs, strict=True):
             for group, base in zip(optimizer.param_groups, bases, strict=True):
@@ -93,7 +92,7 @@ class Learner:
             parameter.grad = None
 
     def anchor(self) -> None:
-        """From now on pull every step to the weights as they are (FedProx), if it is set."""
+        """Pull every step from now on to the present weights (FedProx), if `proximal` is set."""
         if self.proximal:
             self._anchor = [parameter.detach().clone() for parameter in self.parameters]
 
@@ -110,11 +109,11 @@ class Learner:
             optimizer.step()
 
     def weights(self) -> dict[str, Tensor]:
-        """Live parameters and buffers that can change during a run."""
-        return {n: tensor for n, tensor in self._everything().items() if n in self._changing}
+        """Return the live parameters and buffers that can change during a run."""
+        return {n: tensor for n, tensor in self._list_tensors().items() if n in self._changing}
 
     def moments(self) -> dict[str, Tensor]:
-        """Live tensors of the optimizers, by parameter number and name."""
+        """Return the optimizers' live tensors, by the parameter's number and their name."""
         kept = {p: state for each in self.optimizers for p, state in each.state.items()}
         return {
             f"optimizer.{index}.{name}": value
@@ -124,22 +123,23 @@ class Learner:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on."""
+        """Return everything that the next step depends on."""
         return {**self.weights(), **self.moments()}
 
-    def _everything(self) -> dict[str, Tensor]:
-        """All live parameters and buffers, whether they can change or not."""
+    def _list_tensors(self) -> dict[str, Tensor]:
+        """List all live parameters and buffers, those that never change too."""
         return {
             f"{name}.{key}": tensor
             for name, module in self.modules.items()
             for key, tensor in module.state_dict(keep_vars=True).items()
         }
 
-    def _names_of_what_changes(self) -> frozenset[str]:
-        """Parameters that learn, and buffers: a norm's statistics unless it only ever infers.
+    def _list_changing(self) -> frozenset[str]:
+        """List the names of parameters that learn, and of buffers that can change.
 
-        Whatever else registers a persistent buffer may write to it at any time; constants (rotary
-        angles, masks, positions) are registered as not persistent, and are in no state dict.
+        A norm's statistics change unless it always infers. Any other persistent buffer may be
+        written at any time. Constants (rotary angles, masks, positions) are not persistent, so no
+        state dict has them.
         """
         at_rest = {
             id(buffer)
@@ -151,7 +151,7 @@ class Learner:
         learned = {id(parameter) for parameter in self.parameters}
         return frozenset(
             name
-            for name, tensor in self._everything().items()
+            for name, tensor in self._list_tensors().items()
             if id(tensor) in learned
             or not (isinstance(tensor, nn.Parameter) or id(tensor) in at_rest)
         )
@@ -162,8 +162,8 @@ class Learner:
         learned = {id(parameter) for parameter in self.parameters}
         return frozenset(n for n, tensor in self.weights().items() if id(tensor) not in learned)
 
-    def travelling(self, *, moments: bool) -> Travelling:
-        """Names and live tensors that a hand-over carries."""
+    def list_travelling(self, *, moments: bool) -> Travelling:
+        """List the names and live tensors that a hand-over carries."""
         key = (moments, sum(len(each.state) for each in self.optimizers))
         if key != self._travel_key:
             carried = self.state() if moments else self.weights()
@@ -173,7 +173,7 @@ class Learner:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """A context after which running statistics are restored, for a step never taken."""
+        """Open a context after which running statistics are restored, for a step never taken."""
         buffers = [buffer for module in self.modules.values() for buffer in module.buffers()]
         before = [buffer.clone() for buffer in buffers]
         yield
@@ -181,21 +181,21 @@ class Learner:
             buffer.copy_(value)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state that `state` gave; tensors are copied into the live ones.
+        """Copy a state that `state` returned into the live tensors.
 
-        It may hold what never changes as well, as checkpoints of earlier versions do.
+        It may also have weights that never change, as checkpoints of earlier versions do.
         """
         missing = self._changing - state.keys()
         if missing:
             raise ProtocolError(f"a learner's state lacks {', '.join(sorted(missing))}")
         with torch.no_grad():
-            for name, tensor in self._everything().items():
+            for name, tensor in self._list_tensors().items():
                 if name in state:
                     tensor.copy_(state[name])
         self.load_moments(state)
 
     def take(self, state: Mapping[str, Tensor]) -> None:
-        """Copy in what another learner's `travelling` carried: weights, and moments if any."""
+        """Copy in what another learner's hand-over carried: weights, and moments if any."""
         own = self.weights()
         with torch.no_grad():
             for name, tensor in state.items():
@@ -226,10 +226,10 @@ class Learner:
                 live = torch.empty_like(parameter, dtype=value.dtype)
             optimizer.state[parameter][slot] = live.copy_(value)
 
-    def _built(
+    def _build_optimizers(
         self, common: OptimizerConfig, own: Mapping[str, Build]
     ) -> list[torch.optim.Optimizer]:
-        """One for all parameters but those of methods that bring their own."""
+        """Build the optimizers that methods bring, and one for all other parameters."""
         methods = dict(self.modules["method"].named_children()) if own else {}
         made, taken = [], set()
         for name, build in own.items():
@@ -242,14 +242,14 @@ class Learner:
         return [*([common.build(rest)] if rest else []), *made]
 
 
-def _frozen(part: nn.Module) -> bool:
-    """Whether the module has weights, and none of them learns."""
+def _is_frozen(part: nn.Module) -> bool:
+    """Tell whether a module has weights, and none of them learns."""
     weights = list(part.parameters())
     return bool(weights) and not any(weight.requires_grad for weight in weights)
 
 
 def step_together(learners: Sequence[Learner]) -> None:
-    """One optimizer step of all of a side's learners, gradients clipped together if set."""
+    """Take one optimizer step of all learners of a side; gradients are clipped together."""
     for learner in learners:
         learner.pull()
     if (norm := learners[0].clip_norm) is not None:

@@ -1,7 +1,7 @@
 """Optimizers, learning-rate schedules and clipping, as a scenario names them.
 
-The options are torch's own under torch's names. `capturable` and `differentiable` are left out:
-they concern graphs that span a step, which a cut does not have.
+The options are torch's, under torch's names. `capturable` and `differentiable` are left out: they
+concern graphs that span a step, and a cut has none.
 """
 
 import math
@@ -16,53 +16,53 @@ from torch import Tensor, nn
 from simsplit.config import Config
 
 SLOW = "slow"
-"""What an optimizer's state calls the slow copy of a weight."""
+"""The name of a weight's slow copy in an optimizer's state."""
 
 
 class LookaheadConfig(Config):
-    """Slow copies of the weights, to which they come back every few steps (Zhang et al., 2019).
+    """Slow copies of the weights, to which these return every few steps (Zhang et al., 2019).
 
-    Slow weights keep a share of themselves and take the rest from the weights, which then start
-    again from there. Buffers (running statistics) are left as they are. Where a shared segment is
-    handed on without moments (clients.handover: weights), a client's slow weights are those of its
-    own turns.
+    Slow weights keep a share of themselves and take the rest from the weights, which then continue
+    from the result. Buffers (running statistics) do not change. Where a shared segment is handed on
+    without moments (clients.handover: weights), a client's slow weights are those of its own turns.
     """
 
     every: int = Field(default=5, ge=1)
-    """Steps from one time to the next."""
+    """Steps between two returns."""
     keep: float = Field(default=0.5, gt=0, lt=1)
     """The share that slow weights keep of themselves."""
     rise: int | None = Field(default=None, ge=1)
     """Steps over which `keep` rises from 0, by the cube of the steps taken (airbench94: all steps);
-    null: it is what it is from the first step on."""
+    null: it is constant."""
 
     def share(self, steps: int) -> float:
-        """What slow weights keep of themselves after so many steps."""
+        """Return the share that slow weights keep of themselves after `steps` steps."""
         return self.keep * (min(1.0, steps / self.rise) ** 3 if self.rise else 1.0)
 
 
 class Lookahead:
-    """Has an optimizer do so; slow weights are part of its state, beside its moments."""
+    """Lookahead for an optimizer; slow weights are part of its state, beside its moments."""
 
     def __init__(self, config: LookaheadConfig, optimizer: torch.optim.Optimizer) -> None:
         self.config = config
         self._starts: dict[Tensor, Tensor] = {}
-        """Of weights in their first step: Adam sets up its state only where there is none."""
+        """Slow weights of weights in their first step. They are not in the state yet, since Adam
+        sets up its moments only where the state is empty."""
         optimizer.register_step_pre_hook(self._begin)
         optimizer.register_step_post_hook(self._end)
 
     def _begin(self, optimizer: torch.optim.Optimizer, _args: object, _options: object) -> None:
-        for weight in _stepped(optimizer):
+        for weight in _list_stepped(optimizer):
             if SLOW not in optimizer.state[weight]:
                 self._starts[weight] = weight.detach().clone()
 
     def _end(self, optimizer: torch.optim.Optimizer, _args: object, _options: object) -> None:
-        weights = _stepped(optimizer)
+        weights = _list_stepped(optimizer)
         states = [optimizer.state[weight] for weight in weights]
         for weight, start in self._starts.items():
             optimizer.state[weight][SLOW] = start
         self._starts.clear()
-        if isinstance(optimizer, torch.optim.SGD):  # which does not count its steps, as others do
+        if isinstance(optimizer, torch.optim.SGD):  # unlike the others, it does not count its steps
             for state in states:
                 state.setdefault("step", torch.zeros(())).add_(1)
         taken = int(states[0]["step"]) if states else 0
@@ -74,8 +74,8 @@ class Lookahead:
             torch._foreach_copy_(weights, slow)
 
 
-def _stepped(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The weights that a step changes."""
+def _list_stepped(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """List the weights that a step changes."""
     groups = optimizer.param_groups
     return [p for group in groups for p in group["params"] if p.grad is not None]
 
@@ -85,18 +85,18 @@ class OptimizerConfig(Config, ABC):
 
     of_torch: ClassVar[Callable[..., torch.optim.Optimizer]]
     lookahead: LookaheadConfig | None = None
-    """Slow copies of the weights, to which they come back every few steps; null: none."""
+    """Slow copies of the weights, to which these return every few steps; null: none."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """L2 penalty (decoupled in adamw)."""
     maximize: bool = False
-    """Maximise the loss instead of minimising it."""
+    """Whether to maximise the loss instead of minimising it."""
     foreach: bool | None = None
-    """torch's choice of a batched update; null leaves it to torch."""
+    """Whether to update all weights in batched kernels; null leaves it to torch."""
     fused: bool | None = None
-    """torch's choice of a fused kernel; null leaves it to torch."""
+    """Whether to update by a fused kernel; null leaves it to torch."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """torch's optimizer over `parameters`."""
+        """Build torch's optimizer over `parameters`."""
         made = self.of_torch(parameters, **self.model_dump(exclude={"kind", "lookahead"}))
         if self.lookahead is not None:
             Lookahead(self.lookahead, made)
@@ -110,7 +110,7 @@ class OptimizerConfig(Config, ABC):
     @property
     @abstractmethod
     def moments(self) -> int:
-        """Those of them that torch's optimizer keeps."""
+        """The tensors among them that torch's optimizer keeps."""
 
 
 class SgdConfig(OptimizerConfig):
@@ -143,7 +143,7 @@ class MomentsConfig(OptimizerConfig):
     eps: float = Field(default=1e-8, allow_inf_nan=False)
     """Added to the denominator."""
     amsgrad: bool = False
-    """Keep the largest second moment."""
+    """Whether to use the largest second moment so far."""
 
     @property
     def moments(self) -> int:
@@ -176,26 +176,26 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
 
 
 class LrScheduleConfig(Config, ABC):
-    """A factor on every learning rate, by round; without state."""
+    """A factor on every learning rate, by round; it has no state."""
 
     stretches: ClassVar[bool] = False
-    """Whether it depends on how many rounds there are: then a run cannot be made longer."""
+    """Whether it depends on the number of rounds; a run can then not be made longer."""
     warmup: int = Field(default=0, ge=0)
     """Rounds over which the factor first rises linearly to 1."""
 
     def factor(self, round_number: int, rounds: int) -> float:
-        """What the learning rates are multiplied by in a round (numbered from 1) of `rounds`."""
+        """Return the factor on the learning rates in a round (from 1) of `rounds`."""
         if round_number <= self.warmup:
             return round_number / (self.warmup + 1)
         return self.decay(round_number - self.warmup - 1, max(1, rounds - self.warmup))
 
     @abstractmethod
     def decay(self, done: int, rounds: int) -> float:
-        """The factor after `done` of `rounds` rounds."""
+        """Return the factor after `done` of `rounds` rounds."""
 
 
 class ConstantLr(LrScheduleConfig):
-    """The learning rates as they are set."""
+    """Constant learning rates."""
 
     kind: Literal["constant"] = "constant"
 
@@ -204,7 +204,7 @@ class ConstantLr(LrScheduleConfig):
 
 
 class StepLr(LrScheduleConfig):
-    """Multiply by `gamma` every `every` rounds, or at each of `milestones`."""
+    """A factor of `gamma` every `every` rounds, or at each of `milestones`."""
 
     kind: Literal["step"] = "step"
     every: int = Field(default=30, ge=1)
@@ -215,7 +215,6 @@ class StepLr(LrScheduleConfig):
     """Factor of one drop."""
 
     def decay(self, done: int, rounds: int) -> float:
-        """gamma to the power of the number of drops so far."""
         drops = (
             sum(done >= milestone for milestone in self.milestones)
             if self.milestones

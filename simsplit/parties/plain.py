@@ -1,8 +1,8 @@
-"""What a step would send if methods did nothing: the bytes of a plain cut, leg by leg.
+"""The bytes that a step would send without methods: those of a plain cut, leg by leg.
 
-Counted from what the client sees of the step anyway: the batch as it was given to the methods, what
-the head makes of theirs, and what the model says of the trunk's output. Hand-overs and broadcasts
-are no part of it, nor of what it is held against.
+They are computed from what the client sees of a step: the batch that the methods were given, the
+head's output for the batch that they made of it, and the shape of the trunk's output. Hand-overs
+and broadcasts are left out, here and in the bytes that these are compared with.
 """
 
 from torch import Size, Tensor
@@ -11,12 +11,12 @@ from simsplit.data.batches import Batch
 from simsplit.packets import Leg
 
 
-def plain_bytes(given: Batch, made: Tensor, features: tuple[int, ...]) -> dict[Leg, int]:
-    """Of a raw step on the batch `given`, on every leg that a topology may have.
+def count_plain_bytes(given: Batch, made: Tensor, features: tuple[int, ...]) -> dict[Leg, int]:
+    """Count the bytes of a raw step on the batch `given`, on each leg that a topology may have.
 
-    `made` is what the head puts out for the batch that methods made of it: of other rows, or of
-    longer texts, but as many values for each. `features` is the trunk's output per sample, of the
-    head's type: an autocast that halves the one halves the other.
+    `made` is the head's output for the batch that methods made of `given`. It may have other rows
+    or longer texts, but has as many values for each. `features` is the shape of the trunk's output
+    per sample; its type is the head's, since autocast narrows both or neither.
     """
     lead = 1 if given.inputs.is_floating_point() else 2  # a text has values for each of its tokens
     count = given.inputs.shape[:lead].numel() * made.element_size()

@@ -1,4 +1,4 @@
-"""Autocast as a scenario asks for it: either nothing at all, or bf16 where torch allows it."""
+"""Autocast as the scenario's `precision` says: none, or bf16 where torch allows it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ Autocast = Callable[[], AbstractContextManager[object]]
 
 
 def autocast_for(precision: Precision, device: torch.device) -> Autocast:
-    """A factory of contexts to compute a forward pass in."""
+    """Return a function that opens a context for a forward pass."""
     if precision == "fp32":
         return nullcontext
     return partial(torch.autocast, device.type, torch.bfloat16)

@@ -1,9 +1,9 @@
-"""A crowd of clients of which few are live: the others rest as flat tensors until they are asked.
+"""A crowd of clients with few live ones: the others rest as flat tensors until they are asked.
 
-A seat is a live client, modules and optimizer and all, that is one client after another: weights,
-moments and counters of who leaves are copied out, those of who comes are copied in. A client that
-is in the middle of a step keeps its seat. So a crowd costs what it owns, and what it computes is
-bit for bit what it would compute if all were live.
+A seat is a live client (modules, optimizer and all) that stands for one client after another. The
+weights, moments and counters of the client that leaves are copied out, those of the next are copied
+in. A client in the middle of a step keeps its seat. So a crowd needs memory for what it owns alone,
+and computes bit for bit what it would compute if all clients were live.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,33 +16,33 @@ from simsplit.parties.calls import Call, CountSteps, Enter, Hear, OwnState, Repo
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Feed
 from simsplit.parties.flat import Flat, Layout, Mirror
-from simsplit.parties.keeping import own_state
+from simsplit.parties.keeping import collect_own_state
 from simsplit.parties.learner import Learner
 from simsplit.parties.tally import Tally
 
 SEATS = 32
-"""How many clients are live at most, but for those in the middle of a step."""
+"""The most clients that are live; those in the middle of a step may be more."""
 Answer = TypeVar("Answer")
 
 
 class Origin(Protocol):
-    """Where clients come from."""
+    """Makes clients, and what a resting client needs to become live."""
 
     def make(self, number: ClientId) -> Client:
-        """A client as it is before training, live."""
+        """Make a live client, as it is before training."""
 
     def feeds(self, number: ClientId) -> dict[str, Feed]:
-        """A client's streams of batches."""
+        """Return a client's streams of batches."""
 
     def seed(self, number: ClientId) -> int:
-        """The seed of all that a client draws."""
+        """Return the seed of all that a client draws."""
 
     @property
     def alike(self) -> bool:
         """Whether all clients start from the same weights."""
 
     def start(self, number: ClientId) -> Mapping[str, nn.Module]:
-        """A client's own modules as they are before training, to copy from."""
+        """Return a client's own modules as they are before training, to copy from."""
 
 
 class Seat:
@@ -53,18 +53,18 @@ class Seat:
         self.client, self._layouts = client, layouts
         self._weights = Mirror(self.learner.weights(), layouts)
         self.start = self._weights.read(None)
-        """What the client that was made here started from."""
+        """The first weights of the client that was made here."""
         self._moments: Mirror | None = None
         self._entered: Enter | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether the client is in the middle of something that its modules are needed for."""
+        """Whether the client is in the middle of a step or a pass, and needs its modules."""
         client = self.client
         return client.training.is_waiting or client.examination.is_waiting
 
     def leave(self, flat: Flat) -> None:
-        """Copy all that the client remembers into its flat form."""
+        """Copy everything that the client remembers into its flat form."""
         training = self.client.training
         flat.weights = self._weights.read(flat.weights)
         moments = self._live_moments()
@@ -73,27 +73,27 @@ class Seat:
         flat.tally = None if training.end.tally.empty else training.end.tally
 
     def become(self, number: ClientId, origin: Origin, flat: Flat | None) -> None:
-        """Be another client from now on; without a flat form, as it is before training."""
+        """Become another client; one without a flat form is as before training."""
         training = self.client.training
         training.end.number, training.end.seed = number, origin.seed(number)
         training.feeds = origin.feeds(number)
         if flat is None:
             self.learner.forget_moments()
             if origin.alike:
-                self._weights.show(self.start)
+                self._weights.write(self.start)
             else:
                 self._begin(origin.start(number))
             training.taken = dict.fromkeys(training.feeds, 0)
             training.end.tally = Tally()
             return
         assert flat.weights is not None, "who has rested has weights"
-        self._weights.show(flat.weights)
+        self._weights.write(flat.weights)
         self._remember(flat)
         training.taken = dict(zip(training.feeds, flat.taken, strict=True))
         training.end.tally = flat.tally or Tally()
 
     def enter(self, call: Enter | None) -> None:
-        """Bring the client to the phase that it was told of."""
+        """Bring the client to the phase that the call enters."""
         if call is not None and call is not self._entered:
             call.on(self.client)
             self._entered = call
@@ -104,16 +104,16 @@ class Seat:
             self.learner.modules[name].load_state_dict(module.state_dict())
 
     def _live_moments(self) -> Mirror | None:
-        """A mirror of the optimizers' tensors, new where these are others; None: there are none."""
+        """Return a mirror of the optimizers' tensors; None if there are none."""
         live = _moments_of(self.learner)
         if not live:
             return None
-        if self._moments is None or not self._moments.shows(live):
+        if self._moments is None or not self._moments.mirrors(live):
             self._moments = Mirror(self.learner.moments(), self._layouts)
         return self._moments
 
     def _remember(self, flat: Flat) -> None:
-        """Copy in a client's moments, or have none."""
+        """Copy in a client's moments, or drop those that are there."""
         if flat.moments is None:
             self.learner.forget_moments()
             return
@@ -122,23 +122,23 @@ class Seat:
             self.learner.forget_moments()
             self.learner.load_moments(flat.moments.named())
             return
-        live.show(flat.moments)
+        live.write(flat.moments)
 
 
 class Roster(Mapping[ClientId, Client]):
-    """Many clients by number; whoever is asked for takes a seat."""
+    """Many clients by number; a client that is asked for takes a seat."""
 
     def __init__(self, numbers: Sequence[ClientId], origin: Origin, seats: int) -> None:
         self._numbers, self._origin, self._most = dict.fromkeys(numbers), origin, seats
         self._seats: dict[ClientId, Seat] = {}
-        """Who was asked last comes last."""
+        """The seats by client; the client that was asked last comes last."""
         self._flats: dict[ClientId, Flat] = {}
         self._entered: dict[ClientId, Enter] = {}
         self._layouts: list[Layout] = []
 
     def __getitem__(self, number: ClientId) -> Client:
-        """The client, live; it may be another one after the next is asked for."""
-        seat = self._seats.pop(number, None) or self._seated(number)
+        """Return the live client; its seat may become another client at the next call."""
+        seat = self._seats.pop(number, None) or self._seat(number)
         self._seats[number] = seat
         return seat.client
 
@@ -149,15 +149,15 @@ class Roster(Mapping[ClientId, Client]):
         return len(self._numbers)
 
     def ask(self, number: ClientId, call: Call[Answer]) -> Answer:
-        """A client's answer; what all are asked each round takes no seat."""
+        """Return a client's answer; calls that all clients get each round need no seat."""
         brief = _BRIEF.get(type(call))
         if brief is None or number not in self._numbers:
             return call.on(self[number])
         answer: Answer = brief(self, number, call)
         return answer
 
-    def _seated(self, number: ClientId) -> Seat:
-        """A free seat, which is this client from now on."""
+    def _seat(self, number: ClientId) -> Seat:
+        """Give a client a free seat."""
         if number not in self._numbers:
             raise KeyError(number)
         free = None
@@ -182,7 +182,7 @@ class Roster(Mapping[ClientId, Client]):
             self._seats[number].enter(call)
 
     def _report(self, number: ClientId, call: ReportRound) -> dict[str, float]:
-        """Where nothing happens at the cut there is nothing to report but the tally."""
+        """Report the tally: clients at rest have no methods that would report more."""
         if number in self._seats:
             return call.on(self._seats[number].client)
         flat = self._flats.get(number)
@@ -196,18 +196,20 @@ class Roster(Mapping[ClientId, Client]):
         return 0 if feed is None else feed.steps_per_epoch
 
     def _hear(self, number: ClientId, call: Hear) -> None:
-        """Without methods nothing is announced."""
+        """Do nothing: clients at rest have no methods, and nothing is announced to them."""
         assert not call.announced, "clients with methods are all live"
 
     def _own_state(self, number: ClientId, call: OwnState) -> dict[str, Tensor]:
-        """As views of what is kept, so that no seat is taken."""
+        """Return a client's own state as views of its flat form, without a seat."""
         if number in self._seats or number not in self._flats:
             self[number]
             self._seats[number].leave(self._flats.setdefault(number, Flat()))
         flat = self._flats[number]
         assert flat.weights is not None, "who has rested has weights"
         learned = flat.weights.named() | (flat.moments.named() if flat.moments is not None else {})
-        return own_state([learned], zip(self._origin.feeds(number), flat.taken, strict=True))
+        return collect_own_state(
+            [learned], zip(self._origin.feeds(number), flat.taken, strict=True)
+        )
 
 
 _BRIEF: Mapping[type, Callable[..., Any]] = {
@@ -220,5 +222,5 @@ _BRIEF: Mapping[type, Callable[..., Any]] = {
 
 
 def _moments_of(learner: Learner) -> list[Tensor]:
-    """The optimizers' tensors, in the order in which a learner names them."""
+    """Return the optimizers' tensors, in the learner's order."""
     return list(learner.moments().values())

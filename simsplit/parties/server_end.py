@@ -1,11 +1,11 @@
 """The server's end of a step: the trunk's half, for one client or for a cohort at once.
 
-A cohort's batches are one batch to the trunk (SplitFed's fused variant): its objective is the mean
-loss over all rows, so a client with more rows weighs more; what a client is sent back is the
-gradient of its own mean loss, as in any other step. One client is a cohort of one.
+The batches of a cohort are one batch to the trunk (SplitFed's fused variant). The trunk learns from
+the mean loss over all rows, so a client with more rows weighs more. A client gets back the gradient
+of its own mean loss, as in any other step. One client is a cohort of one.
 
-As at the client, two tables say what each leg is taken and made by; a topology's own end fills them
-from the functions here.
+As at the client, two tables name the functions that take and make each leg; a topology's own end
+fills them from the functions here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ class Member:
     context: Tensors = ()
     """Inputs of all segments beside the activations, such as masks."""
     arrived: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What it sent, as a leaf that collects the trunk's gradient."""
+    """The tensor that it sent, as a leaf that collects the trunk's gradient."""
     features: Tensor = field(default_factory=lambda: torch.empty(0))
     """The trunk's output for it, encoded, with its autograd graph."""
     grads: list[Tensor] = field(default_factory=list)
@@ -55,11 +55,11 @@ class Member:
     """The session that it sent a pass of, if it did."""
 
     def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
-        """What a segment is given beside its input: masks, and in a session its cache."""
+        """Return a segment's inputs beside the activations: masks, and in a session its cache."""
         return self.context if self.session is None else self.session.beside(segment, x)
 
-    def counted(self, value: Tensor) -> Tensor:
-        """A gradient or loss of the client, weighted by its share and trust."""
+    def weigh(self, value: Tensor) -> Tensor:
+        """Weight a gradient or loss of the client by its share and trust."""
         if self.share != 1.0:
             value = value * self.share
         return value if self.trust == 1.0 else value * self.trust
@@ -76,7 +76,7 @@ class Flight:
     version: Version | None = None
     """The weights' version, if they may change before the backward pass."""
     skips_trunk: bool = False
-    """Whether what arrived is handed back as if the trunk had made it."""
+    """Whether what arrived goes back as if it were the trunk's output."""
 
     @property
     def features(self) -> list[Tensor]:
@@ -115,7 +115,7 @@ class ServerEnd:
         self.autocast = autocast
         self.sessions = Sessions()
         self.tallies: dict[ClientId, Tally] = {}
-        """Losses that are computed here, by client."""
+        """Losses that the server computes, by client."""
 
     def open_step(self, packet: Packet, *, training: bool = True) -> Step:
         """Open the server's view of a packet's step, for its methods."""
@@ -132,9 +132,9 @@ class ServerEnd:
             if packet.session is not None:
                 member.session = self.sessions.at(packet.client, packet.session, packet.position)
                 member.session.extend(member.arrived, member.context)
-        first, trunk = members[0].step, _unchanged if flight.skips_trunk else self.trunk
+        first, trunk = members[0].step, _skip_trunk if flight.skips_trunk else self.trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
-        with grad, self.autocast(), self._noise(first):
+        with grad, self.autocast(), self._seed_dropout(first):
             if len(members) == 1:
                 lifted = self.stack.lift(members[0].arrived, first)
                 out = trunk(lifted, *members[0].beside("trunk", lifted))
@@ -147,59 +147,58 @@ class ServerEnd:
             for member, part in zip(members, parts, strict=True):
                 member.features = self.stack.encode(part, member.step)
 
-    def tell_features(self, flight: Flight) -> list[Tensors]:
-        """The features of each member."""
+    def send_features(self, flight: Flight) -> list[Tensors]:
+        """Pack the features of each member."""
         return [
             self.stack.pack(Leg.FEATURES, member.features.detach(), member.step)
             for member in flight.members
         ]
 
-    def tell_outputs(self, flight: Flight) -> list[Tensors]:
-        """The tail's outputs for each member, if the server has the tail."""
+    def send_outputs(self, flight: Flight) -> list[Tensors]:
+        """Pack the tail's outputs for each member, where the server has the tail."""
         with torch.no_grad(), self.autocast():
             outputs = self._through_tail(flight)
         pairs = zip(flight.members, outputs, strict=True)
         return [self.stack.pack(Leg.FEATURES, out.detach(), m.step) for m, out in pairs]
 
     def carry_back(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """Backward pass of feature gradients through the trunk.
+        """Run the backward pass of feature gradients through the trunk.
 
-        Of several messages each gets its own reply, and the trunk learns from their sum.
+        Each of several messages gets its own reply; the trunk learns from their sum.
         """
         sent = [self.stack.messages(Leg.FEATURES_GRAD, packet.tensors) for packet in packets]
         if len({len(each) for each in sent}) > 1:
             raise ProtocolError("a fused cohort's clients sent differing numbers of gradients")
         for index in range(count := len(sent[0])):
             grads = [
-                member.counted(self.stack.unpack(Leg.FEATURES_GRAD, each[index], member.step))
+                member.weigh(self.stack.unpack(Leg.FEATURES_GRAD, each[index], member.step))
                 for member, each in zip(flight.members, sent, strict=True)
             ]
             for member in flight.members:
-                member.arrived.grad = None
+                member.arrived.grad = None  # the reply to a message is its gradient alone
             more = index < count - 1
             torch.autograd.backward(flight.features, grads, retain_graph=more)
             self._note_grads(flight)
 
     def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """Loss from the server's tail, and its backward pass through the trunk."""
+        """Compute the loss with the server's tail, and run its backward pass through the trunk."""
         targets = [packet.tensors[0] for packet in packets]
-        with self.autocast(), self._noise(flight.members[0].step, "tail"):
+        with self.autocast(), self._seed_dropout(flight.members[0].step, "tail"):
             outputs = self._through_tail(flight)
             losses = [self.loss(*pair) for pair in zip(outputs, targets, strict=True)]
-        told = zip(flight.members, losses, outputs, targets, strict=True)
-        for member, loss, out, target in told:
+        for member, loss, out, target in zip(flight.members, losses, outputs, targets, strict=True):
             self.tallies.setdefault(member.client, Tally()).add(loss, out, target)
-        counted = [m.counted(loss) for m, loss in zip(flight.members, losses, strict=True)]
+        counted = [m.weigh(loss) for m, loss in zip(flight.members, losses, strict=True)]
         whole = counted[0] if len(counted) == 1 else torch.stack(counted).sum()
         whole.backward()
         self._note_grads(flight)
 
-    def replies(self, flight: Flight) -> list[Tensors]:
-        """The gradients of what each member sent, one per gradient message."""
-        return self.returned(Leg.SMASHED_GRAD, flight)
+    def send_smashed_grads(self, flight: Flight) -> list[Tensors]:
+        """Pack the gradients of each member's smashed data, one for each gradient message."""
+        return self.pack_grads(Leg.SMASHED_GRAD, flight)
 
-    def returned(self, leg: Leg, flight: Flight) -> list[Tensors]:
-        """The same on a leg of another name."""
+    def pack_grads(self, leg: Leg, flight: Flight) -> list[Tensors]:
+        """Pack the gradients of what each member sent, as packets of `leg`."""
         return [
             tuple(
                 chain.from_iterable(
@@ -210,7 +209,7 @@ class ServerEnd:
         ]
 
     def _through_tail(self, flight: Flight) -> list[Tensor]:
-        """One pass of the tail over the features of all members."""
+        """Run the tail once over the features of all members."""
         if self.tail is None:
             raise ProtocolError("this server's topology leaves the tail to the clients")
         features = flight.features
@@ -222,17 +221,19 @@ class ServerEnd:
         for member in flight.members:
             grad = member.arrived.grad
             assert grad is not None, "the trunk's output does not depend on its input"
+            # The trunk's loss is a mean over the cohort; the client's own loss is not.
             member.grads.append(grad if member.share == 1.0 else grad / member.share)
 
-    def _noise(self, step: Step, *segment: str) -> AbstractContextManager[object]:
+    def _seed_dropout(self, step: Step, *segment: str) -> AbstractContextManager[object]:
+        """Open a context in which dropout draws from this step's own random stream."""
         if not (self.learner.random and step.training):
             return nullcontext()
         scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
         return isolated(self.seed, *scope, device=self.device)
 
 
-def _unchanged(x: Tensor, *context: Tensor) -> Tensor:
-    """In place of a trunk."""
+def _skip_trunk(x: Tensor, *context: Tensor) -> Tensor:
+    """Return the input, in place of a trunk."""
     del context
     return x
 

@@ -1,9 +1,9 @@
-"""What one side keeps of a session: texts go on token by token, and each token crosses once.
+"""One side's caches of a session, in which texts go on token by token and each token crosses once.
 
-The first pass brings the prompts, padded on the left to one length, and where padding there is the
-mask of what is real. Every later pass brings one token of each text that goes on; where a text has
-ended since the pass before, it brings along which rows are left. So each side has a cache of its
-own for each of its segments, and neither is told anything that it would not see anyway.
+The first pass brings the prompts, padded on the left to one length, and a mask of the real tokens
+if there is padding. Each later pass brings one token of each text that goes on; if texts have ended
+since the last pass, it also brings the rows that are left. Each side has a cache for each of its
+segments. A session tells neither side anything that whole texts would not.
 """
 
 from typing import TYPE_CHECKING
@@ -28,15 +28,15 @@ class Session:
         self.seen = 0
         """Tokens of each text so far, padding included."""
         self.news: Tensors = ()
-        """What crosses beside the payload in this pass: a mask, or the rows that are left."""
+        """Tensors beside the payload in this pass: a mask, or the rows that are left."""
         self.mask: Tensor | None = None
-        """Of all tokens so far, which are real; None if all are."""
+        """Which of all tokens so far are real; None if all are."""
         self._pasts: dict[str, Cache] = {}
         self._width: torch.Size | None = None
-        """Shape of what is sent of a token."""
+        """Shape of a token's part of the payload."""
 
     def extend(self, sent: Tensor, news: Tensors) -> None:
-        """Take in a pass, of which `sent` has a row for each text and a column for each token."""
+        """Take in a pass; `sent` has a row for each text and a column for each token."""
         rows, tokens = sent.shape[:2]
         self.news = news
         if not self.seen:
@@ -56,16 +56,16 @@ class Session:
         self.seen += tokens
 
     def beside(self, segment: str, x: Tensor) -> tuple[object, ...]:
-        """What a segment is given beside `x`; a tail is to read the last token alone."""
+        """Return a segment's inputs beside `x`; a tail also learns to read the last token alone."""
         past = self.past(segment)
         mask = self.mask
         if mask is None and past.get_seq_length() + x.shape[1] < self.seen:
-            # a segment without layers: its cache is empty, and cannot say where the tokens stand
+            # The cache of a segment without layers is empty, and has no positions of tokens.
             mask = torch.ones(self.rows, self.seen, dtype=torch.bool, device=x.device)
         return (mask, past, True) if segment == "tail" else (mask, past)
 
     def past(self, segment: str) -> "Cache":
-        """The cache of a segment, or of a method's part by a name of its own."""
+        """Return the cache of a segment, or of a method's part, by name."""
         if segment not in self._pasts:
             from transformers import DynamicCache
 
@@ -73,12 +73,12 @@ class Session:
         return self._pasts[segment]
 
     def _keep(self, rows: Tensor) -> None:
-        """Forget the texts that have ended."""
+        """Keep these texts, and forget those that have ended."""
         self.rows = len(rows)
         if self.mask is not None:
             self.mask = self.mask[rows]
         for past in self._pasts.values():
-            if past.is_initialized:  # that of a segment without layers never is
+            if past.is_initialized:  # never true of a segment without layers
                 past.batch_select_indices(rows)
 
 
@@ -89,7 +89,7 @@ class Sessions:
         self._open: dict[tuple[ClientId, int], Session] = {}
 
     def at(self, client: ClientId, number: int, position: int) -> Session:
-        """A session that has come to `position`; at 0 it opens."""
+        """Return a session that stands at `position`; open it at 0."""
         session = self._open.get((client, number))
         if position == 0 and session is None:
             session = self._open[client, number] = Session()
@@ -107,5 +107,5 @@ class Sessions:
         self._open.pop((client, number), None)
 
     def clear(self) -> None:
-        """Forget all: other weights have no use for what these computed."""
+        """Forget all sessions: their caches were computed with weights that have changed."""
         self._open.clear()

@@ -1,4 +1,4 @@
-"""What a client has in common with others: announcements, and segments that are handed on."""
+"""What a client shares with others: announcements, and segments that are handed on."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from simsplit.poisons import Poison
 
 
 class Sharing:
-    """What a client shares: announcements that it hears, segments that it hands over."""
+    """A client's part in sharing: it hears announcements, and hands segments over."""
 
     def __init__(
         self,
@@ -31,27 +31,28 @@ class Sharing:
         self.stack.hear(announced)
 
     def hand_over(self, round_number: int) -> Packet:
-        """The shared segments' live tensors as a HANDOVER packet."""
-        names, tensors = self._travelling()
+        """Return the shared segments' live tensors as a HANDOVER packet."""
+        names, tensors = self._list_travelling()
         step = sum(self.training.taken.values())
         packet = Packet(self.training.end.number, Leg.HANDOVER, round_number, step, tensors, names)
         for poison in self.poisons:
             packet = poison.on_packet(packet)
         if self.changes is None or not tensors:
             return packet
-        return self.changes.coded(packet, "up", packet.client, round_number)
+        return self.changes.encode(packet, "up", packet.client, round_number)
 
     def receive(self, packet: Packet) -> None:
         """Copy what another client's `hand_over` sent into the shared segments."""
         if self.changes is not None and packet.tensors:
             weights = self.changes.read(packet)
             packet = packet.renamed(tuple(weights), tuple(weights.values()))
-            if packet.round:  # in a round; before and after it, to be evaluated with the average
+            # Packets of round 0 only bring weights to be evaluated; no change refers to them.
+            if packet.round:
                 self.changes.hold(weights, packet.round)
         for poison in self.poisons:
             poison.on_receive(packet)
-        if self._travelling()[1] is packet.tensors:
-            return
+        if self._list_travelling()[1] is packet.tensors:
+            return  # sender and receiver hold the same live tensors: there is nothing to copy
         if self.shared is not None:
             self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
             self.training.end.sessions.clear()
@@ -59,8 +60,8 @@ class Sharing:
                 self.shared.anchor()
 
     def state(self) -> dict[str, Tensor]:
-        """The shared tensors that this client now holds."""
-        return dict(zip(*self._travelling(), strict=True))
+        """Return the shared tensors that this client now holds."""
+        return dict(zip(*self._list_travelling(), strict=True))
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
@@ -68,7 +69,7 @@ class Sharing:
             self.shared.load(state)
             self.training.end.sessions.clear()
 
-    def _travelling(self) -> Travelling:
+    def _list_travelling(self) -> Travelling:
         if self.shared is None:
             return (), ()
-        return self.shared.travelling(moments=self.moments_travel)
+        return self.shared.list_travelling(moments=self.moments_travel)

@@ -1,8 +1,8 @@
-"""A learner's parameters as they were: for gradients that come back after others have moved them.
+"""Earlier versions of a learner's parameters, for gradients that return after an update.
 
-A graph must not see its weights change under it. A forward pass whose backward pass may be late is
-made with copies, one set for each state of the weights; the late gradient is then the one of the
-weights that the forward pass saw, and is handed to the weights as they are.
+The weights of an autograd graph must not change before its backward pass. So a forward pass whose
+backward pass may be late runs on copies, one set for each state of the weights. The late gradient
+is that of the copies, and is then handed to the live weights.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class Versions:
 
     @contextmanager
     def after(self, updates: int) -> Iterator[Version]:
-        """A context in which the modules hold the weights they had after this many updates."""
+        """Open a context in which modules hold a copy of the weights after `updates` updates."""
         if updates != self._updates:
             self._updates = updates
             self._newest = {

@@ -100,7 +100,7 @@ class Federation:
         """A broadcast in few bits to those who had the one before, and whole to the others."""
         if self.changes is None or not packets:
             return packets
-        coded = self.changes.coded(packets[0], "down", packets[0].round)
+        coded = self.changes.encode(packets[0], "down", packets[0].round)
         told = self.changes.read(coded)
         self.changes.hold(told, packets[0].round)
         heard, self._heard = self._heard, {packet.client for packet in packets}

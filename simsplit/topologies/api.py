@@ -36,7 +36,7 @@ def _adapters(head: nn.Module, batch: Batch) -> Tensor:
 class ApiClient(ClientEnd):
     """The client of an API, which holds adapters and a head."""
 
-    def tell_inputs(self, pending: Pending) -> Tensors:
+    def send_inputs(self, pending: Pending) -> Tensors:
         """The tokens, once for each server that is asked."""
         for learner in self.learners:
             learner.train(pending.step.training)
@@ -71,7 +71,7 @@ class ApiClient(ClientEnd):
         return min(self.servers, self.stack.num_messages) if back else 1
 
     makes: ClassVar[client_end.Makes] = {
-        Leg.INPUTS: tell_inputs,
+        Leg.INPUTS: send_inputs,
         Leg.ADAPTERS: send_adapters,
         Leg.FEATURES_GRAD: ClientEnd.answer,
     }
@@ -102,10 +102,10 @@ class ApiServer(ServerEnd):
 
     def adapter_gradients(self, flight: Flight) -> list[Tensors]:
         """The gradient of each member's adapters, one per gradient message."""
-        return self.returned(Leg.ADAPTERS_GRAD, flight)
+        return self.pack_grads(Leg.ADAPTERS_GRAD, flight)
 
     makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.tell_features,
+        Leg.FEATURES: ServerEnd.send_features,
         Leg.ADAPTERS_GRAD: adapter_gradients,
     }
     takes: ClassVar[server_end.Takes] = {

@@ -27,8 +27,8 @@ class UShapedServer(ServerEnd):
     """The server of a U shape, which holds the trunk."""
 
     makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.tell_features,
-        Leg.SMASHED_GRAD: ServerEnd.replies,
+        Leg.FEATURES: ServerEnd.send_features,
+        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
     }
     takes: ClassVar[server_end.Takes] = {
         Leg.SMASHED: ServerEnd.through_trunk,

@@ -17,7 +17,7 @@ class VanillaClient(ClientEnd):
 
     makes: ClassVar[client_end.Makes] = {
         Leg.SMASHED: ClientEnd.smash,
-        Leg.LABELS: ClientEnd.tell_labels,
+        Leg.LABELS: ClientEnd.send_labels,
     }
     takes: ClassVar[client_end.Takes] = {
         Leg.SMASHED_GRAD: ClientEnd.carry_back,
@@ -33,8 +33,8 @@ class VanillaServer(ServerEnd):
     """The server of a vanilla cut, which holds trunk and tail."""
 
     makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.tell_outputs,
-        Leg.SMASHED_GRAD: ServerEnd.replies,
+        Leg.FEATURES: ServerEnd.send_outputs,
+        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
     }
     takes: ClassVar[server_end.Takes] = {
         Leg.SMASHED: ServerEnd.through_trunk,

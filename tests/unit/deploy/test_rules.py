@@ -251,7 +251,7 @@ class TestWhatIsShared:
         return two[1].site._sealed(self.plain(two))
 
     def plain(self, two: list[Server]) -> Packet:
-        names, tensors = two[0].site.expected.shared.travelling(moments=True)
+        names, tensors = two[0].site.expected.shared.list_travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
     def test_as_it_is(self, two):

@@ -42,7 +42,7 @@ def drifted(seed: int) -> dict[str, Tensor]:
 def test_a_change_is_read_to_within_a_step_of_its_row_s_range(bits: int) -> None:
     one, other = Changes(bits, 0, START), Changes(bits, 0, START)
     weights = drifted(0)
-    sent = one.coded(packet(weights), "up", 1)
+    sent = one.encode(packet(weights), "up", 1)
     assert sent.names == ("codes", "ranges", "since", "counted")
     assert sent.tensors[0].nbytes == -(-(24 + 5 + 1) * bits // 8)
     assert sent.tensors[1].nbytes == 8 * (3 + 1 + 1)
@@ -60,7 +60,7 @@ def test_a_change_is_read_to_within_a_step_of_its_row_s_range(bits: int) -> None
 
 def test_a_change_is_its_codes_expectation() -> None:
     coder, weights = Changes(2, 0, START), drifted(1)
-    read = [coder.read(coder.coded(packet(weights), "up", n))["conv"] for n in range(4000)]
+    read = [coder.read(coder.encode(packet(weights), "up", n))["conv"] for n in range(4000)]
     mean = torch.stack(read).mean(0)
     widest = (weights["conv"].amax() - weights["conv"].amin()) / 3
     assert (mean - weights["conv"]).abs().max() < 4 * widest / 4000**0.5
@@ -68,7 +68,7 @@ def test_a_change_is_its_codes_expectation() -> None:
 
 def test_what_does_not_belong_is_not_taken_for_changes() -> None:
     coder = Changes(4, 0, START)
-    good = coder.coded(packet(drifted(0)), "up", 1)
+    good = coder.encode(packet(drifted(0)), "up", 1)
     codes, ranges, since, counted = good.tensors
     for tensors in (
         (codes[:-1], ranges, since, counted),
@@ -85,9 +85,9 @@ def test_changes_since_another_round_are_refused() -> None:
     one, other = Changes(8, 0, START), Changes(8, 0, START)
     one.hold(drifted(0), 3)
     with pytest.raises(ProtocolError, match="of round 3 for one who has those of round 0"):
-        other.read(one.coded(packet(drifted(1)), "up", 1))
+        other.read(one.encode(packet(drifted(1)), "up", 1))
     other.load({name: tensor.clone() for name, tensor in one.state().items()})
-    other.read(one.coded(packet(drifted(1)), "up", 1))
+    other.read(one.encode(packet(drifted(1)), "up", 1))
 
 
 def test_clients_hold_what_the_averaging_side_believes_they_do(tmp_path: Path) -> None:

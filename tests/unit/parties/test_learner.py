@@ -113,7 +113,7 @@ def test_thawing_leaves_what_never_learns_alone() -> None:
 
 
 def carried(one: Learner, *, moments: bool = True) -> tuple[torch.Tensor, ...]:
-    names, tensors = one.travelling(moments=moments)
+    names, tensors = one.list_travelling(moments=moments)
     assert names == tuple(one.state() if moments else one.weights())
     return tensors
 
@@ -168,7 +168,7 @@ def test_a_part_that_never_learns_infers_and_neither_travels_nor_is_kept() -> No
         assert not any(weight.requires_grad for weight in one.modules["b"].parameters())
         one.train(True)
         assert not one.modules["b"].training
-    assert {name[0] for name in one.travelling(moments=False)[0]} == {"a"}
+    assert {name[0] for name in one.list_travelling(moments=False)[0]} == {"a"}
     assert {name[0] for name in one.state() if not name.startswith("optimizer")} == {"a"}
 
 
@@ -178,7 +178,7 @@ def test_of_a_part_that_learns_in_part_what_changes_travels() -> None:
     trained(one, 0)
     names = {name for name in one.weights() if name.startswith("b.")}
     assert names == {"b.0.weight", "b.0.bias", *(f"b.1.{name}" for name in NORM)}
-    nbytes = sum(tensor.nbytes for tensor in one.travelling(moments=True)[1])
+    nbytes = sum(tensor.nbytes for tensor in one.list_travelling(moments=True)[1])
     a, b = 4 * 3 + 3 + 3 + 3, 4 * 3 + 3
     assert nbytes == 4 * (a + b) * 2 + 2 * (2 * 3 * 4 + 8)
 
@@ -248,7 +248,7 @@ def test_nothing_to_learn_is_no_error() -> None:
     empty.set_lr_factor(0.5)
     step_together([empty])
     empty.load(empty.state())
-    assert empty.travelling(moments=True) == ((), ())
+    assert empty.list_travelling(moments=True) == ((), ())
 
 
 @pytest.mark.parametrize("noise", [nn.Dropout, nn.Dropout2d, nn.AlphaDropout])
@@ -309,7 +309,7 @@ class TestOfMethods:
         other = self.learner()
         other.load(copies(half.state()))
         assert same(self.trained(other, 2).state(), whole.state())
-        names, _ = half.travelling(moments=True)
+        names, _ = half.list_travelling(moments=True)
         assert any(name.endswith("exp_avg") for name in names)
         assert any(name.endswith("momentum_buffer") for name in names)
         half.forget_moments()

@@ -16,7 +16,7 @@ MODEL = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3, "public": True
 MODEL |= {"head": 1, "tail": 1}
 
 
-def written_by(path, **changes):
+def require_author(path, **changes):
     given = {"data": {"source": {"task": TASK, "length": 32}, "auxiliary": 0.3}, "model": MODEL}
     one = {"schedule": {"kind": "round_robin", "rounds": 1}, "evaluate": {"metrics": ["loss"]}}
     return finished(text_scenario(path, **given | one | changes), path / "run").path
@@ -24,7 +24,7 @@ def written_by(path, **changes):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return written_by(tmp_path_factory.mktemp("chat"))
+    return require_author(tmp_path_factory.mktemp("chat"))
 
 
 def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, run):
@@ -41,7 +41,7 @@ def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, run):
 
 
 def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
-    run = written_by(tmp_path, model={**MODEL, "learns": ["head", "trunk"]})
+    run = require_author(tmp_path, model={**MODEL, "learns": ["head", "trunk"]})
     chat = Chat(run, 1, NO_PLUGINS)
     made = chat.write("a grim song is", 6)
     assert made.read == made.text  # a tail that learned nothing is the one that it began as
@@ -66,7 +66,7 @@ def test_what_cannot_be_gone_on_with_is_told(words, why, simsplit, run):
 
 def test_prompts_are_asked_for_where_none_is_given(simsplit, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("a film is\na song is\n\n"))
-    code, out, _ = simsplit("chat", written_by(tmp_path, method=[{"kind": "cover"}]))
+    code, out, _ = simsplit("chat", require_author(tmp_path, method=[{"kind": "cover"}]))
     assert code == 0
     assert out.count("what crossed the cut") == 2
     assert "the server reads" not in out  # one of three rows is the text's
@@ -75,7 +75,7 @@ def test_prompts_are_asked_for_where_none_is_given(simsplit, tmp_path, monkeypat
 def test_a_run_that_writes_nothing_is_refused(simsplit, tmp_path):
     classifier = {"kind": "sequence_classifier", "sizes": {"width": 16}, "head": 1, "tail": 1}
     data = {"source": {"task": "sst2", "length": 32}}
-    run = written_by(tmp_path, model=classifier, data=data, evaluate={})
+    run = require_author(tmp_path, model=classifier, data=data, evaluate={})
     code, _, err = simsplit("chat", run, "--prompt", "a")
     assert code == 2
     assert "trained a sequence_classifier, which writes no texts" in err
