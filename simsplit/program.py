@@ -48,8 +48,8 @@ class Program:
         steps = self._steps_per_epoch["private"]
         if not any(steps.values()):
             raise DataError("no client has any data to train on")
-        rounds = self.scenario.schedule.num_rounds(steps)
-        self._refuse_late(rounds * max(self.scenario.schedule.local(steps).values()))
+        rounds = self.scenario.schedule.count_rounds(steps)
+        self._refuse_late(rounds * max(self.scenario.schedule.count_local_steps(steps).values()))
         wanted, main = parts.pool.ask(parts.clients[0], Plan(rounds))
         gradients = self.scenario.gradients_cross
         return [*wanted, replace(main, rounds=rounds, gradients=gradients)]

@@ -46,7 +46,7 @@ class Rules:
         self.client, self.expected, self.batches = client, expected, batches
         scenario, stack = expected.scenario, expected.stacks[0]
         every = {client: batches["private"]}
-        rounds = scenario.schedule.num_rounds(every)
+        rounds = scenario.schedule.count_rounds(every)
         gradients = scenario.gradients_cross
         training = replace(stack.proper(), rounds=rounds, gradients=gradients)
         self.phases = [*stack.plan(rounds), training]
@@ -145,7 +145,7 @@ class Rules:
 
     def _steps(self, phase: Phase) -> int:
         """How many steps the client takes in a round of the phase."""
-        return self.expected.scenario.schedule.local({0: self.batches[phase.source]})[0]
+        return self.expected.scenario.schedule.count_local_steps({0: self.batches[phase.source]})[0]
 
     def _proceed(self, call: Proceed) -> None:
         turns = [turn for turn in self.expected.scenario.crossings.training.turns if turn.by_client]

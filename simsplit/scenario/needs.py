@@ -196,7 +196,7 @@ def setting_of(scenario: ScenarioFields) -> Setting:
         Given.SHARED: scenario.shares,
         Given.HANDED_ROUND: in_turn or not scenario.shares,
         Given.CLIENTS: scenario.clients.count,
-        Given.ASKED: scenario.cohort.asked(scenario.clients.count),
+        Given.ASKED: scenario.cohort.count_selected(scenario.clients.count),
         Given.BATCH: scenario.train.batch_size,
     }
     return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}

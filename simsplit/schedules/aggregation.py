@@ -1,4 +1,4 @@
-"""What is averaged at the end of a round, and by which rule."""
+"""Aggregations: what is averaged at the end of a round, and by which rule."""
 
 from abc import ABC
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ class NoAggregation(Config):
 
     @property
     def needs(self) -> Needs:
-        """A segment that can be handed from one client to the next, or none that is shared."""
+        """A segment that clients can hand to each other, or no shared segment."""
         return (Need(Given.HANDED_ROUND),)
 
 
@@ -28,29 +28,29 @@ class AveragingConfig(Config, ABC):
     strategy: Strategy = FedAvg()
     """One of Flower's strategies; a bare word such as `fedmedian` stands for its defaults."""
     proximal: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """FedProx's mu: half of it times the squared distance of what is averaged from the average that
-    the round began with is added to each client's loss."""
+    """FedProx's mu: each client's loss gets mu / 2 times the squared distance of its averaged
+    weights from the average that the round began with."""
 
     bits: int | None = Field(default=None, ge=1, le=16)
-    """Bits a value of shared weights on their way down and up: each side sends how its weights
-    differ from those of the last broadcast, rounded at random, row by row over its own range. Who
-    missed that broadcast gets whole weights. null: whole weights always."""
+    """Bits for each value of shared weights, down and up: each side sends the differences from the
+    last broadcast, rounded at random over the range of each row. A client that missed that
+    broadcast gets whole weights. null: always whole weights."""
 
     @property
     def needs(self) -> Needs:
-        """At least as many updates per round as the strategy needs; for `bits` what is shared."""
+        """As many updates in a round as the strategy needs; for `bits` a shared segment."""
         asked = Need(Given.ASKED, "strategy", least=self.strategy.needed)
         return (asked,) if self.bits is None else (asked, Need(Given.SHARED, "bits"))
 
     @field_validator("strategy", mode="before")
     @classmethod
-    def _from_word(cls, value: object) -> object:
+    def _expand_kind(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
 
 
 class SplitFedV1(AveragingConfig):
     """SplitFed v1 (Thapa et al., 2022): the server trains a copy of the trunk for each client, and
-    averages the copies as well.
+    averages the copies.
     """
 
     kind: Literal["splitfed_v1"] = "splitfed_v1"
@@ -71,7 +71,7 @@ class SplitFedV2(AveragingConfig):
 
     @property
     def needs(self) -> Needs:
-        """It needs weights that clients share, to average."""
+        """A shared segment, to average."""
         return (*super().needs, Need(Given.SHARED))
 
 
@@ -85,7 +85,7 @@ class Fused(AveragingConfig):
 
     @property
     def needs(self) -> Needs:
-        """Laps, and batches that can be concatenated: neither texts nor mixtures can."""
+        """Laps, and batches that can be concatenated, as texts and mixtures cannot."""
         rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
         crossing = needs_leg(Leg.SMASHED)
         return (*super().needs, Need(Given.LAPS), Need(Given.NUMBERS), crossing, rows)

@@ -1,8 +1,8 @@
-"""The asynchronous course: every client at its own pace, in the order that simulated time gives.
+"""The asynchronous course: every client at its own pace, in the order of simulated time.
 
-The events of simulated time drive the real work: a client's forward pass through the trunk is made
-when its SMASHED has been served, its backward pass when its gradient has. What lies in between may
-have moved the trunk; the gradient is the one of the weights that the forward pass saw.
+The events of simulated time drive the real work: a client's forward pass through the trunk runs
+when its SMASHED packet has been served, its backward pass when its gradient has. Others may have
+moved the trunk in between; the gradient is that of the weights that the forward pass saw.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from simsplit.schedules.pace import Pace
 
 
 class AsTheyCome(Course):
-    """Steps of all clients, interleaved as their devices and links have it."""
+    """Steps of all clients, interleaved by the speed of their devices and links."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class AsTheyCome(Course):
         self._stale: dict[ClientId, list[int]] = defaultdict(list)
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
-        """Play all clients' steps against each other."""
+        """Play all clients' steps in the order of simulated time."""
         self._stale.clear()
         self._done, self._total, self._tick = 0, sum(lineup.steps.values()), tick
         actors = {client: self._steps(client, lineup) for client in lineup.clients}
@@ -49,7 +49,7 @@ class AsTheyCome(Course):
         return done
 
     def _steps(self, client: ClientId, lineup: Lineup) -> Iterator[Stage | StepDone]:
-        """One client's round, stage by stage."""
+        """Take one client's round, stage by stage."""
         for left in range(lineup.steps[client] - 1, -1, -1):
             if self.pace.stops(client):
                 return
@@ -70,7 +70,7 @@ class AsTheyCome(Course):
                 if event.last and not event.by_client:
                     self._stale[client].append(self.exchange.server.count_staleness(client))
                 continue
-            if event.leg is first.sends[0]:  # what it took is known once it sets out
+            if event.leg is first.sends[0]:  # the number of rows is known from the packet
                 rows = len(event.tensors[0])
                 yield self.clock.computing(client, first, rows)
             yield self.clock.sending(event)

@@ -1,7 +1,7 @@
-"""Who takes part in a round, and who falls out of it: a draw from the seed and the round alone.
+"""Cohorts: the clients that take part in a round, and those that drop out of it.
 
-Whatever happens to one round's cohort says nothing of the next one's, and a client's luck does not
-depend on how many others there are.
+Both are drawn from the seed and the round alone. So rounds are independent of each other, and a
+client's dropouts do not depend on the number of others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ class AvailabilityConfig(Config):
     window: int = Field(default=8, ge=1)
     """Rounds of each period in which a client is available."""
     phases: Literal["random", "same"] = "random"
-    """Whether each client's window starts at a round of its own, or all start together."""
+    """Whether each client's window starts at a random round, or all start together."""
 
     def covers(self, client: ClientId, round_number: int, seed: int) -> bool:
-        """Whether a client is available in a round."""
+        """Tell whether a client is available in a round."""
         start = 0
         if self.phases == "random":
             start = int(numpy_rng_for(seed, "availability", client).integers(self.period))
@@ -59,8 +59,8 @@ class CohortConfig(Config):
         """Whether all clients always take part, and none fails."""
         return self == CohortConfig(sampling=self.sampling, late=self.late)
 
-    def asked(self, count: int) -> int:
-        """How many clients are selected in a round, if enough are available."""
+    def count_selected(self, count: int) -> int:
+        """Return the number of `count` clients that are selected in a round, if available."""
         return max(1, round(self.fraction * count))
 
 
@@ -89,17 +89,17 @@ def choose(
     round_number: int,
     seed: int,
 ) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
-    """The steps of the clients that take part, in order; and the clients that drop out.
+    """Draw the clients that take part, in order, with their steps, and those that drop out.
 
-    `batches` are each client's in a pass over its data.
+    `batches` has the number of each client's batches in a pass over its data.
     """
-    steps = schedule.local(batches)
+    steps = schedule.count_local_steps(batches)
     able = [
         client
         for client, count in steps.items()
-        if count and _open(config, client, round_number, seed)
+        if count and _is_available(config, client, round_number, seed)
     ]
-    chosen = _drawn(config, able, batches, round_number, seed)
+    chosen = _draw(config, able, batches, round_number, seed)
     if schedule.order == "random":
         numpy_rng_for(seed, "order", round_number).shuffle(chosen)
     taken = {client: steps[client] for client in chosen}
@@ -111,19 +111,19 @@ def choose(
     return taken | dropped, frozenset(dropped)
 
 
-def _open(config: CohortConfig, client: ClientId, round_number: int, seed: int) -> bool:
+def _is_available(config: CohortConfig, client: ClientId, round_number: int, seed: int) -> bool:
     return config.availability is None or config.availability.covers(client, round_number, seed)
 
 
-def _drawn(
+def _draw(
     config: CohortConfig,
     able: Sequence[ClientId],
     batches: Mapping[ClientId, int],
     round_number: int,
     seed: int,
 ) -> list[ClientId]:
-    """So many of those who are able, by number."""
-    wanted = config.asked(len(batches))
+    """Draw as many clients as the config says from those that are able, sorted by number."""
+    wanted = config.count_selected(len(batches))
     if wanted >= len(able):
         return list(able)
     rng = numpy_rng_for(seed, "cohort", round_number)

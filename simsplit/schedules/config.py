@@ -1,6 +1,6 @@
-"""Who trains when: the order of the clients' steps, and how long a run is.
+"""Schedules: the order of the clients' steps, and the length of a run.
 
-A round gives every client its local steps: one pass over its part, or `local_steps` of them.
+In a round every client takes its local steps: one pass over its part, or `local_steps` steps.
 """
 
 import math
@@ -21,8 +21,8 @@ class ScheduleConfig(Config, ABC):
     """How long to train, and in what order clients take their steps."""
 
     rounds: int | None = Field(default=None, ge=0)
-    """Rounds to train. Set this or `epochs`; 10 rounds if neither is set. 0: the model is evaluated
-    and attacked as it is."""
+    """Rounds to train. Set this or `epochs`; 10 rounds if neither is set. 0: the untrained model is
+    evaluated and attacked."""
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Passes over all clients' data, in place of `rounds`."""
     local_steps: int | None = Field(default=None, ge=1)
@@ -31,13 +31,13 @@ class ScheduleConfig(Config, ABC):
     """The order of clients within a round: by number, or drawn anew each round."""
 
     @model_validator(mode="after")
-    def _one_length(self) -> Self:
+    def _refuse_two_lengths(self) -> Self:
         if self.rounds is not None and self.epochs is not None:
             raise ValueError("give rounds or epochs, not both")
         return self
 
-    def num_rounds(self, steps_per_epoch: Mapping[ClientId, int]) -> int:
-        """Rounds in all; `epochs` is converted into the rounds that cover as many batches."""
+    def count_rounds(self, steps_per_epoch: Mapping[ClientId, int]) -> int:
+        """Return the number of rounds; `epochs` become the rounds that cover as many batches."""
         if self.rounds is not None:
             return self.rounds
         if self.epochs is None:
@@ -45,12 +45,12 @@ class ScheduleConfig(Config, ABC):
         if self.local_steps is None:
             return math.ceil(self.epochs)
         batches = sum(steps_per_epoch.values())
-        a_round = sum(self.local(steps_per_epoch).values())
+        a_round = sum(self.count_local_steps(steps_per_epoch).values())
         exact = Fraction(str(self.epochs))  # 1.1 of 100 batches are 110, which floats exceed
         return math.ceil(exact * batches / a_round)
 
-    def local(self, steps_per_epoch: Mapping[ClientId, int]) -> dict[ClientId, int]:
-        """How many steps each client takes in a round."""
+    def count_local_steps(self, steps_per_epoch: Mapping[ClientId, int]) -> dict[ClientId, int]:
+        """Return the number of steps that each client takes in a round."""
         if self.local_steps is None:
             return dict(steps_per_epoch)
         steps = self.local_steps
@@ -58,34 +58,32 @@ class ScheduleConfig(Config, ABC):
 
     @abstractmethod
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """The clients of one round in the order of their steps, each as often as `steps` says."""
+        """List the clients of one round in the order of their steps, each `steps` times."""
 
 
 class LapsConfig(ScheduleConfig, ABC):
     """Schedules in which clients take one mini-batch each per lap."""
 
     def laps(self, steps: Mapping[ClientId, int]) -> Iterator[list[ClientId]]:
-        """The clients of each lap; a client that has no steps left is in no further lap."""
+        """List the clients of each lap; a client without steps left is in no further lap."""
         for lap in range(max(steps.values(), default=0)):
             yield [client for client, count in steps.items() if lap < count]
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Laps of one batch per client."""
         for lap in self.laps(steps):
             yield from lap
 
 
 class RoundRobinConfig(LapsConfig):
-    """Clients take turns, one mini-batch each (LightSplit's Algorithm 1: batch t is client t mod
-    n's).
+    """Clients take turns, one mini-batch each (LightSplit's Algorithm 1: batch t is that of client
+    t mod n).
     """
 
     kind: Literal["round_robin"] = "round_robin"
     turn: int = Field(default=1, ge=1)
-    """Mini-batches of a client in a row; what clients share is then handed over that much less."""
+    """Mini-batches of a client in a row; the shared head is handed over once for all of them."""
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """Laps of `turn` batches per client, or of as many as it has left."""
         for start in range(0, max(steps.values(), default=0), self.turn):
             for client, count in steps.items():
                 for _ in range(min(self.turn, count - start)):
@@ -98,7 +96,6 @@ class PerClientConfig(ScheduleConfig):
     kind: Literal["per_client"] = "per_client"
 
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:
-        """All batches of a client, then those of the next."""
         for client, count in steps.items():
             for _ in range(count):
                 yield client
@@ -108,25 +105,24 @@ class ParallelConfig(LapsConfig):
     """Clients train at the same time, each with its own head; one trunk serves them in order.
 
     Clients compute while others wait for the trunk, so simulated time is shorter than under
-    round_robin (and real time too, on several hosts); what is learned is the same as if they took
-    turns.
+    round_robin, and real time too on several hosts. The result is the same as if they took turns.
     """
 
     kind: Literal["parallel"] = "parallel"
 
 
 class AsynchronousConfig(LapsConfig):
-    """Each client trains at its device's and link's speed; the trunk serves them as they come.
+    """Each client trains at its device's speed; the trunk serves packets as they arrive.
 
-    Between a client's forward and backward pass others may have moved the trunk: its gradient,
-    taken on the weights that it saw, is then stale. Who comes first is decided by simulated time
-    (`network`), so a run is reproducible. A round's end is a barrier.
+    Between a client's forward and backward pass others may have moved the trunk. The client's
+    gradient, computed on the weights that it saw, is then stale. Simulated time (`network`) decides
+    the order, so a run is reproducible. The end of a round is a barrier.
     """
 
     kind: Literal["asynchronous"] = "asynchronous"
     max_ahead: int | None = Field(default=1, ge=0)
-    """Bounded staleness: how many steps a client may be ahead of the slowest one still training; 0:
-    all take each step together; null: unbounded."""
+    """Bound on staleness: the most steps that a client may be ahead of the slowest one that still
+    trains; 0: all take each step together; null: no bound."""
 
 
 Schedule = Annotated[

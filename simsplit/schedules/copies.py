@@ -1,7 +1,7 @@
 """SplitFed v1's trunk copies: a client's whole round against a trunk of its own.
 
-Copies do not know of each other, so each can be trained wherever its client lives, one after
-another in one server's modules: only optimizer moments are kept apart between rounds.
+Copies do not depend on each other. So each is trained where its client lives, one after another in
+one server's modules; only optimizer moments are kept apart between rounds.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ class TrunkCopies:
         keep_moments: bool,
         elsewhere: "Callable[[], TrunkCopies]",
     ) -> None:
-        """`elsewhere` makes another, with a trunk of its own."""
+        """`elsewhere` makes another one, with its own trunk."""
         self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
         self.keep_moments = keep_moments
         self._moments: dict[ClientId, dict[str, Tensor]] = {}
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
-        """Do a client's steps; its trunk's weights come back unless it dropped out."""
+        """Take a client's steps, and return its trunk's weights unless it dropped out."""
         exchange, learner = self.exchange, self.exchange.server.learner
         with exchange.moment.of_round(job.round, job.phase, [client]), exchange.name_failures():
             exchange.server.enter(job.phase, job.lr_factor)
@@ -44,12 +44,12 @@ class TrunkCopies:
                     break
                 (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
         if self.keep_moments:
-            self._moments[client] = _copied(learner.moments())
+            self._moments[client] = _copy(learner.moments())
         return Outcome(
             report=exchange.collect_reports([client])[client],
             counts=exchange.wire.take(),
-            trunk=None if job.drops else _copied(learner.weights()),
-            late=self.pace.late(client),
+            trunk=None if job.drops else _copy(learner.weights()),
+            late=self.pace.is_late(client),
             readings=exchange.sensor.take() if exchange.sensor else None,
         )
 
@@ -59,14 +59,14 @@ class TrunkCopies:
         return self.exchange.server.learner.random
 
     def make_another(self) -> "TrunkCopies":
-        """Make one with a trunk of its own; what either remembers of a client both do."""
+        """Make another one with its own trunk; both share moments and trust."""
         made = self._elsewhere()
         made._moments = self._moments
         made.exchange.server.trust = self.exchange.server.trust
         return made
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizer moments of each copy."""
+        """Return the optimizer moments of each copy."""
         return {
             f"{client}/{name}": tensor
             for client, moments in self._moments.items()
@@ -74,12 +74,12 @@ class TrunkCopies:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self._moments.clear()
         for key, tensor in state.items():
             client, name = key.split("/", 1)
             self._moments.setdefault(int(client), {})[name] = tensor
 
 
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -52,7 +52,7 @@ class Course(ABC):
     def finish(self, lineup: Lineup) -> RoundDone:
         """Collect the reports of a round whose steps were taken here, and average."""
         reports = self.exchange.collect_reports(lineup.clients)
-        late = frozenset(client for client in lineup.clients if self.pace.late(client))
+        late = frozenset(client for client in lineup.clients if self.pace.is_late(client))
         done = RoundDone(reports, lineup.drops, late)
         if self.federation is not None:
             self.federation.collect(self.count_samples(done), lineup.round, {})

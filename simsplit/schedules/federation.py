@@ -1,8 +1,8 @@
-"""The server that averages: what clients share goes down before a round, and up after it.
+"""The server that averages: shared weights go down to clients before a round, and up after it.
 
-The averages live here between rounds; what a client holds of them in the meantime is overwritten
-when it next takes part. Two averages are kept apart, as SplitFed's two servers keep them: the
-clients' shared segments, which cross the wire, and (v1) the trunk's copies, which do not.
+The averages live here between rounds. What a client holds of them in the meantime is overwritten
+when it next takes part. Two averages are kept apart, as by SplitFed's two servers: that of the
+clients' shared segments, which cross the wire, and (v1) that of the trunk's copies, which do not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,29 +36,29 @@ class Federation:
         trunk: Averager | None,
         changes: Changes | None = None,
     ) -> None:
-        """`changes` codes what clients share; None: it crosses as it is."""
+        """`changes` encodes shared weights in few bits; None: they cross whole."""
         self.pool, self.server, self.wire = pool, server, wire
         self.shared, self.trunk, self.changes = shared, trunk, changes
-        self._heard: set[ClientId] | None = None
-        """Who had the last broadcast; None: all, of the weights that a run starts with."""
+        self._up_to_date: set[ClientId] | None = None
+        """The clients that had the last broadcast; None: all, with the run's first weights."""
         self.trust: Mapping[ClientId, float] = {}
-        """What a client's work counts, where it is not 1."""
+        """The weight of a client's work, where it is not 1."""
 
     def send(self, clients: Sequence[ClientId], round_number: int) -> None:
-        """Give those who are about to train what all share (BROADCAST)."""
+        """Send the shared weights (BROADCAST) to the clients that are about to train."""
         if self.shared is not None:
-            packets = self._coded(self._broadcast(clients, round_number))
+            packets = self._encode(self._broadcast(clients, round_number))
             self.pool.ask_each({p.client: Receive(self.wire.carry(p)) for p in packets})
 
     def settle(self, clients: Sequence[ClientId]) -> None:
-        """Bring clients to where the server is, uncounted: to be evaluated with the averages."""
+        """Bring the averages to clients that are about to be evaluated with them; not counted."""
         if self.shared is not None:
             self.pool.ask_each({p.client: Receive(p) for p in self._broadcast(clients, 0)})
 
     def collect(
         self, samples: Mapping[ClientId, int], round_number: int, trunks: Mapping[ClientId, Weights]
     ) -> None:
-        """Take up what each has made of it (HANDOVER) and average, weighted by samples."""
+        """Collect what clients have trained (HANDOVER), and average it, weighted by samples."""
         trusted = {c: self.trust.get(c, 1.0) * count for c, count in samples.items()}
         samples = {client: max(1, round(count)) for client, count in trusted.items()}
         if self.shared is not None:
@@ -72,46 +72,47 @@ class Federation:
             self.server.learner.take(self.trunk.weights)
 
     def state(self) -> dict[str, Tensor]:
-        """Both averages, and what their strategies remember."""
+        """Return both averages, and what their strategies remember."""
         state = {
             f"{name}/{key}": tensor
-            for name, averager in self._kept()
+            for name, averager in self._list_averagers()
             for key, tensor in averager.state().items()
         }
         if self.changes is not None:
             state |= {f"changes/{name}": t for name, t in self.changes.state().items()}
-        if self._heard is not None:
-            state["heard"] = torch.tensor(sorted(self._heard), dtype=torch.int64)
+        if self._up_to_date is not None:
+            state["heard"] = torch.tensor(sorted(self._up_to_date), dtype=torch.int64)
         return state
 
     def load(self, state: Weights) -> None:
-        """Take over what `state` gave."""
-        for name, averager in self._kept():
+        """Restore what `state` returned."""
+        for name, averager in self._list_averagers():
             averager.load(below(state, f"{name}/"))
         if self.changes is not None:
             self.changes.load(below(state, "changes/"))
-            self._heard = set(state["heard"].tolist()) if "heard" in state else None
+            self._up_to_date = set(state["heard"].tolist()) if "heard" in state else None
 
-    def _kept(self) -> Iterable[tuple[str, Averager]]:
+    def _list_averagers(self) -> Iterable[tuple[str, Averager]]:
         both = (("shared", self.shared), ("trunk", self.trunk))
         return [(name, averager) for name, averager in both if averager is not None]
 
-    def _coded(self, packets: Sequence[Packet]) -> Sequence[Packet]:
-        """A broadcast in few bits to those who had the one before, and whole to the others."""
+    def _encode(self, packets: Sequence[Packet]) -> Sequence[Packet]:
+        """Encode a broadcast as changes for clients that had the last one; others get it whole."""
         if self.changes is None or not packets:
             return packets
-        coded = self.changes.encode(packets[0], "down", packets[0].round)
-        told = self.changes.read(coded)
-        self.changes.hold(told, packets[0].round)
-        heard, self._heard = self._heard, {packet.client for packet in packets}
-        whole = packets[0].renamed(tuple(told), tuple(told.values()))
+        encoded = self.changes.encode(packets[0], "down", packets[0].round)
+        # The server holds what clients read, rounding included, so that its errors do not add up.
+        read = self.changes.read(encoded)
+        self.changes.hold(read, packets[0].round)
+        had_it, self._up_to_date = self._up_to_date, {packet.client for packet in packets}
+        whole = packets[0].renamed(tuple(read), tuple(read.values()))
         return [
-            replace(coded if heard is None or p.client in heard else whole, client=p.client)
+            replace(encoded if had_it is None or p.client in had_it else whole, client=p.client)
             for p in packets
         ]
 
     def _read(self, packet: Packet) -> Weights:
-        """The weights that a client has sent."""
+        """Return the weights that a client has sent."""
         if self.changes is not None:
             return self.changes.read(packet)
         return dict(zip(packet.names, packet.tensors, strict=True))

@@ -1,7 +1,7 @@
-"""How long each client has been busy in a round, in simulated seconds: who is late.
+"""The simulated seconds that each client has been busy in a round, to know which are late.
 
-Only its own computing and sending count; that it waits for others is not its fault. A tap: what it
-knows of a step it reads off the packets.
+Only a client's own computing and sending count, not its waiting for others. `Pace` is a tap of the
+wire: it knows of a step what packets show.
 """
 
 from collections import defaultdict
@@ -19,28 +19,28 @@ class Pace:
     ) -> None:
         self.clock, self.deadline_s = clock, deadline_s
         self.skips = skips and deadline_s is not None
-        """Whether who is late stops."""
+        """Whether late clients take no further step."""
         self.spent_s: dict[ClientId, float] = defaultdict(float)
 
     def restart(self, spent_s: Mapping[ClientId, float] | None = None) -> None:
-        """A round begins; `spent_s` is what of it was observed elsewhere."""
+        """Begin a round; `spent_s` has the seconds of it that were observed elsewhere."""
         self.spent_s.clear()
         self.spent_s.update(spent_s or {})
 
-    def late(self, client: ClientId) -> bool:
-        """Whether a client is past the deadline."""
+    def is_late(self, client: ClientId) -> bool:
+        """Tell whether a client is past the deadline."""
         return self.deadline_s is not None and self.spent_s[client] > self.deadline_s
 
     def stops(self, client: ClientId) -> bool:
-        """Whether a client takes no further step."""
-        return self.skips and self.late(client)
+        """Tell whether a client takes no further step."""
+        return self.skips and self.is_late(client)
 
     def observe(self, packet: Packet) -> None:
-        """Add what a packet takes, and the computing that belongs to it."""
+        """Add the time of a packet, and of the computing behind it."""
         assert self.clock is not None, "a deadline without network is refused"
         self.spent_s[packet.client] += self.clock.own_s(packet)
 
     def receive(self, client: ClientId, packet: Packet) -> None:
-        """Add what it takes a client to receive another's hand-over."""
+        """Add the time that a client takes to receive a hand-over."""
         if self.clock is not None:
             self.spent_s[client] += self.clock.rates[client].received_s(1, packet.nbytes)

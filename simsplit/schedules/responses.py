@@ -1,6 +1,4 @@
-"""What follows from a detector's verdicts: who is not asked any more, whose work counts less, and
-which turns are undone.
-"""
+"""The responses to detectors' verdicts: clients are left out or count less, turns are undone."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +15,23 @@ from simsplit.schedules.exchange import Exchange
 from simsplit.states import below
 
 DOWNWEIGHT = 0.1
-"""What the work of a client counts that is flagged, where the response is to count it less."""
+"""The weight of a flagged client's work under `response: downweight`."""
 
 
 class Guard:
-    """Who was flagged so far, and what that means for them."""
+    """The clients that were flagged so far, and what follows for them."""
 
     def __init__(self) -> None:
         self.barred: set[ClientId] = set()
         self.trust: dict[ClientId, float] = {}
-        """What each client's work counts; 1 for those not named."""
+        """The weight of a client's work, where it is not 1."""
 
     def admit(self, lineup: Lineup) -> Lineup:
-        """A lineup without those who are barred."""
+        """Return the lineup without the clients that are barred.
+
+        Raises:
+            RunFailedError: where nobody is left.
+        """
         steps = {c: count for c, count in lineup.steps.items() if c not in self.barred}
         if lineup.steps and not steps:
             raise RunFailedError(
@@ -39,46 +41,46 @@ class Guard:
         return replace(lineup, steps=steps, drops=lineup.drops & steps.keys())
 
     def respond(self, flagged: Mapping[str, Collection[ClientId]]) -> bool:
-        """Take note of who was flagged, by response; whether the round is to be undone."""
+        """Note flagged clients, by response, and tell whether the round is to be undone."""
         undone = set(flagged.get("rollback", ())) - self.barred
         self.barred |= undone | set(flagged.get("skip", ()))
         self.trust |= dict.fromkeys(flagged.get("downweight", ()), DOWNWEIGHT)
         return bool(undone)
 
     def state(self) -> dict[str, Tensor]:
-        """Who is barred, and who counts less."""
+        """Return the clients that are barred, and those that count less."""
         return {
             "barred": torch.tensor(sorted(self.barred), dtype=torch.int64),
             "trust": torch.tensor(sorted(self.trust), dtype=torch.int64),
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self.barred = set(state["barred"].tolist())
         self.trust.clear()
         self.trust.update(dict.fromkeys(state["trust"].tolist(), DOWNWEIGHT))
 
 
 Judge = Callable[[Sequence[Turn]], Collection[ClientId]]
-"""Which of some turns' clients are to be undone."""
+"""Picks the clients whose turns are to be undone."""
 
 
 @dataclass(frozen=True)
 class _Kept:
     turn: Turn
     shared: Mapping[str, Tensor]
-    """What the client would hand on."""
+    """The shared tensors that the client would hand on."""
 
 
 class Turns:
     """Each client's last turn over the trunk, and the way back to an earlier one."""
 
     def __init__(self, exchange: Exchange, *, hands_over: bool) -> None:
-        """`hands_over`: what clients share goes from one to the next."""
+        """`hands_over`: shared weights go from client to client."""
         self.exchange, self.hands_over = exchange, hands_over
         self.judge: Judge = lambda turns: ()
         self.undone: set[ClientId] = set()
-        """Whose turn was undone in this round."""
+        """The clients whose turns were undone in this round."""
         self._kept: dict[ClientId, _Kept] = {}
         self._before: dict[str, Tensor] = {}
 
@@ -88,12 +90,12 @@ class Turns:
         return [kept.turn for kept in self._kept.values()]
 
     def begin(self) -> None:
-        """A client's turn begins."""
+        """Begin a client's turn."""
         self._before = self._weights()
 
     def end(self, client: ClientId) -> None:
-        """It is over: keep what it made, unless it is to be undone."""
-        shared = self._shared_by(client) if self.hands_over else {}
+        """End a client's turn: keep its result, unless it is to be undone."""
+        shared = self._get_shared(client) if self.hands_over else {}
         self._kept.pop(client, None)
         self._kept[client] = _Kept(Turn(client, self._before, self._weights()), shared)
         bad = self.judge(self.turns)
@@ -102,7 +104,7 @@ class Turns:
             self._go_back(client, bad)
 
     def _go_back(self, client: ClientId, bad: Collection[ClientId]) -> None:
-        """To the newest turn that is none of these; where all are, to before this one."""
+        """Return to the newest turn of a client that is not bad; if all are, to before this one."""
         benign = [kept for number, kept in self._kept.items() if number not in bad]
         learner = self.exchange.server.learner
         learner.take(benign[-1].turn.after if benign else self._before)
@@ -110,8 +112,8 @@ class Turns:
         if benign and benign[-1].shared:
             self._give(client, benign[-1].shared)
 
-    def _shared_by(self, client: ClientId) -> dict[str, Tensor]:
-        """What a client would hand on now; of a client that keeps it to itself: under its seal."""
+    def _get_shared(self, client: ClientId) -> dict[str, Tensor]:
+        """Return what a client would hand on now; a remote client's is under its seal."""
         if not self.exchange.pool.remote:
             held = self.exchange.pool.ask(client, SharedState())
             return {name: tensor.detach().clone() for name, tensor in held.items()}
@@ -121,13 +123,13 @@ class Turns:
         return {"sealed": packet.sealed, "of": torch.tensor([client, packet.step])}
 
     def _give(self, client: ClientId, shared: Mapping[str, Tensor]) -> None:
-        """Have a client hold what was shared then."""
+        """Give a client the shared tensors that were kept."""
         if "sealed" in shared:
             sender, step = shared["of"].tolist()
             packet = Packet(sender, Leg.HANDOVER, 0, step, (), sealed=shared["sealed"])
             self.exchange.pool.ask(client, Receive(packet))
             return
-        # copies, since moments go on living where they are loaded
+        # Loaded moments become the optimizer's own, which changes them; so copies are loaded.
         copied = {name: tensor.clone() for name, tensor in shared.items()}
         self.exchange.pool.ask(client, LoadShared(copied))
 
@@ -140,7 +142,7 @@ class Turns:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """All turns, in their order."""
+        """Return all turns, in their order."""
         held: dict[str, Tensor] = {"order": torch.tensor(list(self._kept), dtype=torch.int64)}
         for client, kept in self._kept.items():
             parts = {"before": kept.turn.before, "after": kept.turn.after, "shared": kept.shared}
@@ -149,9 +151,9 @@ class Turns:
         return held
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self._kept = {}
-        compared = self._weights().keys()  # earlier versions kept what never learns as well
+        compared = self._weights().keys()  # earlier versions also kept weights that never learn
         for client in state["order"].tolist():
             before, after, shared = (
                 below(state, f"{client}/{part}/") for part in ("before", "after", "shared")

@@ -1,7 +1,7 @@
-"""Flower's strategies as a scenario names them: whose they are, their options, what they need.
+"""Flower's strategies as a scenario names them, with their papers, options and needs.
 
-The robust ones do not weight clients by samples (a client could lie about them); Krum's family
-does so among those it has picked.
+The robust strategies do not weight clients by samples, since a client could lie about them. Krum's
+family does so among the updates that it has picked.
 """
 
 import math
@@ -34,13 +34,11 @@ class FedAvgM(StrategyConfig):
     steps: ClassVar[bool] = True
 
     def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
-        """The momentum goes in as a list, in the order of the weights."""
         strategy.current_arrays = current
         if memory:
             strategy.momentum_vector = [t.numpy() for t in memory["momentum_vector"].values()]
 
     def recall(self, strategy: Any, names: Sequence[str]) -> Memory:  # noqa: ANN401
-        """The momentum, if there is any."""
         if strategy.momentum_vector is None:
             return {}
         tensors = (torch.from_numpy(array) for array in strategy.momentum_vector)
@@ -71,7 +69,7 @@ class AdaptiveConfig(StrategyConfig, ABC):
 
 
 class MomentsConfig(AdaptiveConfig, ABC):
-    """What FedAdam and FedYogi have in common."""
+    """Options that FedAdam and FedYogi have in common."""
 
     beta_1: float = Field(default=0.9, ge=0, lt=1)
     """Decay of the first moment."""
@@ -121,7 +119,7 @@ class FedTrimmedAvg(StrategyConfig):
 
     @property
     def needed(self) -> int:
-        """Enough that rounding down leaves something to cut."""
+        """The fewest clients of which at least one is trimmed at either end."""
         if self.beta == 0:
             return 1
         least = math.ceil(1 / self.beta)
@@ -133,18 +131,18 @@ class KrumConfig(StrategyConfig, ABC):
 
     num_malicious_nodes: int = Field(default=0, ge=0)
     """Assumed number of malicious clients per round."""
-    # Flower has |a|^2 + |b|^2 - 2ab for |a - b|^2; in single precision nothing is left of the
-    # distance between weights that lie close together.
+    # Flower computes |a - b|^2 as |a|^2 + |b|^2 - 2ab, which in single precision loses the distance
+    # of weights that lie close together.
     doubles: ClassVar[bool] = True
 
     @property
     def needed(self) -> int:
-        """More than twice as many as lie, and two (Blanchard et al., proposition 4.2)."""
+        """At least 2 f + 3 updates for f malicious clients (Blanchard et al., proposition 4.2)."""
         return 2 * self.num_malicious_nodes + 3
 
 
 class Krum(KrumConfig):
-    """The one update closest to its neighbours (Blanchard et al. 2017, arXiv:1703.02757)."""
+    """The update that is closest to its neighbours (Blanchard et al. 2017, arXiv:1703.02757)."""
 
     kind: Literal["krum"] = "krum"
     flower: ClassVar[str] = "Krum"
@@ -155,12 +153,12 @@ class MultiKrum(KrumConfig):
 
     kind: Literal["multikrum"] = "multikrum"
     num_nodes_to_select: int = Field(default=1, ge=1)
-    """How many updates are averaged; 1 is Krum."""
+    """Number of updates that are averaged; 1 is Krum."""
     flower: ClassVar[str] = "MultiKrum"
 
     @property
     def needed(self) -> int:
-        """As Krum, and as many honest clients as are picked."""
+        """As for Krum, and at least as many honest clients as are picked."""
         return max(super().needed, self.num_nodes_to_select + self.num_malicious_nodes)
 
 
@@ -172,7 +170,7 @@ class Bulyan(KrumConfig):
 
     @property
     def needed(self) -> int:
-        """With fewer, Flower averages nothing."""
+        """At least 4 f + 3 updates; with fewer, Flower averages nothing."""
         return 4 * self.num_malicious_nodes + 3
 
 

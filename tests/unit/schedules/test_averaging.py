@@ -109,7 +109,7 @@ def test_options_and_defaults_are_flowers() -> None:
         assert {name: field.default for name, field in fields.items()} == {
             name: theirs[name].default for name in OPTIONS[kind]
         }
-        made = config(**OPTIONS[kind]).fresh()
+        made = config(**OPTIONS[kind]).make_strategy()
         assert type(made) is getattr(strategy, config.flower)
         assert {name: getattr(made, name) for name in OPTIONS[kind]} == OPTIONS[kind]
 
