@@ -1,4 +1,4 @@
-"""What happens at the cut, one file each, and the table of them, joined of three literal ones."""
+"""This room holds the methods, which act at the cut: one file each, and one table of all."""
 
 from simsplit.methods.base import CodecConfig, Method, MethodConfig, Share, Site, Step
 from simsplit.methods.compressing import COMPRESSING

@@ -37,7 +37,7 @@ from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.methods.adapters import Adapter
 from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Shape, Site, Step, Trait
-from simsplit.methods.mid import mean_divergence
+from simsplit.methods.mid import compute_mean_divergence
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 from simsplit.phases import WARM_UP, Phase, warming_up
@@ -145,7 +145,7 @@ class Admi(Method):
             return z
         code, sigma = self.bottleneck.encode(z)
         if step.training:
-            divergence = code.shape[-1] * mean_divergence(code, sigma)
+            divergence = code.shape[-1] * compute_mean_divergence(code, sigma)
             step.told["admi_kl"] = divergence.detach()
             step.memo[self, "divergence"] = divergence
         if step.training or self.config.inference == "sample":

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def classes_of(labels: Tensor) -> Tensor:
+def get_classes(labels: Tensor) -> Tensor:
     """Return the class of each sample; a negative number means that it has none."""
     # All other tokens of a text have the label -100, so the largest label is the class.
     return labels if labels.ndim == 1 else labels.amax(1)

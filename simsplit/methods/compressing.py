@@ -1,4 +1,4 @@
-"""Methods about what messages cost, raw activations first."""
+"""This module lists the methods that compress messages, and first `raw`, which changes nothing."""
 
 from simsplit.methods.base import MethodConfig
 from simsplit.methods.bottlenet import BottlenetConfig

@@ -1,19 +1,19 @@
-"""CusText (Chen et al., Findings of ACL 2023): each token is replaced by one of a group of its own.
+"""This module implements CusText (Chen et al., Findings of ACL 2023), which replaces tokens.
 
-The vocabulary falls into disjoint groups: the most frequent token and the 99 nearest to it by the
-cosine of their embeddings, then of what is left the most frequent and the 99 nearest to that, and
-so on. Within its group a token i becomes j with
+The vocabulary is divided into disjoint groups: the most frequent token and the 99 tokens nearest to
+it by the cosine of their embeddings; then the most frequent of the remaining tokens and the 99
+nearest to it; and so on. A token i is replaced by a token j of its group with probability
 
     p(j | i) ~ exp( epsilon u(i, j) / 2 ),
 
-u the cosine, scaled to lie between 0 and 1 over the group; that is epsilon differential privacy of
-a token among its group.
+where u is the cosine, scaled to the range 0 to 1 over the group. This is epsilon differential
+privacy of a token within its group.
 
-As in the published code of VFLAIR-LLM, but for these. Embeddings are the model's, as they are
-before training, where that code learns Word2Vec on the training texts; so tokens and not words are
-replaced, and all of them, where it leaves words that it has no vector for, and changes numbers.
-Groups are disjoint, where its later ones may hold tokens of earlier ones. Frequencies are of all
-clients' training texts. The text's length stays, since no text is tokenised anew.
+The published code of VFLAIR-LLM differs as follows. It learns Word2Vec on the training texts and
+replaces words, except those without a vector, and it changes numbers; here embeddings are the
+model's before training, and all tokens are replaced. Its later groups may contain tokens of earlier
+ones; here groups are disjoint. Here frequencies are counted over all clients' training texts, and a
+text keeps its length, since it is not tokenised again.
 """
 
 from typing import ClassVar, Literal
@@ -28,42 +28,42 @@ from simsplit.methods.tokens import Tokens
 
 
 class CustextConfig(ReplacingConfig):
-    """Replaces each token by one of its group, the likelier the nearer."""
+    """Tokens replaced by tokens of the same group, with near ones more likely."""
 
     kind: Literal["custext"] = "custext"
     epsilon: float = Field(default=100.0, ge=0)
-    """Privacy of a token among its group; PIDI's runs use 150 (weakest) to 30. 0: any token of the
-    group is as likely as another."""
+    """Privacy parameter of a token within its group; smaller values hide more. PIDI's runs use 150
+    (weakest) to 30. 0: all tokens of the group are equally likely."""
     group: int = Field(default=100, ge=2)
-    """Tokens in a group."""
+    """Tokens per group."""
     fixed: bool = True
-    """Whether a text is replaced alike in every epoch; if not, it is drawn anew each time."""
+    """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
+    time."""
     reported: ClassVar[tuple[str, ...]] = ("custext_changed",)
     changes: ClassVar[str | None] = "custext_changed"
 
     def build(self, site: Site) -> Method:
-        """The draws on the client; nothing on the server."""
         return Custext(self, site.tokens) if site.side == "client" else Method()
 
 
 class Custext(Replacing):
-    """Draws from groups, which are worked out when the first text is replaced."""
+    """Replacement within groups, which are computed when the first text is replaced."""
 
     def __init__(self, config: CustextConfig, tokens: Tokens | None) -> None:
         super().__init__(config.kind, tokens, fixed=config.fixed)
         self.config = config
 
-    def chance(self, tokens: Tokens) -> Tensor:
-        """Every token is replaced, if maybe by itself."""
+    def compute_probabilities(self, tokens: Tokens) -> Tensor:
+        """Return 1 for every token: all are replaced, possibly by themselves."""
         return torch.ones(len(tokens.counts), device=tokens.embeddings.device)
 
-    def width(self, tokens: Tokens) -> int:
-        """A group's tokens, of each of which an embedding is looked up."""
+    def count_values(self, tokens: Tokens) -> int:
+        """Return the size of the embeddings of one group, which are gathered for each token."""
         return self.config.group * tokens.embeddings.shape[1]
 
-    def odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """By likeness, of the tokens of each one's group."""
-        groups = tokens.groups(self.config.group)
+    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Return epsilon / 2 times the scaled cosines to the tokens of each one's group."""
+        groups = tokens.get_groups(self.config.group)
         members_UK = groups.members[groups.of[ids_U]]
         absent_UK = members_UK < 0
         others_UKD = tokens.directions[members_UK.clamp_min(0)]

@@ -1,13 +1,13 @@
-"""DP-SGD at the cut: the gradients that a client sends are clipped sample by sample, and noised.
+"""This module implements DP-SGD at the cut: clients clip and noise the gradients that they send.
 
-What is private of a batch reaches the trunk, and the server, through the gradient of the features
-too; noised there, the labels in it are hidden. (Abadi et al., CCS 2016, clip the gradients of all
-weights; those of the client's own head and tail never leave it.) A sample's row is a part of the
-gradient of the batch's mean loss, so it is 1 / batch size of the gradient of its own. Clipping is
-relative to the batch's average norm unless told otherwise, and then there is no guarantee; with
-`relative: false` one sending has one, and `running.accounting` says what a run has. Smashed data
-cross as they are: `dp_forward` is for those. `laplace` is the variant seen in practice: noise
-alone, of a part of the gradient's root mean square.
+The gradient of the features also carries private information, above all labels, to the server;
+noise on it hides this information. (Abadi et al., CCS 2016, clip the gradients of all weights; here
+the gradients of a client's head and tail never leave it.) A sample's row is a part of the gradient
+of the batch's mean loss, so it is 1 / batch size times the gradient of the sample's own loss. By
+default clipping is relative to the batch's mean norm, which gives no guarantee. With
+`relative: false`, each message has a guarantee, and `running.accounting` computes that of a run.
+Smashed data is not changed; `dp_forward` noises it. `laplace` is the variant seen in practice: no
+clipping, and noise in proportion to the gradient's root mean square.
 """
 
 from collections.abc import Sequence
@@ -24,49 +24,49 @@ from simsplit.packets import Leg
 
 
 class DpSgdConfig(LabelDefenceConfig):
-    """Clips and noises the gradients of features, sample by sample."""
+    """Clipping and noise on the gradients of features, per sample."""
 
     kind: Literal["dp_sgd"] = "dp_sgd"
     noise: Literal["gaussian", "laplace"] = "gaussian"
-    """gaussian: gradients are clipped, and noised relative to the clipping norm. laplace: not
-    clipped, and noised relative to their own size."""
+    """`gaussian`: gradients are clipped, and the noise is relative to the clipping norm. `laplace`:
+    gradients are not clipped, and the noise is relative to their size."""
     multiplier: float = Field(default=0.01, ge=0)
-    """Noise per value: relative to a sample's clipping norm (gaussian), or to the values' root
-    mean square (laplace). A text has thousands of values, so above 0.01 noise dominates the norm;
-    features of an image have hundreds."""
+    """Noise per value: relative to the clipping norm of a sample (gaussian), or to the values' root
+    mean square (laplace). A text has thousands of values, so above 0.01 the noise dominates the
+    norm; an image's features have hundreds."""
     clip: float = Field(default=1.0, gt=0)
-    """The clipping norm."""
+    """The clipping norm; see `relative` for its unit."""
     relative: bool = True
-    """Whether `clip` is relative to the batch's mean norm, or absolute."""
+    """Whether `clip` is a multiple of the batch's mean norm; if not, it is absolute."""
     report_delta: float | None = Field(default=None, gt=0, lt=1)
-    """The delta at which a run reports its epsilon; null: 1 / the client's samples, 0.01 at
-    most."""
+    """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
+    at most 0.01."""
     requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD),)
 
     @property
     def release(self) -> Release | str:
-        """Gaussian noise on what is clipped absolutely; rows move by twice the norm at most."""
+        """The Gaussian mechanism, if clipping is absolute."""
         if self.noise == "laplace":
             return "the noise is relative to the gradient's size, so it depends on the data"
         if self.relative:
             return "clipping is relative to the batch's mean norm, so the noise depends on the data"
         if not self.multiplier:
             return "there is no noise"
+        # Replacing a sample moves its row by at most twice the clipping norm.
         return Release(Leg.FEATURES_GRAD, self.multiplier / 2)
 
     def build(self, site: Site) -> Method:
-        """The noise on the client; nothing on the server."""
         return DpSgd(self) if site.side == "client" else Method()
 
 
 class DpSgd(Method):
-    """Changes the feature gradients that a client sends."""
+    """The client's half, which noises the feature gradients that it sends."""
 
     def __init__(self, config: DpSgdConfig) -> None:
         self.config = config
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """The gradient, clipped and noised, as one message."""
+        """Return the noised gradient as one message."""
         config = self.config
         rng = step.next_rng(self, "dp_sgd")
         if config.noise == "laplace":
@@ -74,6 +74,6 @@ class DpSgd(Method):
             size = config.multiplier * grad.square().mean().sqrt()
             tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
             return (Share(grad - size * uniform.sign() * tail),)
-        short, limit = clip_rows(grad, config.clip, relative=config.relative)
-        draws = torch.randn(grad.shape, generator=rng).to(short)
-        return (Share((short + config.multiplier * limit * draws).to(grad)),)
+        clipped, limit = clip_rows(grad, config.clip, relative=config.relative)
+        draws = torch.randn(grad.shape, generator=rng).to(clipped)
+        return (Share((clipped + config.multiplier * limit * draws).to(grad)),)

@@ -1,4 +1,4 @@
-"""Methods that hide clients' samples."""
+"""This module lists the methods that hide clients' inputs."""
 
 from simsplit.methods.admi import AdmiConfig
 from simsplit.methods.base import MethodConfig

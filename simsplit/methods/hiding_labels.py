@@ -1,4 +1,4 @@
-"""Methods that hide clients' labels."""
+"""This module lists the methods that hide clients' labels."""
 
 from simsplit.methods.base import MethodConfig
 from simsplit.methods.distance_correlation import DistanceCorrelationConfig

@@ -1,7 +1,7 @@
-"""Learned 1x1 (LightSplit's baseline L-1, after BottleNet): a trained channel bottleneck.
+"""This module implements a learned 1x1 convolution (LightSplit's baseline L-1, after BottleNet).
 
-A 1x1 convolution C -> max(1, floor(C / ratio)) where the tensor is sent, one back to C where it
-arrives; linear, with bias. On a flat feature vector the channels are the vector's entries.
+The sender convolves C channels to max(1, floor(C / ratio)), the receiver back to C. Both layers are
+linear, with a bias. The channels of a flat feature vector are its entries.
 """
 
 from typing import ClassVar, Literal
@@ -14,44 +14,43 @@ from simsplit.seeds import isolated
 
 
 class Learned1x1Config(CodecConfig):
-    """A learned 1x1 convolution to fewer channels, and one back."""
+    """A learned 1x1 convolution to fewer channels, and another one back."""
 
     kind: Literal["learned1x1"] = "learned1x1"
     ratio: float = Field(default=8, ge=1)
-    """Channels are divided by this, rounded down, at least one kept."""
+    """Divisor of the number of channels; the result is rounded down to at least 1."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Fewer channels, the same height and width."""
+        """Return the shape with fewer channels, and the same height and width."""
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:
-        """The narrowing layer where it sends, the widening one where it receives."""
+        """Build the layer to fewer channels for the sender, and the layer back for the receiver."""
         wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
+        sizes = (wide, narrow) if site.sends else (narrow, wide)
         with isolated(site.seed, "learned1x1"):
-            layer = _layer(wide, narrow, site) if site.sends else _layer(narrow, wide, site)
+            layer = _make_layer(*sizes, site)
         return LearnedLayers(layer)
 
 
-def _layer(inputs: int, outputs: int, site: Site) -> nn.Module:
+def _make_layer(inputs: int, outputs: int, site: Site) -> nn.Module:
     if len(site.shape) == 1:
         return nn.Linear(inputs, outputs)
     return nn.Conv2d(inputs, outputs, kernel_size=1)
 
 
 class LearnedLayers(Method):
-    """Learned layers of one side: the sender's go to fewer channels, the receiver's back."""
+    """The learned layers of one side: to fewer channels at the sender, back at the receiver."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.module: nn.Module = layer
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Go from C channels to fewer."""
         out: Tensor = self.module(z)
         return out
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Go back to C channels."""
         out: Tensor = self.module(z)
         return out

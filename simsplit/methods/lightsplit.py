@@ -1,10 +1,10 @@
-"""LightSplit (arXiv 2605.13265): project the cut to k values, lift them back on the server.
+"""This module implements LightSplit (arXiv 2605.13265): clients send a projection to k values.
 
-Eq. 2-3: z~ = z R with R^T R = I, drawn once and broadcast. Eq. 4: lift by R^T ("fixed",
-LightSplit-F); Eq. 7: lift by an MLP trained with the trunk ("learned", LightSplit-L). Where the
-paper is silent: k = floor(d / ratio); a seed may be broadcast in place of R; and the feature
-legs, which the paper leaves at full size, may be projected too (`legs`), with the server encoding
-and the client lifting.
+z~ = z R with R^T R = I, drawn once and broadcast (Eq. 2-3). The server lifts z~ by R^T ("fixed",
+LightSplit-F, Eq. 4) or by an MLP that is trained with the trunk ("learned", LightSplit-L, Eq. 7).
+The paper leaves open how k is rounded; here k = floor(d / ratio). Our additions: a seed may be
+broadcast instead of R, and features, which the paper sends at full size, may be projected too
+(`legs`); then the server encodes and the client lifts.
 """
 
 from typing import ClassVar, Literal, Self
@@ -20,77 +20,76 @@ from simsplit.methods.projections import (
     Dense,
     Kind,
     Projection,
-    factors_of,
-    projection,
+    draw_projection,
+    factorise,
 )
 from simsplit.models.layers import BatchNorm1d
 from simsplit.seeds import isolated
 
 
 class LightSplitConfig(CodecConfig):
-    """A fixed orthonormal projection of what is sent, lifted back where it arrives."""
+    """A fixed orthonormal projection at the sender, lifted back at the receiver."""
 
     kind: Literal["lightsplit"] = "lightsplit"
     ratio: float | None = Field(default=None, ge=1)
-    """Compression: k = floor(d / ratio). Set this or `k`; 8 if neither is set."""
+    """Compression ratio: k = floor(d / ratio) of d values are sent. Set this or `k`; if neither is
+    set, the ratio is 8."""
     k: int | None = Field(default=None, ge=1)
-    """Values per sample on the wire, instead of `ratio`."""
+    """Values per sample on the wire; set this or `ratio`."""
     lift: Literal["fixed", "learned"] = "fixed"
-    """`fixed` lifts by R^T (LightSplit-F), `learned` by an MLP (LightSplit-L)."""
+    """How the receiver lifts: `fixed` by R^T (LightSplit-F), `learned` by an MLP (LightSplit-L)."""
     hidden: int = Field(default=512, ge=1)
-    """Width of the learned lift; the paper's: CIFAR-10 512, CIFAR-100 2048, others 128."""
+    """Hidden width of the learned lift. Published: 512 on CIFAR-10, 2048 on CIFAR-100, 128 else."""
     projection: Kind = "gaussian"
-    """How R is drawn; `hadamard` needs no d x k matrix, and is faster for large d."""
+    """How R is drawn. `hadamard` needs no d x k matrix, and is faster for large d."""
     broadcast: Literal["seed", "matrix"] = "seed"
-    """Whether clients are sent a seed or the matrix before training; its bytes are counted."""
+    """Whether clients receive a seed or the matrix before training; its bytes are counted."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
 
     @model_validator(mode="after")
-    def _one_size(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.ratio is not None and self.k is not None:
             raise ValueError("give ratio or k, not both")
         if self.projection == "hadamard" and self.broadcast == "matrix":
             raise ValueError(
-                "a hadamard projection has no matrix to broadcast; use broadcast: seed"
+                "broadcast must be seed with projection: hadamard, which has no matrix; got matrix"
             )
         return self
 
-    def size(self, d: int) -> int:
-        """k for an activation of d values."""
+    def compute_k(self, d: int) -> int:
+        """Return the number of values to send for an activation of d values."""
         return self.k if self.k is not None else int(d / (self.ratio or _RATIO))
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """(k,): a sample is sent as a vector of k values."""
+        """Return (k,); raise ScenarioError unless 1 <= k <= d and the projection exists."""
         d = int(torch.Size(shape).numel())
-        k = self.size(d)
+        k = self.compute_k(d)
         if not 1 <= k <= d:
             field, got = ("ratio", self.ratio or _RATIO) if self.k is None else ("k", self.k)
-            limit = (_AT_MOST if self.k is not None else _DIVIDES).format(d=d)
-            raise ScenarioError(f"{where}.{field}", f"must {limit}, got {got:.15g}")
-        small, large = factors_of(d)
+            raise ScenarioError(
+                f"{where}.{field}", f"must be at most the cut's {d} values, got {got:.15g}"
+            )
+        small, large = factorise(d)
         if self.projection == "hadamard" and large > LARGEST_FACTOR:
             raise ScenarioError(
                 f"{where}.projection",
-                f"hadamard needs a cut that is a product of two numbers of at most "
-                f"{LARGEST_FACTOR}; {d} is {small} x {large} at best; use gaussian",
+                f"hadamard needs a cut whose size is a product of two numbers of at most "
+                f"{LARGEST_FACTOR}, got {d} = {small} x {large}; use gaussian",
             )
         return (k,)
 
     def build(self, site: Site) -> Method:
-        """The projection where it sends, the lift where it receives."""
         return LightSplit(self, site, self.sent_shape(site.shape, site.where)[0])
 
 
 _RATIO = 8
-_AT_MOST = "be at most the cut's {d} values"
-_DIVIDES = "divide into the cut's {d} values at least once"
 
 
 class LightSplit(Method):
-    """One side of the projection; the server draws R, clients learn it from the announcement."""
+    """One side's half; the server draws R, and clients get it from the announcement."""
 
     def __init__(self, config: LightSplitConfig, site: Site, k: int) -> None:
         self.config = config
@@ -100,43 +99,46 @@ class LightSplit(Method):
         self.projection: Projection | None = None
         if not site.sends and config.lift == "learned":
             with isolated(site.seed, "lift"):
-                self.module = mlp_lift(k, config.hidden, self.d)
+                self.module = make_learned_lift(k, config.hidden, self.d)
         if site.side == "server":
-            self.drawn_from = site.seed
+            self.seed = site.seed
             self.projection = self._draw(site.seed)
 
     def announce(self) -> tuple[Tensor, ...]:
-        """R itself, or the 8 bytes that it can be drawn from."""
+        """Return R, or the 8 bytes of the seed from which it is drawn."""
         if self.config.broadcast == "matrix" and isinstance(self.projection, Dense):
             return (self.projection.matrix,)
-        return (torch.tensor(self.drawn_from),)
+        return (torch.tensor(self.seed),)
 
     def hear(self, tensors: tuple[Tensor, ...]) -> None:
-        """Take the announced R, or draw it from the announced seed."""
-        (told,) = tensors
-        matrix = self.config.broadcast == "matrix"
-        self.projection = Dense(told.to(self.device)) if matrix else self._draw(int(told))
+        """Store the announced R, or draw it from the announced seed."""
+        (announced,) = tensors
+        if self.config.broadcast == "matrix":
+            self.projection = Dense(announced.to(self.device))
+        else:
+            self.projection = self._draw(int(announced))
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Eq. 2: z~ = z R."""
-        return self._known().down(z.flatten(1))
+        """Compute z~ = z R (Eq. 2)."""
+        return self._get_projection().project(z.flatten(1))
 
     def lift(self, z: Tensor, step: Step) -> Tensor:
-        """Eq. 4 or Eq. 7, in the shape that the next segment takes."""
-        lifted: Tensor = self._known().up(z) if self.module is None else self.module(z)
+        """Lift by Eq. 4 or Eq. 7, to the shape of the next segment's input."""
+        lifted: Tensor
+        lifted = self._get_projection().lift(z) if self.module is None else self.module(z)
         return lifted.view(len(z), *self.shape)
 
     def _draw(self, seed: int) -> Projection:
-        return projection(self.config.projection, seed, self.d, self.k, self.device)
+        return draw_projection(self.config.projection, seed, self.d, self.k, self.device)
 
-    def _known(self) -> Projection:
+    def _get_projection(self) -> Projection:
         if self.projection is None:
             raise ProtocolError("lightsplit: the projection was used before it was announced")
         return self.projection
 
 
-def mlp_lift(k: int, hidden: int, d: int) -> nn.Module:
-    """Eq. 7: Linear, BatchNorm, ReLU, Linear; with biases, as the paper's parameter counts show."""
+def make_learned_lift(k: int, hidden: int, d: int) -> nn.Module:
+    """Make the MLP of Eq. 7; its layers have biases, as the paper's parameter counts show."""
     return nn.Sequential(
         nn.Linear(k, hidden), BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, d)
     )

@@ -1,20 +1,20 @@
-"""Marvell (Li et al., ICLR 2022): the noise on gradients that hides two classes best.
+"""This module implements Marvell (Li et al., ICLR 2022), the optimal noise to hide two classes.
 
-Per class, the batch's gradients are taken as Gaussian, with means whose difference is delta, g =
-|delta|^2, and with a variance per value of u (class 0) and v (class 1). Noise is Gaussian too, of
-variance lam1 along delta and lam2 across it, for each class. Of all noise of the power
+The batch's gradients are modelled as Gaussian in each class: the difference of the means is delta,
+with g = |delta|^2, and the variance per value is u (class 0) and v (class 1). The noise is Gaussian
+too, with variance lam1 along delta and lam2 across it, for each class. Its power is
 
-    p (lam11 + (d - 1) lam21) + (1 - p) (lam10 + (d - 1) lam20) = P,
+    P = p (lam11 + (d - 1) lam21) + (1 - p) (lam10 + (d - 1) lam20),
 
-p being the share of class 1 and d the values per row, the noise is sought that makes the classes
-hardest to tell apart: with the least sum of the two Kullback-Leibler divergences. P starts at
-`power` g, and grows by half until that sum is `sum_kl` at most. That bounds the mean of a
-detector's two error rates from below, by 1/2 - sqrt(sum_kl) / 4.
+where p is the share of class 1 and d the number of values per row. Among all noise of power P, the
+noise with the smallest sum of both Kullback-Leibler divergences between the classes is used. P
+starts at `power` g and grows by half until this sum is at most `sum_kl`. Then the mean of a
+detector's two error rates is at least 1/2 - sqrt(sum_kl) / 4.
 
-The published solver minimises over one of three variables at a time. Here two of them are
-minimised in closed form, and the third is searched on finer and finer grids, for the same minimum
-or a lower one. Where the published code divides by zero, here nothing is added: to a batch of one
-class, and where the means are equal. The power stops growing after 200 steps.
+The published solver minimises over one of three variables at a time. Here two of them are minimised
+in closed form, and the third is searched on successively finer grids; the minimum is the same or
+lower. Where the published code divides by zero (a batch of one class, equal means), no noise is
+added here. The power stops growing after 200 steps.
 """
 
 import math
@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step, Trait
-from simsplit.methods.classes import classes_of
+from simsplit.methods.classes import get_classes
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
 
@@ -39,15 +39,15 @@ _GRID, _FINER = 33, 12
 
 
 class MarvellConfig(LabelDefenceConfig):
-    """Adds the noise to gradients that makes two classes hardest to tell apart."""
+    """Noise on gradients that makes two classes hardest to distinguish."""
 
     kind: Literal["marvell"] = "marvell"
     sum_kl: float | None = Field(default=0.25, gt=0)
-    """What the sum of both divergences between the classes' gradients must not exceed; the
-    published code's examples use 0.16 to 0.81. null: whatever `power` makes it."""
+    """Upper bound of the sum of both divergences between the classes' gradients. The published
+    code's examples use 0.16 to 0.81. Null: no bound; `power` alone sets the noise."""
     power: float = Field(default=1.0, gt=0)
-    """Power of the noise, in units of the squared distance of the classes' means: the least tried,
-    or, without `sum_kl`, the one."""
+    """Power of the noise, in units of the squared distance of the classes' means. With `sum_kl`,
+    this is the first power that is tried."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     reported: ClassVar[tuple[str, ...]] = ("sum_kl", "noise_power", "marvell_left_out")
     requires: ClassVar[Needs] = (
@@ -58,65 +58,65 @@ class MarvellConfig(LabelDefenceConfig):
     )
 
     def build(self, site: Site) -> Method:
-        """The noise on the client; nothing on the server."""
         return Marvell(self) if site.side == "client" else Method()
 
 
 class Marvell(Method):
-    """Adds noise to the feature gradients that a client sends.
+    """The client's half, which adds noise to the feature gradients that it sends.
 
-    Of a round, `sum_kl` and `noise_power` (P) are means over batches, `marvell_left_out` the share
-    of batches that are sent as they are.
+    In the table of clients, `sum_kl` and `noise_power` (P) are means over a round's batches, and
+    `marvell_left_out` is the share of batches that are sent without noise.
     """
 
     def __init__(self, config: MarvellConfig) -> None:
         self.sum_kl, self.power = config.sum_kl, config.power
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """The noised gradient, as one message."""
+        """Return the noised gradient as one message."""
         assert step.labels is not None, "clients know their labels"
         rng = step.next_rng(self, "marvell")
         rows = grad.flatten(1).double()
-        positive = classes_of(step.labels).to(rows.device) == 1
-        seen = _measured(rows, positive)
-        step.told["marvell_left_out"] = float(seen is None)
-        if seen is None:
+        positive = get_classes(step.labels).to(rows.device) == 1
+        measured = _measure(rows, positive)
+        step.told["marvell_left_out"] = float(measured is None)
+        if measured is None:
             return (Share(grad),)
-        delta, problem = seen
-        noise = strengthened(problem, self.power, self.sum_kl)
+        delta, problem = measured
+        noise = find_noise(problem, self.power, self.sum_kl)
         step.told |= {"sum_kl": noise.sum_kl, "noise_power": noise.power}
         along = torch.randn(len(rows), 1, generator=rng, dtype=torch.float64).to(rows)
         across = torch.randn(rows.shape, generator=rng, dtype=torch.float64).to(rows)
         of_class = positive[:, None]
-        far = torch.where(of_class, noise.lam11 - noise.lam21, noise.lam10 - noise.lam20)
-        near = torch.where(of_class, noise.lam21, noise.lam20)
-        rows = rows + far.sqrt() * along * delta / delta.norm() + near.sqrt() * across
+        # `across` has a part along delta as well, so only the difference of variances is added.
+        extra = torch.where(of_class, noise.lam11 - noise.lam21, noise.lam10 - noise.lam20)
+        common = torch.where(of_class, noise.lam21, noise.lam20)
+        rows = rows + extra.sqrt() * along * delta / delta.norm() + common.sqrt() * across
         return (Share(rows.to(grad.dtype).view_as(grad)),)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What noise is to hide; class 0 is the negatives."""
+    """The statistics of gradients whose classes the noise is to hide; class 0 is negative."""
 
     u: float
     """Variance per value of class 0."""
     v: float
     """Variance per value of class 1."""
     d: float
-    """Values per row."""
+    """Number of values per row."""
     g: float
     """Squared distance of the classes' means."""
     p: float
     """Share of class 1."""
 
     @property
-    def turned(self) -> "Problem":
-        """The same with the classes exchanged."""
+    def swapped(self) -> "Problem":
+        """The same problem with the classes exchanged."""
         return Problem(self.v, self.u, self.d, self.g, 1 - self.p)
 
 
 class Noise(NamedTuple):
-    """Variances of the noise, along (1) and across (2) the difference of means, of classes 0, 1."""
+    """Variances of the noise along (lam1) and across (lam2) delta, for classes 0 and 1."""
 
     lam10: float
     lam20: float
@@ -126,13 +126,13 @@ class Noise(NamedTuple):
     power: float
 
     @property
-    def turned(self) -> "Noise":
-        """The same with the classes exchanged."""
+    def swapped(self) -> "Noise":
+        """The same noise with the classes exchanged."""
         return Noise(self.lam11, self.lam21, self.lam10, self.lam20, self.sum_kl, self.power)
 
 
-def _measured(rows: Tensor, positive: Tensor) -> tuple[Tensor, Problem] | None:
-    """The difference of means and the problem that gradients pose; None where there is none."""
+def _measure(rows: Tensor, positive: Tensor) -> tuple[Tensor, Problem] | None:
+    """Return delta and the statistics of gradients; None for one class or equal means."""
     if positive.all() or not positive.any():
         return None
     ones, zeros = rows[positive], rows[~positive]
@@ -142,51 +142,53 @@ def _measured(rows: Tensor, positive: Tensor) -> tuple[Tensor, Problem] | None:
     return (delta, Problem(u, v, rows.shape[1], g, p)) if g > 0 else None
 
 
-def strengthened(problem: Problem, power: float, sum_kl: float | None) -> Noise:
-    """The best noise of `power` g, or of the first power after it that is enough."""
-    noise = solved(problem, power * problem.g)
+def find_noise(problem: Problem, power: float, sum_kl: float | None) -> Noise:
+    """Return the best noise of power `power` g, or of the first larger power that suffices."""
+    noise = minimise_divergence(problem, power * problem.g)
     for _ in range(_STEPS):
         if sum_kl is None or noise.sum_kl <= sum_kl:
             break
         power *= _GROWTH
-        noise = solved(problem, power * problem.g)
+        noise = minimise_divergence(problem, power * problem.g)
     return noise
 
 
-def solved(problem: Problem, power: float) -> Noise:
-    """The noise of this power with the least sum of divergences.
+def minimise_divergence(problem: Problem, power: float) -> Noise:
+    """Return the noise of this power with the smallest sum of divergences.
 
-    The class whose gradients vary more needs no noise across the difference of means; of the other
-    class that noise is searched for, and given it the two variances along are known.
+    The class with the larger variance needs no noise across delta. The other class's noise across
+    delta is searched for on a grid; for each value, the two variances along delta have a closed
+    form.
     """
     if problem.u > problem.v:
-        return solved(problem.turned, power).turned
-    if problem.u == problem.v == 0:  # across the difference of means there is nothing at all
+        return minimise_divergence(problem.swapped, power).swapped
+    if problem.u == problem.v == 0:  # gradients do not vary, so only the axis of delta matters
         problem = Problem(0.0, 0.0, 1.0, problem.g, problem.p)
     most = power / ((1 - problem.p) * problem.d) if problem.v > 0 else 0.0
     grid = np.linspace(0.0, most, _GRID)
     for _ in range(_FINER):
-        near = int(_profile(problem, power, grid)[2].argmin())
+        near = int(_solve_along(problem, power, grid)[2].argmin())
         grid = np.linspace(grid[max(near - 1, 0)], grid[min(near + 1, _GRID - 1)], _GRID)
-    best = int(_profile(problem, power, grid)[2].argmin())
-    lam10, lam11, divergence = (each[best] for each in _profile(problem, power, grid))
+    best = int(_solve_along(problem, power, grid)[2].argmin())
+    lam10, lam11, divergence = (each[best] for each in _solve_along(problem, power, grid))
     return Noise(*map(float, (lam10, grid[best], lam11, 0.0, divergence, power)))
 
 
-def _profile(problem: Problem, power: float, lam20: Values) -> tuple[Values, Values, Values]:
-    """For each noise of class 0 across: the best lam10 and lam11, and the sum of divergences."""
+def _solve_along(problem: Problem, power: float, lam20: Values) -> tuple[Values, Values, Values]:
+    """Return, for each lam20, the best lam10 and lam11 and the sum of divergences."""
     u, v, d, g, p = problem.u, problem.v, problem.d, problem.g, problem.p
     left = power - (1 - p) * (d - 1) * lam20
-    whole = left + p * v + (1 - p) * u
-    ratio = np.sqrt((whole + (1 - p) * g) / (whole + p * g))
+    total = left + p * v + (1 - p) * u
+    ratio = np.sqrt((total + (1 - p) * g) / (total + p * g))
     free = (left / p + v - ratio * u) / (ratio + (1 - p) / p)
     lam10 = np.clip(free, lam20, np.maximum(left / (1 - p), lam20))
     lam11 = np.maximum((left - (1 - p) * lam10) / p, 0.0)
-    return lam10, lam11, _divergence(problem, (lam10, lam20, lam11, np.zeros_like(lam20)))
+    noise = lam10, lam20, lam11, np.zeros_like(lam20)
+    return lam10, lam11, _compute_divergence(problem, noise)
 
 
-def _divergence(problem: Problem, noise: tuple[Values, Values, Values, Values]) -> Values:
-    """The sum of the two Kullback-Leibler divergences between the noised classes."""
+def _compute_divergence(problem: Problem, noise: tuple[Values, Values, Values, Values]) -> Values:
+    """Return the sum of both Kullback-Leibler divergences between the noised classes."""
     lam10, lam20, lam11, lam21 = noise
     along0, across0 = lam10 + problem.u, lam20 + problem.u
     along1, across1 = lam11 + problem.v, lam21 + problem.v

@@ -1,8 +1,8 @@
-"""max_norm (Li et al., ICLR 2022): the norms of gradients tell no class.
+"""This module implements max_norm (Li et al., ICLR 2022), which hides classes in gradient norms.
 
-Every row g_j of a batch's gradient is scaled by 1 + s_j n_j, where n_j is standard normal and s_j =
-sqrt(max |g|^2 / |g_j|^2 - 1): in the mean square all rows are as long as the longest. Directions
-stay. As published, except that a row of zeros stays one.
+Every row g_j of a batch's gradient is scaled by 1 + s_j n_j, where n_j is standard normal and
+s_j = sqrt(max |g|^2 / |g_j|^2 - 1). Then all rows have the mean square norm of the longest row, and
+keep their directions up to the sign. Our only departure from the paper: a row of zeros stays zero.
 """
 
 from collections.abc import Sequence
@@ -17,22 +17,21 @@ from simsplit.packets import Leg
 
 
 class MaxNormConfig(LabelDefenceConfig):
-    """Scales gradients at random, so that their norms tell no class."""
+    """Random scales on gradients, so that their norms do not reveal the class."""
 
     kind: Literal["max_norm"] = "max_norm"
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD),)
 
     def build(self, site: Site) -> Method:
-        """The noise on the client; nothing on the server."""
         return MaxNorm() if site.side == "client" else Method()
 
 
 class MaxNorm(Method):
-    """Scales the rows of the feature gradients that a client sends."""
+    """The client's half, which scales the rows of the feature gradients that it sends."""
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """The scaled gradient, as one message."""
+        """Return the scaled gradient as one message."""
         rng = step.next_rng(self, "max_norm")
         rows = grad.flatten(1).double()
         norms = rows.norm(dim=1, keepdim=True)

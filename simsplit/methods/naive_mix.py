@@ -1,7 +1,8 @@
-"""NaiveMix: mixup of what is sent (as in Sun et al., COLING 2020), and of the loss.
+"""This module implements NaiveMix: mixup of smashed data (Sun et al., COLING 2020) and of the loss.
 
-Of every two texts of a batch one mixture crosses, lam H1 + (1 - lam) H2 with lam ~ Beta(a, a), and
-what comes back is scored against both texts' labels in the same proportion.
+Each text H1 of a batch is mixed with another one, H2: the client sends lam H1 + (1 - lam) H2 with
+lam ~ Beta(a, a). The loss of the returned features is mixed from both texts' labels in the same
+proportion.
 """
 
 from typing import ClassVar, Literal
@@ -28,12 +29,12 @@ from simsplit.seeds import numpy_rng_for
 
 
 class NaiveMixConfig(MethodConfig):
-    """Mixes pairs of private texts (mixup of smashed data)."""
+    """Mixtures of pairs of private texts (mixup of smashed data)."""
 
     kind: Literal["naive_mix"] = "naive_mix"
     alpha: float = Field(default=1.0, gt=0)
-    """Parameter of the Beta distribution of mixing proportions: 1 is uniform; above 1, nearer to a
-    half."""
+    """Parameter of the Beta distribution of mixing proportions. 1: uniform; larger values give
+    proportions closer to one half."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     passes: ClassVar[bool] = True
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
@@ -43,18 +44,17 @@ class NaiveMixConfig(MethodConfig):
     requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
-        """Mixing on the client; the server knows nothing of it."""
         return NaiveMix(self.alpha) if site.side == "client" else Method()
 
 
 class NaiveMix(Method):
-    """Keeps each step's partners and mixing proportion."""
+    """The client's half; a step's memo holds the partners and the mixing proportion."""
 
     def __init__(self, alpha: float) -> None:
         self.alpha = alpha
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Draw partners and proportion; the texts stay as they are."""
+        """Draw partners and the proportion; return the batch unchanged."""
         if step.training:
             partners = torch.randperm(len(batch.labels), generator=step.rng("partners"))
             stream = ("naive_mix", step.phase, step.client, step.round, step.number)
@@ -63,7 +63,7 @@ class NaiveMix(Method):
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Mix each text with another one of the batch."""
+        """Mix each text with its partner."""
         if self not in step.memo:
             return z
         partners, share = step.memo[self]
@@ -71,7 +71,7 @@ class NaiveMix(Method):
         return mixed
 
     def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
-        """The mixed loss on both texts' labels."""
+        """Return the losses on both texts' labels, mixed in the same proportion."""
         if self not in step.memo:
             return None
         partners, share = step.memo[self]

@@ -1,10 +1,11 @@
-"""NoPeek (Vepakomma et al., ICDM Workshops 2020): make what is sent depend less on the input.
+"""This module implements NoPeek (Vepakomma et al., ICDM Workshops 2020).
 
-The client's loss is (1 - alpha) CE + alpha dCor(x, z): the distance correlation of a batch's inputs
-and of what is sent for them. Here the term is alpha / (1 - alpha) dCor beside an unscaled CE: the
-same but for a factor on the loss, which would act on the server's learning rate as well. The term
-is the client's alone, and its gradient never crosses the wire. dCor, as the published code has it:
-distances doubly centred, floors of 1e-10.
+NoPeek makes smashed data depend less on the inputs: the client's loss is
+(1 - alpha) CE + alpha dCor(x, z), where dCor is the distance correlation of a batch's inputs and
+its smashed data. Here the term is alpha / (1 - alpha) dCor, and CE is not scaled. The losses differ
+only by a factor, which would also scale the server's gradients. The term stays at the client: its
+gradient never crosses the wire. As in the published code, dCor has doubly centred distances and
+floors of 1e-10.
 """
 
 from typing import ClassVar, Literal
@@ -20,47 +21,47 @@ _FLOOR = 1e-10
 
 
 class NopeekConfig(MethodConfig):
-    """Penalises the distance correlation between inputs and smashed data."""
+    """A penalty on the distance correlation between inputs and smashed data."""
 
     kind: Literal["nopeek"] = "nopeek"
     alpha: float = Field(default=0.5, ge=0, lt=1)
-    """Weight of the distance correlation in the client's loss; published runs use 0.1 to 0.8."""
+    """Weight of the distance correlation in the client's loss; the task's loss has weight
+    1 - alpha. Published runs use 0.1 to 0.8; 0: no term."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
-        """The loss term on the client; nothing on the server."""
         return Nopeek(self.alpha)
 
 
 class Nopeek(Method):
-    """Keeps a batch's inputs and smashed data for the loss."""
+    """The client's loss term; a step's memo holds the batch's inputs and smashed data."""
 
     def __init__(self, alpha: float) -> None:
         self.weight = alpha / (1 - alpha)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Keep the inputs for the loss."""
+        """Return the batch unchanged, and store its inputs for the loss."""
         if step.training and self.weight > 0:
             step.memo[self] = [batch.inputs]
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Return z unchanged; keep it for the loss."""
+        """Return z unchanged, and store it for the loss."""
         if self in step.memo:
             step.memo[self].append(z)
         return z
 
     def loss(self, step: Step) -> Tensor | None:
-        """Distance correlation of inputs and smashed data, times its weight."""
+        """Return the distance correlation of inputs and smashed data times its weight."""
         if self not in step.memo:
             return None
         inputs, sent = step.memo.pop(self)
-        return self.weight * distance_correlation(inputs, sent)
+        return self.weight * compute_distance_correlation(inputs, sent)
 
 
-def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
-    """Distance correlation of two batches, row by row; between 0 and 1."""
-    x_BB, z_BB = (_centred(part.flatten(1).float()) for part in (x, z))
+def compute_distance_correlation(x: Tensor, z: Tensor) -> Tensor:
+    """Return the distance correlation of two batches' rows, between 0 and 1."""
+    x_BB, z_BB = (_compute_centred_distances(rows.flatten(1).float()) for rows in (x, z))
     covariance, x_var, z_var = (
         (one * other).mean().clamp_min(_FLOOR).sqrt()
         for one, other in ((x_BB, z_BB), (x_BB, x_BB), (z_BB, z_BB))
@@ -68,8 +69,8 @@ def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
     return covariance / (x_var * z_var).clamp_min(_FLOOR).sqrt()
 
 
-def _centred(x_BD: Tensor) -> Tensor:
-    """Pairwise distances minus the means of their row and column."""
+def _compute_centred_distances(x_BD: Tensor) -> Tensor:
+    """Return pairwise distances, minus the means of their row and column, plus the total mean."""
     square_B = x_BD.square().sum(1)
     square_BB = square_B[:, None] + square_B[None, :] - 2 * x_BD @ x_BD.T
     same = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)

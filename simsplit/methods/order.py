@@ -1,7 +1,7 @@
-"""Which methods go behind which: a list that would not work, or not as it reads, is refused.
+"""This module refuses lists of methods that cannot be combined, or not in the given order.
 
-On each leg a batch starts with all traits; every method of the list takes some for granted and ends
-some. All other rules of composition follow from that.
+On each leg a batch starts with all traits. Every method requires some traits, and ends some for the
+methods after it. All rules of composition follow from these two lists.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from simsplit.methods.base import MethodConfig, Trait
 from simsplit.packets import Leg
 
 _WHY = {
-    Trait.SAMPLES: "behind {before} rows are no longer the batch's samples, which {method} needs",
-    Trait.ALONE: "{before} keeps something of the batch's own texts, and {method} adds others",
-    Trait.SHAPE: "{before} flattens what {method} needs in its shape",
-    Trait.VALUES: "{before} has chosen which values cross, and {method} changes values",
-    Trait.NUMBERS: "{before} packs numbers to bits, which {method} would take for values",
-    Trait.FORMAT: "{before} is the number format already, and {method} is one too",
+    Trait.SAMPLES: "{method} needs one row per sample, and {before} before it mixes rows",
+    Trait.ALONE: "{method} adds texts, and {before} before it needs the batch's texts alone",
+    Trait.SHAPE: "{method} needs the cut's shape, and {before} before it flattens the data",
+    Trait.VALUES: "{method} changes values, and {before} before it selects the values to send",
+    Trait.NUMBERS: "{method} needs values, and {before} before it packs them to bits",
+    Trait.FORMAT: "{method} sets the number format, and {before} before it sets it too",
 }
 
 
@@ -26,26 +26,26 @@ def refuse_disorder(methods: Sequence[MethodConfig]) -> None:
         chain = {index: each for index, each in enumerate(methods) if leg in each.acts_on}
         for index, method in chain.items():
             for place in range(index):
-                if place in chain and (why := _misfit(chain[place], method)):
-                    way = _way_out(methods, place, index)
-                    raise ScenarioError(f"method.{index}.kind", f"{why}; {way}")
+                if place in chain and (why := _find_conflict(chain[place], method)):
+                    fix = _suggest_fix(methods, place, index)
+                    raise ScenarioError(f"method.{index}.kind", f"{why}; {fix}")
 
 
-def _misfit(before: MethodConfig, method: MethodConfig) -> str | None:
-    """Why a method cannot follow another on a leg."""
+def _find_conflict(before: MethodConfig, method: MethodConfig) -> str | None:
+    """Return why a method cannot follow another one on a leg, or None if it can."""
     if method.once and method.word == before.word:
-        return f"{method.word} is there already, and a second one on the same leg makes no sense"
+        return f"{method.word} may be listed only once per leg, and it is listed before"
     for trait in Trait:
         if trait in before.undoes() & method.takes:
             return _WHY[trait].format(before=before.word, method=method.word)
     return None
 
 
-def _way_out(methods: Sequence[MethodConfig], place: int, index: int) -> str:
-    """The list in an order that works, if moving one of these two helps."""
+def _suggest_fix(methods: Sequence[MethodConfig], place: int, index: int) -> str:
+    """Return an order that resolves the conflict, or the advice to leave one method out."""
     before, method = methods[place], methods[index]
-    if _misfit(method, before):
+    if _find_conflict(method, before):
         return "leave one of them out"
-    words = [each.word for each in methods]
-    words.insert(place, words.pop(index))
-    return f"{method.word} must come before {before.word}: method: [{', '.join(words)}]"
+    kinds = [each.word for each in methods]
+    kinds.insert(place, kinds.pop(index))
+    return f"{method.word} must come before {before.word}: method: [{', '.join(kinds)}]"

@@ -1,14 +1,15 @@
-"""P3EFT: labels kept private while a model is fine-tuned over an API (arXiv 2412.16669).
+"""This module implements P3EFT (arXiv 2412.16669), which hides labels in fine-tuning over an API.
 
-The head gets h' = sum_i W_i * h_i of the states under n sets of adapters. W_i = 1/n +
-sum_{j>i} xi_ij - sum_{j<i} xi_ji with xi ~ N(0, s) in R^d, secret, drawn once a run: its columns
-sum to one. Each h_i is trained not to give labels away: at each step a logistic regression is
-fitted to the batch, and what it would do with the opposite labels is a term of the loss. And
-gradients can cross in m messages of noise that only the client can combine (`private_backprop`).
+The client's head gets h' = sum_i W_i * h_i, where h_i are the states under n sets of adapters.
+W_i = 1/n + sum_{j>i} xi_ij - sum_{j<i} xi_ji with xi ~ N(0, s) in R^d is secret and drawn once per
+run; for each of the d values, the weights sum to one. Each h_i is trained not to reveal labels: at
+each step a logistic regression is fitted to the batch, and its loss for the opposite labels is a
+term of the loss. Gradients can cross in m messages of noise that only the client can combine
+(`private_backprop`).
 
-The published code trains W with everything else, unless told not to; the paper draws it once, and
-so does `weights: drawn`. Where features have no axis of adapters (topology: u_shaped), there is one
-set, and nothing to mix; the regulariser then reads all positions at once, padding included.
+The published code trains W with everything else by default; the paper draws it once, as
+`weights: drawn` does here. If features have no axis of adapter sets (topology: u_shaped), there is
+one set and nothing to mix; then the regulariser reads all positions at once, including padding.
 """
 
 import warnings
@@ -31,7 +32,7 @@ from simsplit.methods.base import (
     Site,
     Step,
 )
-from simsplit.methods.classes import classes_of
+from simsplit.methods.classes import get_classes
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, needs_leg
 from simsplit.packets import Leg
@@ -44,71 +45,72 @@ FIT_ITERATIONS = 150
 
 
 class P3eftConfig(MethodConfig):
-    """Mixes sets of adapters with secret weights, and trains each not to tell labels."""
+    """Secret mixtures of adapter sets, each trained not to reveal labels."""
 
     kind: Literal["p3eft"] = "p3eft"
     mixing: bool | None = None
-    """Whether the head gets a secret mixture of the sets' states, which needs two sets
-    (model.adapters: 2); false: their mean. Null: a mixture where there are several."""
+    """Whether the head gets a secret mixture of the adapter sets' states, which needs at least two
+    sets (model.adapters: 2), or their mean. Null: a mixture if there are several sets."""
     spread: float = Field(default=1.0, gt=0)
-    """Standard deviation of the secret weights."""
+    """Standard deviation of the draws that the secret weights are made of."""
     weights: Literal["drawn", "learned"] = "drawn"
-    """drawn: the secret weights stay as they are drawn. learned: they are trained too."""
+    """Whether the secret weights stay fixed after they are drawn (`drawn`), or are trained too
+    (`learned`)."""
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the regulariser; 0: none. The paper's values are powers of the root of ten."""
     messages: int = Field(default=1, ge=1)
-    """In how many messages each gradient crosses, none of which is the gradient (private_backprop,
-    whose noise is mixed; list that method for other noise); 1: as it is."""
+    """Messages in which each gradient crosses, with mixed noise; only their secret sum is the
+    gradient. For other noise, list private_backprop instead. 1: the gradient itself crosses."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 
     @model_validator(mode="after")
-    def _does_something(self) -> Self:
+    def _check_that_a_part_is_on(self) -> Self:
         if self.mixing is False and not self.alpha and self.messages == 1:
             raise ValueError(
-                "all of its parts are off; leave the method out, or give mixing: true, alpha above "
-                "0 or messages above 1"
+                "mixing: false, alpha: 0 and messages: 1 turn off all parts of the method; leave "
+                "it out, or give mixing: true, alpha above 0 or messages above 1"
             )
         return self
 
     @property
     def needs(self) -> Needs:
-        """Clients have the labels and the loss; several messages say nothing to a trunk."""
+        """Clients with labels and the loss; adapter sets and a frozen trunk for some options."""
         own = [Need(Given.SCORING), Need(Given.CLASSIFIES), needs_leg(Leg.FEATURES_GRAD)]
         if self.mixing:
             own.append(Need(Given.ADAPTER_SETS, "mixing", least=2))
-        elif not self.alpha and self.messages == 1:  # there is nothing else for it to do
+        elif not self.alpha and self.messages == 1:  # mixing is all that the method can do
             own.append(Need(Given.ADAPTER_SETS, "alpha", least=2))
         if self.messages > 1:
+            # A trunk that learns would learn from the noise of single messages.
             own.append(Need(Given.FROZEN_TRUNK, "messages"))
         return (*super().needs, *own)
 
     def build(self, site: Site) -> Method:
-        """The client's half; the server has none."""
         if site.side == "server":
             return Method()
         weights = None
         if self.mixing is not False and site.sets > 1:
-            weights = mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
+            weights = draw_mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
             weights = weights.to(site.device)
         return P3eft(self, weights, sets=site.sets)
 
 
-def mixing_weights(sets: int, shape: Shape, spread: float, seed: int) -> Tensor:
-    """W, sets x shape; over the sets it sums to one."""
+def draw_mixing_weights(sets: int, shape: Shape, spread: float, seed: int) -> Tensor:
+    """Draw W, of sets x shape, which sums to one over the sets."""
     rng = rng_for(seed, "p3eft", "weights")
     weights = torch.full((sets, *shape), 1 / sets)
     for one in range(sets):
         for other in range(one + 1, sets):
-            drawn = torch.randn(shape, generator=rng) * spread
-            weights[one] += drawn
-            weights[other] -= drawn
+            draw = torch.randn(shape, generator=rng) * spread
+            weights[one] += draw
+            weights[other] -= draw
     return weights
 
 
 class P3eft(Method):
-    """Mixes what arrives, and keeps it for the regulariser."""
+    """The client's half, which mixes states and stores them for the regulariser."""
 
     def __init__(self, config: P3eftConfig, weights: Tensor | None, *, sets: int) -> None:
         self.alpha, self.weights, self.sets = config.alpha, weights, sets
@@ -119,11 +121,10 @@ class P3eft(Method):
             self.module.weights = self.weights = nn.Parameter(weights)
 
     def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """The gradient, or messages of it."""
         return self.backprop.outgoing(grad, step)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """What the head gets: of B x n x D, B x D."""
+        """Mix the sets' states, from B x n x D to B x D, for the client's head."""
         if self.alpha and step.training and step.labels is not None:
             step.memo[self] = u
         if not self.sets:
@@ -131,39 +132,39 @@ class P3eft(Method):
         return u.mean(1) if self.weights is None else (u * self.weights).sum(1)
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """How well each set's states tell the opposite of the labels."""
+        """Return the regulariser: alpha times the sum of each set's loss on opposite labels."""
         u = step.memo.pop(self, None)
         if u is None or step.labels is None:
             return None
         each = u.unbind(1) if self.sets else [u.flatten(1)]
-        terms = [opposite_loss(h, classes_of(step.labels), step.seed) for h in each]
-        found = [term for term in terms if term is not None]
-        return self.alpha * torch.stack(found).sum() if found else None
+        losses = [compute_opposite_loss(h, get_classes(step.labels), step.seed) for h in each]
+        terms = [loss for loss in losses if loss is not None]
+        return self.alpha * torch.stack(terms).sum() if terms else None
 
 
-def opposite_loss(h: Tensor, labels: Tensor, seed: int) -> Tensor | None:
-    """The loss of the best linear reader of labels, of their opposites; None of a single class.
+def compute_opposite_loss(h: Tensor, labels: Tensor, seed: int) -> Tensor | None:
+    """Return the loss of a linear classifier on the opposite labels; None for a single class.
 
-    The reader is fitted to the batch and does not learn; only h does.
+    The classifier is fitted to the batch's true labels; gradients reach h only.
     """
     classes, targets = np.unique(labels.cpu().numpy(), return_inverse=True)
     if len(classes) < 2:
         return None
-    reader = _fitted(h.detach().float().cpu().numpy(), targets, seed)
-    weight = torch.as_tensor(reader.coef_, dtype=h.dtype, device=h.device)
-    bias = torch.as_tensor(reader.intercept_, dtype=h.dtype, device=h.device)
+    classifier = _fit_classifier(h.detach().float().cpu().numpy(), targets, seed)
+    weight = torch.as_tensor(classifier.coef_, dtype=h.dtype, device=h.device)
+    bias = torch.as_tensor(classifier.intercept_, dtype=h.dtype, device=h.device)
     scores, wanted = F.linear(h, weight, bias), torch.as_tensor(targets, device=h.device)
     if len(classes) == 2:
         return F.binary_cross_entropy_with_logits(scores[:, 0], 1 - wanted.to(h.dtype))
     return F.cross_entropy(-scores, wanted)
 
 
-def _fitted(rows: np.ndarray, targets: np.ndarray, seed: int) -> "LogisticRegression":
-    """As the published code fits it: C = 1, no scaling, at most 150 iterations."""
+def _fit_classifier(rows: np.ndarray, targets: np.ndarray, seed: int) -> "LogisticRegression":
+    """Fit as the published code does: C = 1, no scaling, at most 150 iterations."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        made = LogisticRegression(random_state=seed % 2**32, max_iter=FIT_ITERATIONS)
-        return made.fit(rows, targets)
+        classifier = LogisticRegression(random_state=seed % 2**32, max_iter=FIT_ITERATIONS)
+        return classifier.fit(rows, targets)

@@ -1,13 +1,13 @@
-"""Quantisation: each sample's values on 2**bits levels.
+"""This module quantises each sample's values to 2**bits levels.
 
-A wire format, as `cast` is, and on gradients too. Even levels lie over the sample's own range;
-values are rounded up with the probability of their fraction, so the expectation is the value
-itself, or to the nearest. Normal levels have the least squared error for normally distributed
-values, which a rotation makes of any (`lightsplit`); a scale per sample makes the inner product of
-what is read with the sample the sample's squared norm, so that over random rotations the
-expectation is the sample (EDEN, Vargaftik et al. 2022; with one bit DRIVE, 2021). A packet carries
-the codes packed to the bit, one or two fp32 for each sample, and the payload's shape, since packed
-codes no longer show it.
+It is a wire format, like `cast`, and applies to gradients too. Even levels divide the sample's own
+range; values are rounded to the nearest level, or up with the probability of their fraction, so
+that their expectation is the value itself. Normal levels have the least squared error for normally
+distributed values, and a rotation makes any values nearly normal (`lightsplit`). With normal
+levels, a scale per sample makes the inner product of the decoded and the true sample equal to the
+sample's squared norm, so that the expectation over random rotations is the sample (EDEN, Vargaftik
+et al. 2022; with one bit, DRIVE, 2021). A packet carries the codes packed to the bit, one or two
+fp32 values per sample, and the payload's shape, which packed codes do not show.
 """
 
 import math
@@ -44,15 +44,16 @@ class QuantiseConfig(CodecConfig):
     bits: int = Field(default=8, ge=1, le=16)
     """Bits per value."""
     gradient_bits: int | None = Field(default=None, ge=1, le=16)
-    """Bits per value of the gradients that come back; null: as many as forward."""
+    """Bits per value of the gradients that are sent back; null: `bits`."""
     levels: Literal["even", "normal"] = "even"
-    """normal: for rotated values (lightsplit before it); a fraction of the error at few bits."""
+    """Where levels lie: `even` spacing over each sample's range, or `normal` for rotated values
+    (after lightsplit), with a fraction of the error at few bits (at most 6)."""
     rounding: Literal["stochastic", "nearest"] = "stochastic"
-    """Even levels: stochastic is exact in expectation, nearest at most half a level off. Normal
-    levels have none: values go to the nearest."""
+    """Rounding to even levels: `stochastic` is exact in expectation, `nearest` is at most half a
+    level off. Normal levels always round to the nearest."""
 
     @model_validator(mode="after")
-    def _few(self) -> Self:
+    def _check_normal_bits(self) -> Self:
         most = max(self.bits, self.gradient_bits or 1)
         if self.levels == "normal" and most > MOST_NORMAL:
             raise ValueError(
@@ -62,11 +63,11 @@ class QuantiseConfig(CodecConfig):
 
     @property
     def coded(self) -> frozenset[Leg]:
-        """All legs that it acts on: packets carry packed levels."""
+        """All legs that it acts on, since packets carry codes."""
         return frozenset(self.acts_on)
 
     def build(self, site: Site) -> Method:
-        """One side's half; who sends the payload gets gradients back."""
+        """Build one side's half; the sender of payloads receives gradients, and vice versa."""
         ways = self.bits, self.gradient_bits or self.bits
         packed, unpacked = ways if site.sends else reversed(ways)
         if self.levels == "normal":
@@ -75,7 +76,7 @@ class QuantiseConfig(CodecConfig):
 
 
 class _Quantise(Method, ABC):
-    """Packs values as integer codes, with numbers for each sample that say what codes stand for."""
+    """The packing of values as integer codes, with numbers per sample to decode them."""
 
     num_side = 2
 
@@ -83,49 +84,50 @@ class _Quantise(Method, ABC):
         self.packed, self.unpacked = packed, unpacked
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """The uint8 codes, the samples' fp32 numbers, and int32 shape."""
-        codes_BD, told = self._coded(x.float().flatten(1), step)
+        """Return the packed codes (uint8), the samples' numbers (fp32), and the shape (int32)."""
+        codes_BD, numbers = self._quantise(x.float().flatten(1), step)
         shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
-        return pack_bits(codes_BD, self.packed), told, shape
+        return pack_bits(codes_BD, self.packed), numbers, shape
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """What the codes stand for, in the payload's shape."""
-        packed, told, of_shape = tensors
+        """Return the decoded values in the payload's shape."""
+        packed, numbers, of_shape = tensors
         shape = of_shape.tolist()
         codes_BD = unpack_bits(packed, self.unpacked, math.prod(shape))
-        return self._meant(codes_BD, told).view(-1, *shape)
+        return self._dequantise(codes_BD, numbers).view(-1, *shape)
 
     @abstractmethod
-    def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]: ...
+    def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]: ...
 
     @abstractmethod
-    def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor: ...
+    def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor: ...
 
 
 class EvenLevels(_Quantise):
-    """Evenly spaced levels over each sample's range: its minimum, and the step between levels."""
+    """Evenly spaced levels over each sample's range, given by its minimum and the step."""
 
     def __init__(self, packed: int, unpacked: int, *, stochastic: bool) -> None:
         super().__init__(packed, unpacked)
         self.stochastic = stochastic
 
-    def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         noise: Tensor | float = 0.5
         if self.stochastic:
-            step.memo["quantise"] = step.memo.get("quantise", -1) + 1  # payload and gradient differ
+            # Counted, so that payload and gradient do not share their noise.
+            step.memo["quantise"] = step.memo.get("quantise", -1) + 1
             rng = step.rng("quantise", step.memo["quantise"])
             noise = torch.rand(x_BD.shape, generator=rng).to(x_BD.device)
         return on_levels(x_BD, self.packed, noise)
 
-    def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor:
-        return from_levels(codes_BD.float(), told)
+    def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
+        return from_levels(codes_BD.float(), numbers)
 
 
 class NormalLevels(_Quantise):
-    """Levels for normally distributed values, times a scale for each sample."""
+    """Levels for normally distributed values, times a scale per sample."""
 
-    def _coded(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         return quantise_normal(x_BD, self.packed)
 
-    def _meant(self, codes_BD: Tensor, told: Tensor) -> Tensor:
-        return dequantise_normal(codes_BD, told, self.unpacked)
+    def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
+        return dequantise_normal(codes_BD, numbers, self.unpacked)

@@ -1,9 +1,10 @@
-"""Randomised response (Warner, 1965) on labels: the plainest label differential privacy.
+"""This module implements randomised response on labels (Warner, 1965), the simplest label privacy.
 
-With K classes a label is kept with probability e^eps / (e^eps + K - 1), and else becomes one of the
-others, each as likely. Drawn once per sample, before anything is computed of the label, so all that
-a client ever sends is made of the drawn label: eps-label-DP, whatever the rounds. Losses and
-accuracies of training are of the drawn labels; evaluation has the true ones.
+With K classes, a label is kept with probability e^eps / (e^eps + K - 1), and otherwise replaced by
+one of the others, all equally likely. Each label is drawn once, before anything is computed from
+it, so everything that a client sends depends on the drawn label only: this is eps-label-DP, for any
+number of rounds. Losses and accuracies in training refer to the drawn labels; evaluation uses the
+true labels.
 """
 
 import math
@@ -16,19 +17,19 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.methods.base import LabelDefenceConfig, Method, Site, Step, Trait
-from simsplit.methods.classes import classes_of, replace_classes
+from simsplit.methods.classes import get_classes, replace_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.draws import SampleDraws
 from simsplit.needs import Given, Need, Needs
 
 
 class RandomisedResponseConfig(LabelDefenceConfig):
-    """Replaces labels at random, once per sample."""
+    """Random replacement of labels, once per sample."""
 
     kind: Literal["randomised_response"] = "randomised_response"
     epsilon: float = Field(default=1.0, ge=0)
-    """Privacy of a label: whatever is drawn is at most e^epsilon times as likely under one label as
-    under another. 0: labels are random."""
+    """Privacy parameter of a label: a drawn label is at most e^epsilon times as likely for one true
+    label as for another. 0: labels are random."""
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     reported: ClassVar[tuple[str, ...]] = ("labels_changed",)
     changes: ClassVar[str | None] = "labels_changed"
@@ -36,42 +37,42 @@ class RandomisedResponseConfig(LabelDefenceConfig):
 
     @property
     def release(self) -> Release | Response | str | None:
-        """Of labels, as often as they are used."""
+        """Randomised response, which does not depend on how often labels are used."""
         return Response(self.epsilon)
 
     def build(self, site: Site) -> Method:
-        """The draws on the client; nothing on the server."""
         if site.side == "server":
             return Method()
         return RandomisedResponse(self.epsilon, site.labels.classes)
 
 
 class RandomisedResponse(Method):
-    """Changes the labels of a batch; `labels_changed` is the share of them in a round."""
+    """Replacement of a batch's labels; `labels_changed` is a round's share of changed labels."""
 
     def __init__(self, epsilon: float, classes: int) -> None:
         self.epsilon, self.classes = epsilon, classes
         self.draws = SampleDraws("randomised_response", 2)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """The batch with the labels that were drawn for its samples."""
+        """Return the batch with the labels that were drawn for its samples."""
         if not step.training:
             return batch
-        drawn = self.draws.of(batch.indices, step)
-        true = classes_of(batch.labels)
-        said = responded(true, drawn, self.epsilon, self.classes)
-        step.told["labels_changed"] = (said != true).double().mean()
-        return replace(batch, labels=replace_classes(batch.labels, said))
+        draws = self.draws.get(batch.indices, step)
+        true = get_classes(batch.labels)
+        drawn = randomise(true, draws, self.epsilon, self.classes)
+        step.told["labels_changed"] = (drawn != true).double().mean()
+        return replace(batch, labels=replace_classes(batch.labels, drawn))
 
 
-def keeping(epsilon: float, classes: int) -> float:
-    """The probability that a label is kept."""
+def compute_keep_probability(epsilon: float, classes: int) -> float:
+    """Return the probability that a label is kept."""
     return 1 / (1 + (classes - 1) * math.exp(-epsilon))
 
 
-def responded(true_N: Tensor, drawn_N2: Tensor, epsilon: float, classes: int) -> Tensor:
-    """Classes after K-ary randomised response; whoever has none (a negative one) stays so."""
-    chance, which = drawn_N2.to(true_N.device).unbind(1)
+def randomise(true_N: Tensor, draws_N2: Tensor, epsilon: float, classes: int) -> Tensor:
+    """Apply K-ary randomised response to classes; negative ones (no class) stay unchanged."""
+    whether, which = draws_N2.to(true_N.device).unbind(1)
     offset = 1 + (which * (classes - 1)).long()
-    changed = (chance >= keeping(epsilon, classes)) & (true_N >= 0) & (classes > 1)
+    keep = compute_keep_probability(epsilon, classes)
+    changed = (whether >= keep) & (true_N >= 0) & (classes > 1)
     return torch.where(changed, (true_N + offset) % max(classes, 1), true_N)

@@ -1,4 +1,4 @@
-"""Raw: what the head puts out is what crosses. The baseline of every table."""
+"""This module declares `raw`, the baseline of every table: smashed data crosses unchanged."""
 
 from typing import ClassVar, Literal
 
@@ -6,7 +6,7 @@ from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site
 
 
 class RawConfig(MethodConfig):
-    """Nothing happens at the cut; the same as an empty list of methods."""
+    """No change at the cut, equivalent to an empty list of methods."""
 
     kind: Literal["raw"] = "raw"
     suits: ClassVar[frozenset[Modality]] = ANYTHING
@@ -15,5 +15,4 @@ class RawConfig(MethodConfig):
     everywhere: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
-        """A method that overrides nothing."""
         return Method()

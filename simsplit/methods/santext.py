@@ -1,19 +1,20 @@
-"""SanText+ (Yue et al., Findings of ACL 2021): rare tokens are replaced by others near them.
+"""This module implements SanText+ (Yue et al., Findings of ACL 2021), which replaces rare tokens.
 
-The rarer half of the tokens is sensitive. A sensitive token is always replaced, any other one with
-probability p; in either case a sensitive token j takes the place of i with
+The rarer half of the tokens is sensitive. A sensitive token is always replaced, any other token
+with probability p. In both cases a token i is replaced by a sensitive token j with probability
 
     p(j | i) ~ exp( -epsilon d(i, j) / 2 ),
 
-d the Euclidean distance of embeddings. With `sensitive: 1` all tokens are: that is SanText, whose
-replacements have epsilon metric differential privacy each.
+where d is the Euclidean distance of embeddings. With `sensitive: 1` all tokens are sensitive: this
+is SanText, in which each replacement has epsilon metric differential privacy.
 
-As in the published code of VFLAIR-LLM: tokens and not words, embeddings of the model (as they are
-before training), frequencies of the training texts (all clients'). PIDI's paper varies p and does
-not tell epsilon; that code's configuration has 0.1, as here. What a token is worth to epsilon
-depends on the model: distances are a few tenths in some and tens in others. Ours: tokens that never
-occur in training are sensitive too, where that code would leave them as they are, but only tokens
-that occur are put in others' places. The text's length stays, since no text is tokenised anew.
+As in the published code of VFLAIR-LLM, tokens are replaced instead of words, embeddings are the
+model's before training, and frequencies are counted over (all clients') training texts. PIDI's
+paper varies p and does not state epsilon; VFLAIR-LLM's configuration has 0.1, which is the default
+here. The effect of epsilon depends on the model: distances are a few tenths in some models and tens
+in others. Our departure: tokens that do not occur in training are sensitive too (VFLAIR-LLM leaves
+them unchanged), but only tokens that occur are used as replacements. A text keeps its length, since
+it is not tokenised again.
 """
 
 import math
@@ -30,55 +31,56 @@ from simsplit.methods.tokens import Tokens
 
 
 class SantextConfig(ReplacingConfig):
-    """Replaces rare tokens, and some others, by rare ones that are near them."""
+    """Rare tokens, and some others, replaced by near rare tokens."""
 
     kind: Literal["santext"] = "santext"
     p: float = Field(default=0.05, ge=0, le=1)
-    """Probability that a token that is not sensitive is replaced; PIDI's runs use 0.02 to 0.1."""
+    """Probability that a token that is not sensitive is replaced. PIDI's runs use 0.02 to 0.1."""
     epsilon: float = Field(default=0.1, ge=0)
-    """Privacy per unit of distance; 0: any sensitive token is as likely as another."""
+    """Privacy parameter per unit of distance; smaller values hide more. 0: all sensitive tokens are
+    equally likely."""
     sensitive: float = Field(default=0.5, gt=0, le=1)
-    """The share of tokens that are sensitive, the rarest; 1: all."""
+    """Share of tokens that are sensitive; these are the rarest. 1: all tokens."""
     fixed: bool = True
-    """Whether a text is replaced alike in every epoch; if not, it is drawn anew each time."""
+    """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
+    time."""
     reported: ClassVar[tuple[str, ...]] = ("santext_changed",)
     changes: ClassVar[str | None] = "santext_changed"
 
     def build(self, site: Site) -> Method:
-        """The draws on the client; nothing on the server."""
         return Santext(self, site.tokens) if site.side == "client" else Method()
 
 
 class Santext(Replacing):
-    """Knows which tokens are sensitive."""
+    """Replacement by sensitive tokens."""
 
     def __init__(self, config: SantextConfig, tokens: Tokens | None) -> None:
         super().__init__(config.kind, tokens, fixed=config.fixed)
         self.config = config
 
     @cached_property
-    def _parted(self) -> tuple[Tensor, Tensor]:
-        """V: how likely each token is replaced; and the sensitive tokens that occur."""
-        tokens, config = self.known, self.config
-        assert tokens is not None, "asked when tokens are replaced"
+    def _partition(self) -> tuple[Tensor, Tensor]:
+        """The probability that each token is replaced, and the sensitive tokens that occur."""
+        tokens, config = self.tokens, self.config
+        assert tokens is not None, "transform checks that there is a vocabulary"
         occur = tokens.ordinary[tokens.counts.to(tokens.ordinary.device)[tokens.ordinary] > 0]
         frequent = len(occur) - math.ceil(config.sensitive * len(occur))
-        chance = torch.ones(len(tokens.counts), dtype=torch.float64, device=occur.device)
-        chance[occur[:frequent]] = config.p
-        return chance, occur[frequent:]
+        probabilities = torch.ones(len(tokens.counts), dtype=torch.float64, device=occur.device)
+        probabilities[occur[:frequent]] = config.p
+        return probabilities, occur[frequent:]
 
-    def chance(self, tokens: Tokens) -> Tensor:
-        """1 of sensitive tokens, p of the others."""
+    def compute_probabilities(self, tokens: Tokens) -> Tensor:
+        """Return 1 for sensitive tokens, and p for the others."""
         del tokens
-        return self._parted[0]
+        return self._partition[0]
 
-    def width(self, tokens: Tokens) -> int:
-        """The number of sensitive tokens."""
+    def count_values(self, tokens: Tokens) -> int:
+        """Return the number of sensitive tokens, to which distances are computed."""
         del tokens
-        return len(self._parted[1])
+        return len(self._partition[1])
 
-    def odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """By distance, of the sensitive tokens."""
-        sensitive, table = self._parted[1], tokens.embeddings
-        away_UC = torch.cdist(table[ids_U].float(), table[sensitive].float())
-        return -self.config.epsilon / 2 * away_UC, sensitive.expand(len(ids_U), -1)
+    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Return -epsilon / 2 times the distances to the sensitive tokens, and these tokens."""
+        sensitive, table = self._partition[1], tokens.embeddings
+        distances_UC = torch.cdist(table[ids_U].float(), table[sensitive].float())
+        return -self.config.epsilon / 2 * distances_UC, sensitive.expand(len(ids_U), -1)

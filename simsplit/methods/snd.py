@@ -1,13 +1,13 @@
-"""Split-and-Denoise (Mai et al., ICML 2024): tokens are noised one by one; the client denoises.
+"""This module implements Split-and-Denoise (Mai et al., ICML 2024): noisy tokens, and a denoiser.
 
-Noise of a uniformly random direction and a Gamma-distributed length is added to each token (that is
-d_chi-privacy), which is then clipped to a norm. What the trunk makes of it goes through a denoiser
-on the client, a small transformer that is also shown the clean values and the noise. It learns on
-public data, before training, from what the trunk makes of the same texts without noise; those cross
-beside them, so the server sees public pairs of both.
+Noise of a uniformly random direction and a Gamma-distributed length is added to each token
+(d_chi-privacy), which is then clipped to a norm. The trunk's output goes through a denoiser on the
+client, a small transformer that also gets the clean values and the noise. It learns on public data
+before training; its targets are the trunk's outputs for the same texts without noise, which cross
+beside the noisy ones, so the server sees both for public texts.
 
-Ours: noise is a multiple of the tokens' average norm unless `eta` says how much; the denoiser
-starts as nothing but what it is given, and looks at no later token, as the trunk does not.
+Our choices: the noise is a multiple of the tokens' mean norm unless `eta` is given; the denoiser
+starts as the identity, and is causal like the trunk.
 """
 
 from dataclasses import dataclass
@@ -39,25 +39,25 @@ DENOISE = "denoise"
 
 
 class SndConfig(MethodConfig):
-    """Adds noise to each token that is sent, and denoises the returned features."""
+    """Noise on each sent token, and a denoiser for the returned features."""
 
     kind: Literal["snd"] = "snd"
     noise: float = Field(default=1.0, gt=0)
-    """Mean length of a token's noise, in units of the tokens' mean norm."""
+    """Mean length of a token's noise, in units of the tokens' mean norm; `eta` overrides it."""
     eta: float | None = Field(default=None, gt=0)
-    """Privacy parameter, instead of `noise`: lengths are drawn from Gamma(width, 1/eta)."""
+    """Privacy parameter; lengths are drawn from Gamma(width, 1/eta). Null: `noise` sets them."""
     lengths: Literal["token", "element"] = "token"
-    """One length per token, or (as in the published code) one per value."""
+    """Whether a length is drawn per token, or per value (`element`, as in the published code)."""
     clip: float | None = Field(default=1.0, gt=0)
-    """Clipping norm of noisy tokens, in units of the clean ones' mean norm; null: no clipping."""
+    """Clipping norm of noisy tokens, in units of the clean tokens' mean norm; null: no clipping."""
     denoise: bool = True
     """Whether a denoiser is trained and used."""
     layers: int = Field(default=6, ge=1)
     """Layers of the denoiser."""
     heads: int = Field(default=8, ge=1)
-    """Attention heads per layer of the denoiser."""
+    """Attention heads per layer of the denoiser; must divide the width of the cut."""
     warm_up: int = Field(default=2, ge=0)
-    """Rounds in which the denoiser learns from public data."""
+    """Rounds before training in which the denoiser learns from public data."""
     inference: bool = True
     """Whether noise is added in evaluation too."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
@@ -67,7 +67,7 @@ class SndConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """For the denoiser: features to denoise, and public texts to learn from."""
+        """Features to denoise and public texts to learn from, if there is a denoiser."""
         if not self.denoise:
             return super().needs
         learned = (Need(Given.PUBLIC, "denoise"),) if self.warm_up else ()
@@ -75,29 +75,28 @@ class SndConfig(MethodConfig):
         return (*super().needs, *own, *learned)
 
     def undoes(self) -> frozenset[Trait]:
-        """With a denoiser, rows for its training follow those of the batch."""
+        """Return SAMPLES if there is a denoiser: its training adds rows to the batch."""
         return self.ends if self.denoise else frozenset()
 
     def sent_shape(self, shape: Shape, where: str) -> Shape:
-        """The same shape; raises ScenarioError if `heads` does not divide its width."""
+        """Return the shape unchanged; raise ScenarioError if `heads` does not divide its width."""
         if self.denoise and shape[-1] % self.heads:
             raise ScenarioError(
-                f"{where}.heads", f"must divide the width of {shape[-1]}, got {self.heads}"
+                f"{where}.heads", f"must divide the cut's width of {shape[-1]}, got {self.heads}"
             )
         return shape
 
     def in_sessions(self, reading: str = "") -> bool:
-        """Without a denoiser, which looks at all tokens and at the noise of each."""
+        """Return whether evaluation has no denoiser, which needs all tokens and their noise."""
         del reading
         return not (self.denoise and self.inference)
 
     def build(self, site: Site) -> Method:
-        """All of it on the client; the server knows nothing of it."""
         return Snd(self, site) if site.side == "client" else Method()
 
 
 class Denoiser(nn.Module):
-    """A causal transformer on returned features, clean smashed data and noise."""
+    """A causal transformer whose inputs are returned features, clean smashed data and noise."""
 
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -121,17 +120,17 @@ class Denoiser(nn.Module):
 
 @dataclass
 class _Noised:
-    """What a client keeps of a step."""
+    """The state that a client keeps during a step."""
 
     clean: Tensor
     noise: Tensor
     public: bool
-    """Whether the plain output is sent too, for the denoiser to learn from."""
+    """Whether plain data is sent too, for the denoiser's targets."""
     error: Tensor | None = None
 
 
 class Snd(Method):
-    """The client's part: noises what is sent, denoises what returns."""
+    """The client's half, which noises smashed data and denoises features."""
 
     def __init__(self, config: SndConfig, site: Site) -> None:
         self.config = config
@@ -141,17 +140,17 @@ class Snd(Method):
                 self.module = Denoiser(site.shape[-1], config.layers, config.heads)
 
     def plan(self, rounds: int) -> list[Phase]:
-        """Rounds in which the denoiser learns from public data."""
+        """Return the phase in which the denoiser learns from public data."""
         if not (self.config.denoise and self.config.warm_up):
             return []
         return [on_public_data(DENOISE, self.config.warm_up)]
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Add noise, and clip; on public data the plain rows follow."""
+        """Add noise, then clip; on public data, append the plain rows."""
         if not (step.training or self.config.inference):
             return z
         norms_BL1 = z.detach().norm(dim=-1, keepdim=True)
-        noise = self._noise(z, norms_BL1.mean(), step)
+        noise = self._draw_noise(z, norms_BL1.mean(), step)
         sent = z + noise
         if self.config.clip is not None:
             limit = self.config.clip * norms_BL1.mean()
@@ -166,20 +165,22 @@ class Snd(Method):
         if noised is None or model is None:
             return u
         if noised.public:
+            # Detached: the denoiser alone learns from public data.
             noisy, plain = u.detach().chunk(2)
-            made: Tensor = model(noisy, noised.clean, noised.noise)
-            noised.error = mse_loss(made, plain)
-            return made
+            denoised: Tensor = model(noisy, noised.clean, noised.noise)
+            noised.error = mse_loss(denoised, plain)
+            return denoised
+        # In training proper, gradients pass through the denoiser and do not change it.
         frozen = {name: weight.detach() for name, weight in model.named_parameters()}
-        told = (u, noised.clean, noised.noise)
-        return functional_call(model, frozen, told)  # type: ignore[no-any-return]
+        inputs = (u, noised.clean, noised.noise)
+        return functional_call(model, frozen, inputs)  # type: ignore[no-any-return]
 
     def tail_loss(self, step: Step) -> Tensor | None:
-        """On public data: the distance of the denoised features from the plain ones."""
+        """Return, on public data, the distance of denoised features from plain ones."""
         noised: _Noised | None = step.memo.get(self)
         return None if noised is None else noised.error
 
-    def _noise(self, z: Tensor, average: Tensor, step: Step) -> Tensor:
+    def _draw_noise(self, z: Tensor, mean_norm: Tensor, step: Step) -> Tensor:
         width = z.shape[-1]
         draws = torch.randn(z.shape, generator=step.rng("direction"))
         shape = z.shape if self.config.lengths == "element" else (*z.shape[:-1], 1)
@@ -190,6 +191,6 @@ class Snd(Method):
         if self.config.eta is not None:
             lengths = lengths / self.config.eta
         else:
-            lengths = lengths * (self.config.noise * average.cpu() / width)
+            lengths = lengths * (self.config.noise * mean_norm.cpu() / width)
         noise: Tensor = draws / draws.norm(dim=-1, keepdim=True) * lengths
         return noise.to(z)

@@ -1,12 +1,12 @@
-"""Sparsification (after Aji and Heafield, 2017): small values are not sent.
+"""This module implements sparsification (after Aji and Heafield, 2017): small values are not sent.
 
-Of a sample's values those whose magnitude lies below its r-quantile become zero (PIDI's baseline
-SP). As the published code of VFLAIR-LLM has it, but for two choices of ours. The quantile is of a
-sample (or of a token, with which texts can be written token by token), so that what is sent of one
-does not depend on the others in its batch. And zeros are not
-paid for: what crosses are the values that are left, an index of ceil(log2 d) bits for each, and the
-payload's shape, as `topk` sends them; gradients of the others would be multiplied by zero, and do
-not cross either. Sent in full the payload would take as many bytes as without the method.
+The values of a sample whose magnitude lies below its r-quantile become zero (PIDI's baseline SP).
+Two choices differ from the published code of VFLAIR-LLM. First, the quantile is taken per sample
+(or per token, so that texts can be generated token by token); so the sent values of a sample do not
+depend on the rest of its batch. Second, zeros cost no bytes: the client sends the remaining values,
+an index of ceil(log2 d) bits for each, and the payload's shape, as `topk` does. Gradients of zeroed
+values would be multiplied by zero, so they do not cross either. A payload sent in full would take
+as many bytes as without the method.
 """
 
 import math
@@ -23,13 +23,13 @@ from simsplit.packets import Leg
 
 
 class SparsifyConfig(MethodConfig):
-    """Sends only the values of largest magnitude, a fixed share of each sample's."""
+    """The largest values of each sample, a fixed share of them; all others are not sent."""
 
     kind: Literal["sparsify"] = "sparsify"
     sparsity: float = Field(default=0.95, ge=0, lt=1)
-    """r: the share of a sample's values that become zero; published runs use 0.90 to 0.995."""
+    """The share r of a sample's values that become zero. Published runs use 0.90 to 0.995."""
     per: Literal["sample", "token"] = "sample"
-    """Whose values the quantile is of: a whole sample's, or those of each token of a text."""
+    """The unit that the share applies to: a whole sample, or each token of a text."""
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
     ends: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
@@ -38,78 +38,82 @@ class SparsifyConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Texts, if tokens are what is thinned out."""
+        """Texts, if the unit is a token."""
         return (*super().needs, *([Need(Given.TEXTS, "per")] if self.per == "token" else []))
 
     def in_sessions(self, reading: str = "") -> bool:
-        """Only token by token: a quantile of a text is known when all of it is there."""
+        """Return whether the unit is a token; a whole text's quantile needs all of its tokens."""
         del reading
         return self.per == "token"
 
     @property
     def unreadable(self) -> frozenset[Leg]:
-        """Gradients, which are sent without their indices."""
+        """The gradients of smashed data, which are sent without indices."""
         return frozenset({Leg.SMASHED_GRAD})
 
     def build(self, site: Site) -> Method:
-        """The same on both sides: who sends gathers, who receives scatters."""
         return Sparsify(self.sparsity, sends=site.sends, by_token=self.per == "token")
 
 
 class Sparsify(Method):
-    """Sender: masks and gathers values; receiver: scatters them; gradients in reverse."""
+    """One side's half: the sender gathers values and the receiver scatters them.
+
+    For gradients, the roles are exchanged.
+    """
 
     num_side = 2
     num_side_back = 0
 
     def __init__(self, sparsity: float, *, sends: bool, by_token: bool = False) -> None:
         self.sparsity, self.sends = sparsity, sends
-        self.begins = 2 if by_token else 1
-        """The first of the axes that belong to one quantile."""
+        self.first_axis = 2 if by_token else 1
+        """The first of the axes that one quantile is taken over."""
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Set values below the quantile to zero, so that they get no gradient."""
-        z_BD = self._rows(z)
+        z_BD = self._to_rows(z)
         kept_BK = z_BD.detach().abs().topk(num_kept(z_BD.shape[1], self.sparsity), dim=1).indices
         mask_BD = torch.zeros_like(z_BD).scatter_(1, kept_BK, 1.0)
         step.memo[self] = kept_BK, z.shape[1:]
         return z * mask_BD.view_as(z)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """Values, indices and shape; of gradients only the values."""
+        """Return values, indices and shape; for gradients, the values alone."""
         kept_BK, shape = step.memo[self]
-        values_BK = self._rows(x).gather(1, kept_BK)
+        values_BK = self._to_rows(x).gather(1, kept_BK)
         if not self.sends:
             return (values_BK,)
         if not step.training:
             del step.memo[self]
-        told = torch.tensor(shape, dtype=torch.int32, device=x.device)
-        return values_BK, pack_bits(kept_BK, count_bits(self._size(shape))), told
+        shape_tensor = torch.tensor(shape, dtype=torch.int32, device=x.device)
+        return values_BK, pack_bits(kept_BK, count_bits(self._count_values(shape))), shape_tensor
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Values at their positions, zeros elsewhere."""
+        """Return the values at their positions, and zeros elsewhere."""
         values_BK, *beside = tensors
         if beside:
-            indices, told = beside
-            shape = torch.Size(told.tolist())
-            kept_BK = unpack_bits(indices, count_bits(self._size(shape)), values_BK.shape[1])
+            indices, shape_tensor = beside
+            shape = torch.Size(shape_tensor.tolist())
+            bits = count_bits(self._count_values(shape))
+            kept_BK = unpack_bits(indices, bits, values_BK.shape[1])
             if step.training:
                 step.memo[self] = kept_BK, shape
         else:
             kept_BK, shape = step.memo[self]
-        dense_BD = values_BK.new_zeros(len(values_BK), self._size(shape))
+        dense_BD = values_BK.new_zeros(len(values_BK), self._count_values(shape))
         return dense_BD.scatter_(1, kept_BK, values_BK).view(-1, *shape)
 
-    def _rows(self, x: Tensor) -> Tensor:
-        """A row for each sample, or for each token."""
-        return x.reshape(-1, self._size(x.shape[1:]))
+    def _to_rows(self, x: Tensor) -> Tensor:
+        """Reshape to one row per sample or per token."""
+        return x.reshape(-1, self._count_values(x.shape[1:]))
 
-    def _size(self, shape: torch.Size) -> int:
-        """Values of a sample, or of a token."""
-        return math.prod(shape[self.begins - 1 :])
+    def _count_values(self, shape: torch.Size) -> int:
+        """Return the number of values of a sample or token, given a sample's shape."""
+        return math.prod(shape[self.first_axis - 1 :])
 
 
 def num_kept(values: int, sparsity: float) -> int:
-    """How many of so many values are not below their quantile, at least one."""
+    """Return how many of `values` values are not below their quantile; at least 1."""
     place = sparsity * (values - 1)
+    # A product that is an integer up to rounding must not be rounded up to the next one.
     return values - math.ceil(place - 1e-9 * values)

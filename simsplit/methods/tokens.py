@@ -1,5 +1,6 @@
-"""What clients know of their model's vocabulary before training: embeddings, and how often each
-token occurs. Methods that replace tokens choose by it.
+"""This module describes a model's vocabulary before training, for methods that replace tokens.
+
+Clients know the embeddings, and how often each token occurs in all clients' training texts.
 """
 
 from dataclasses import dataclass, field
@@ -14,78 +15,83 @@ class Groups(NamedTuple):
     """Disjoint groups of tokens that are near each other."""
 
     members: Tensor
-    """A row for each group, its tokens; -1 where a group has fewer."""
+    """The tokens of each group, a row per group; smaller groups are filled up with -1."""
     of: Tensor
-    """Each token's group; -1 of special ones."""
+    """The group of each token; -1 for special tokens."""
 
 
 class Clusters(NamedTuple):
-    """Tokens that k-means puts together."""
+    """Clusters of tokens, found by k-means."""
 
     centres: Tensor
-    """A row for each cluster."""
+    """The centre of each cluster, a row per cluster."""
     of: Tensor
-    """Each token's cluster, of special ones too."""
+    """The cluster of each token, including special tokens."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A vocabulary as it is before training; shared by all methods of a process."""
+    """A model's vocabulary before training; all methods of a process share it."""
 
     embeddings: Tensor
-    """V x D."""
+    """The embeddings, V x D."""
     counts: Tensor
-    """V: how often each token occurs in all clients' training texts."""
+    """How often each of the V tokens occurs in all clients' training texts."""
     special: frozenset[int]
-    """Tokens that stand for no text, such as padding."""
+    """Tokens that do not represent text, such as padding."""
     _groups: dict[int, Groups] = field(default_factory=dict, init=False, repr=False)
     _clusters: dict[int, Clusters] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def is_ordinary(self) -> Tensor:
-        """V: whether a token stands for text."""
+        """Whether each of the V tokens represents text."""
         mask = torch.ones(len(self.counts), dtype=torch.bool, device=self.embeddings.device)
         mask[[token for token in self.special if token < len(mask)]] = False
         return mask
 
     @cached_property
     def ordinary(self) -> Tensor:
-        """The tokens that stand for text, the most frequent first."""
+        """The tokens that represent text, the most frequent first."""
         order = self.counts.to(self.embeddings.device).argsort(descending=True, stable=True)
         return order[self.is_ordinary[order]]
 
     @cached_property
     def directions(self) -> Tensor:
-        """V x D: embeddings of length 1, so that products are cosines."""
+        """The embeddings normalised to length 1 (V x D), whose products are cosines."""
         return torch.nn.functional.normalize(self.embeddings.float(), dim=1)
 
-    def groups(self, size: int) -> Groups:
-        """From the most frequent token on, each with those nearest to it by cosine that no group
-        has yet; the last group may be smaller. Worked out once, without a table of V x V.
+    def get_groups(self, size: int) -> Groups:
+        """Return groups of `size` tokens, computed once for each size.
+
+        From the most frequent token on, each token that has no group yet forms one with the
+        tokens nearest by cosine that have none either. The last group may be smaller.
         """
         if size not in self._groups:
-            self._groups[size] = self._grouped(size)
+            self._groups[size] = self._make_groups(size)
         return self._groups[size]
 
-    def clusters(self, count: int) -> Clusters:
-        """So many clusters of embeddings (no more than there are tokens), by k-means on the tokens
-        that occur, weighted by how often; others belong to the nearest. Worked out once.
+    def get_clusters(self, count: int) -> Clusters:
+        """Return `count` clusters of embeddings (at most one per token), computed once.
+
+        K-means runs on the tokens that occur, weighted by their counts; all other tokens belong to
+        the nearest cluster.
         """
         if count not in self._clusters:
-            self._clusters[count] = self._clustered(count)
+            self._clusters[count] = self._make_clusters(count)
         return self._clusters[count]
 
-    def _clustered(self, count: int) -> Clusters:
+    def _make_clusters(self, count: int) -> Clusters:
         from sklearn.cluster import KMeans
 
         counts = self.counts.to(self.ordinary.device)
         chosen = self.ordinary[counts[self.ordinary] > 0]
+        # K-means needs at least as many tokens as clusters: then rare tokens are used as well.
         if len(chosen) < count:
             chosen = self.ordinary[:count]
         rows, table = chosen.cpu().numpy(), self.embeddings.float().cpu().numpy()
-        often = self.counts.cpu().numpy()[rows].clip(1)
+        weights = self.counts.cpu().numpy()[rows].clip(1)
         means = KMeans(min(count, len(rows)), n_init=1, random_state=0)
-        means.fit(table[rows], sample_weight=often)
+        means.fit(table[rows], sample_weight=weights)
         centres, of = (
             torch.from_numpy(means.cluster_centers_),
             torch.from_numpy(means.predict(table)),
@@ -93,7 +99,8 @@ class Tokens:
         device = self.embeddings.device
         return Clusters(centres.to(device), of.long().to(device))
 
-    def _grouped(self, size: int) -> Groups:
+    def _make_groups(self, size: int) -> Groups:
+        # One row of cosines at a time, since a table of V x V would not fit in memory.
         taken, left = ~self.is_ordinary, len(self.ordinary)
         of = torch.full_like(self.counts, -1, device=taken.device)
         rows: list[Tensor] = []

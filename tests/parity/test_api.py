@@ -242,7 +242,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
         ),
         (
             {"method": [{"kind": "p3eft", "alpha": 0, "mixing": False}]},
-            "method.0: all of its parts are off",
+            "method.0: mixing: false, alpha: 0 and messages: 1",
         ),
         (
             {"model": {"learns": ["tail"]}, "method": ["private_backprop"]},

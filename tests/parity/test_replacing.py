@@ -64,7 +64,7 @@ def test_the_vocabulary_is_the_one_before_training(tmp_path):
     wanted = given(tmp_path, EVERY)
     made = experiment(wanted, tmp_path / "run")
     client = made.parts.pool.clients[0].training
-    known = client.end.stack.smashed[0].known
+    known = client.end.stack.smashed[0].tokens
     before = client.end.head.tokens.weight.detach().clone()
     made.run(resume=False)
     assert not torch.equal(client.end.head.tokens.weight, before)

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from texts import text_scenario
 
 from simsplit.experiment import Experiment, run
-from simsplit.methods.dp_forward import gaussian_sigma
+from simsplit.methods.dp_forward import compute_gaussian_sigma
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
@@ -55,7 +55,7 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-5), (9.0, 1e-2)])
 def test_one_sending_has_the_budget_that_its_noise_was_made_for(epsilon, delta):
-    multiplier = gaussian_sigma(epsilon, delta)
+    multiplier = compute_gaussian_sigma(epsilon, delta)
     assert epsilon_of(multiplier, 1, delta) == pytest.approx(epsilon, rel=1e-4)
     assert delta_of(multiplier, epsilon) == pytest.approx(delta, rel=1e-3)
 
@@ -193,7 +193,7 @@ def test_a_run_tells_what_it_spent_by_client_in_its_summary_and_in_its_tables(tm
     rows = pd.read_csv(made.path / "privacy.csv")
     assert rows["samples"].tolist() == [len(part) for part in parts]
     assert rows["times_sent"].tolist() == sent_most(made)
-    multiplier = gaussian_sigma(2.0, 1e-5)
+    multiplier = compute_gaussian_sigma(2.0, 1e-5)
     for row in rows.itertuples():
         assert row.epsilon == epsilon_of(multiplier, row.times_sent, row.delta)
     assert entry["epsilon"] == rows["epsilon"].max()

@@ -308,7 +308,7 @@ def test_several_problems_are_a_line_each():
         ),
         (
             {"method": [{"kind": "wcc"}, {"kind": "lightsplit", "ratio": 8192}]},
-            "method.1.ratio: must divide into the cut's 2880 values at least once, got 8192",
+            "method.1.ratio: must be at most the cut's 2880 values, got 8192",
         ),
         (
             {"data": {"source": {"kind": "digits", "size": 8}}},

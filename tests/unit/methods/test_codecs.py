@@ -7,8 +7,8 @@ from torch import Tensor
 
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.bits import compute_normal_levels, count_bits, pack_bits, unpack_bits
-from simsplit.methods.nopeek import distance_correlation
-from simsplit.methods.projections import projection
+from simsplit.methods.nopeek import compute_distance_correlation
+from simsplit.methods.projections import draw_projection
 from simsplit.packets import Leg
 
 CPU = torch.device("cpu")
@@ -162,12 +162,12 @@ def test_normal_levels_are_maxs_and_keep_a_sample_along_itself(bits, positive, e
 @pytest.mark.parametrize("bits", [1, 2, 3])
 def test_rotated_values_on_normal_levels_lose_half_of_what_they_lose_on_even_ones(bits):
     z = normal(8, 1024).relu().pow(2)
-    rotation = projection("hadamard", 3, 1024, 1024, CPU)
+    rotation = draw_projection("hadamard", 3, 1024, 1024, CPU)
     lost = {}
     for levels in ("even", "normal"):
         method = built("quantise", (1024,), bits=bits, levels=levels, rounding="nearest")
-        sent = method.pack(rotation.down(z), step())
-        lost[levels] = float((rotation.up(method.unpack(sent, step())) - z).square().mean())
+        sent = method.pack(rotation.project(z), step())
+        lost[levels] = float((rotation.lift(method.unpack(sent, step())) - z).square().mean())
     assert lost["normal"] < 0.5 * lost["even"]
 
 
@@ -214,8 +214,8 @@ def test_distance_correlation_is_the_textbooks():
 
     a, b = centred(x), centred(z)
     expected = ((a * b).mean() / ((a * a).mean() * (b * b).mean()) ** 0.5) ** 0.5
-    assert float(distance_correlation(x, z)) == pytest.approx(expected, rel=1e-4)
-    assert float(distance_correlation(x, 3 * x)) == pytest.approx(1, rel=1e-4)
+    assert float(compute_distance_correlation(x, z)) == pytest.approx(expected, rel=1e-4)
+    assert float(compute_distance_correlation(x, 3 * x)) == pytest.approx(1, rel=1e-4)
 
 
 def test_nopeek_lowers_the_correlation_and_not_without_weight():
@@ -232,7 +232,7 @@ def test_nopeek_lowers_the_correlation_and_not_without_weight():
             if (term := method.loss(here)) is not None:
                 (grad,) = torch.autograd.grad(term, weights)
                 weights.data -= 0.3 * grad
-        after = float(distance_correlation(x, torch.tanh(x @ weights.detach())))
+        after = float(compute_distance_correlation(x, torch.tanh(x @ weights.detach())))
         assert (after < 0.9) == falls
 
 

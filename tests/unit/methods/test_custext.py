@@ -41,7 +41,7 @@ def probabilities(given: Tokens, token: int, group: list[int], epsilon: float) -
 @pytest.mark.parametrize("token", [1, 4, 7, 11])
 def test_a_token_becomes_one_of_its_group_by_likeness(token):
     given = tokens()
-    groups = given.groups(4)
+    groups = given.get_groups(4)
     group = [each for each in groups.members[groups.of[token]].tolist() if each >= 0]
     expected = probabilities(given, token, group, 3.0)
     found = shares(built(given, epsilon=3.0, group=4), token, group)
@@ -51,7 +51,7 @@ def test_a_token_becomes_one_of_its_group_by_likeness(token):
 
 def test_a_token_alone_in_its_group_stays():
     given = tokens()
-    last = given.groups(10).members[1].tolist()
+    last = given.get_groups(10).members[1].tolist()
     assert [each >= 0 for each in last] == [True] + [False] * 9
     assert shares(built(given, epsilon=0.0, group=10), last[0], last[:1]) == [1.0]
 

@@ -69,7 +69,7 @@ def test_in_training_the_term_is_one_over_the_pretrained_tails_error():
     )
     assert method.decode(u, step) is u
     error = torch.nn.functional.cross_entropy(
-        method.known(u)[:, 2:].flatten(0, 1), labelled()[:, 2:].flatten()
+        method.public_tail(u)[:, 2:].flatten(0, 1), labelled()[:, 2:].flatten()
     )
     step.task = torch.ones(1, requires_grad=True).sum()
     term = method.tail_loss(step)
@@ -112,11 +112,11 @@ def test_in_the_warm_up_the_inverter_learns_and_the_head_evades_it():
 def test_a_sure_pretrained_tail_does_not_explode():
     method, step = alone(), Step(0, 1, 0, 5, labels=labelled())
     with torch.no_grad():
-        method.known.weight.zero_()
-        method.known.bias.fill_(-50.0)
+        method.public_tail.weight.zero_()
+        method.public_tail.bias.fill_(-50.0)
     step.labels = torch.where(labelled() == IGNORED, IGNORED, 2)
     with torch.no_grad():
-        method.known.bias[2] = 50.0
+        method.public_tail.bias[2] = 50.0
     method.decode(values("u"), step)
     step.task = torch.ones(1, requires_grad=True).sum()
     assert method.tail_loss(step).item() == pytest.approx(10 / 0.1)

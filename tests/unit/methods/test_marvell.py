@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import Method, Site, Step
-from simsplit.methods.marvell import Noise, Problem, solved, strengthened
+from simsplit.methods.marvell import Noise, Problem, find_noise, minimise_divergence
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -71,7 +71,7 @@ def searched(problem: Problem, total: float) -> float:
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("scale", [0.2, 1.0, 20.0])
 def test_the_noise_has_the_least_divergence_of_its_power(problem, scale):
-    noise = solved(problem, scale * problem.g)
+    noise = minimise_divergence(problem, scale * problem.g)
     assert power(problem, noise[:4]) == pytest.approx(scale * problem.g, rel=1e-9)
     assert noise.lam10 >= noise.lam20 >= 0
     assert noise.lam11 >= noise.lam21 >= 0
@@ -80,22 +80,25 @@ def test_the_noise_has_the_least_divergence_of_its_power(problem, scale):
 
 
 def test_exchanging_the_classes_exchanges_the_noise():
-    one, other = solved(PROBLEMS[0], 3.0), solved(PROBLEMS[0].turned, 3.0)
-    assert one == pytest.approx(other.turned)
+    one, other = (
+        minimise_divergence(PROBLEMS[0], 3.0),
+        minimise_divergence(PROBLEMS[0].swapped, 3.0),
+    )
+    assert one == pytest.approx(other.swapped)
 
 
 def test_points_without_spread_get_the_closed_form():
     """Of one class only noise along the difference matters; equal shares get equal noise."""
-    noise = solved(Problem(0.0, 0.0, 16, 2.0, 0.5), 3.0)
+    noise = minimise_divergence(Problem(0.0, 0.0, 16, 2.0, 0.5), 3.0)
     assert noise == pytest.approx(Noise(3.0, 0.0, 3.0, 0.0, 5 / 3 - 1, 3.0))
 
 
 def test_power_grows_by_half_until_the_divergence_is_low_enough():
-    noise = strengthened(PROBLEMS[0], 1.0, 0.25)
+    noise = find_noise(PROBLEMS[0], 1.0, 0.25)
     steps = math.log(noise.power / PROBLEMS[0].g) / math.log(1.5)
     assert steps == pytest.approx(round(steps), abs=1e-9)
-    assert noise.sum_kl <= 0.25 < solved(PROBLEMS[0], noise.power / 1.5).sum_kl
-    assert strengthened(PROBLEMS[0], 1.0, None).power == PROBLEMS[0].g
+    assert noise.sum_kl <= 0.25 < minimise_divergence(PROBLEMS[0], noise.power / 1.5).sum_kl
+    assert find_noise(PROBLEMS[0], 1.0, None).power == PROBLEMS[0].g
 
 
 def built(kind: str, **fields) -> Method:
@@ -127,7 +130,7 @@ def test_the_noise_that_is_added_has_the_variances_that_were_found(shape):
     delta = ones.mean(0) - zeros.mean(0)
     u, v = (part.var(0, correction=0).mean().item() for part in (zeros, ones))
     problem = Problem(u, v, rows.shape[1], delta.square().sum().item(), 0.5)
-    best = strengthened(problem, 1.0, 0.1)
+    best = find_noise(problem, 1.0, 0.1)
     assert step.told == {"marvell_left_out": 0.0, "sum_kl": best.sum_kl, "noise_power": best.power}
     for label, along, across in ((0, best.lam10, best.lam20), (1, best.lam11, best.lam21)):
         part = noise[labels == label]

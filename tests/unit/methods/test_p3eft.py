@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from simsplit.methods import Site, Step
-from simsplit.methods.p3eft import P3eftConfig, mixing_weights, opposite_loss
+from simsplit.methods.p3eft import P3eftConfig, compute_opposite_loss, draw_mixing_weights
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -29,7 +29,7 @@ def step(labels: torch.Tensor | None = None, *, training: bool = True) -> Step:
 
 @pytest.mark.parametrize("sets", [1, 2, 3, 5])
 def test_over_the_sets_the_weights_sum_to_one(sets):
-    weights = mixing_weights(sets, (200,), 1.0, 0)
+    weights = draw_mixing_weights(sets, (200,), 1.0, 0)
     assert torch.allclose(weights.sum(0), torch.ones(200), atol=1e-5)
     if sets > 1:  # N(0, sets - 1) about 1 / sets
         assert weights.std() == pytest.approx((sets - 1) ** 0.5, rel=0.15)
@@ -37,13 +37,13 @@ def test_over_the_sets_the_weights_sum_to_one(sets):
 
 
 def test_the_weights_are_antisymmetric_as_published():
-    one, other = mixing_weights(2, (9,), 2.0, 4)
+    one, other = draw_mixing_weights(2, (9,), 2.0, 4)
     assert torch.allclose(one - 0.5, 0.5 - other, atol=1e-6)
 
 
 def test_the_head_gets_the_mixture_that_the_paper_defines():
     method, u = P3eftConfig().build(site()), states()
-    weights = mixing_weights(SETS, (WIDTH,), 1.0, 0)
+    weights = draw_mixing_weights(SETS, (WIDTH,), 1.0, 0)
     wanted = sum(weights[i] * u[:, i] for i in range(SETS))
     assert torch.allclose(method.decode(u, step()), wanted)
     mean = P3eftConfig(mixing=False).build(site()).decode(u, step())
@@ -58,7 +58,9 @@ def test_where_all_sets_agree_it_does_not_matter_how_they_are_mixed():
 
 
 def test_other_seeds_have_other_secrets():
-    assert not torch.equal(mixing_weights(2, (9,), 1.0, 0), mixing_weights(2, (9,), 1.0, 1))
+    assert not torch.equal(
+        draw_mixing_weights(2, (9,), 1.0, 0), draw_mixing_weights(2, (9,), 1.0, 1)
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -83,7 +85,7 @@ def test_the_regulariser_is_the_published_one(classes):
 def test_its_gradient_pulls_the_classes_together():
     labels = torch.arange(40) % 2
     h = (torch.randn(40, WIDTH, generator=rng_for(1)) + 2 * labels[:, None]).requires_grad_()
-    loss = opposite_loss(h, labels, 0)
+    loss = compute_opposite_loss(h, labels, 0)
     loss.backward()
     with torch.no_grad():
         moved = h - 5 * h.grad
@@ -113,7 +115,9 @@ def test_without_an_axis_of_adapters_there_is_nothing_to_mix():
     at = step(labels)
     method = P3eftConfig().build(site(sets=0))
     assert torch.equal(method.decode(u, at), u)
-    assert method.tail_loss(at).item() == pytest.approx(opposite_loss(u.flatten(1), labels, 0))
+    assert method.tail_loss(at).item() == pytest.approx(
+        compute_opposite_loss(u.flatten(1), labels, 0)
+    )
 
 
 def test_weights_can_be_learned_as_in_the_published_code():

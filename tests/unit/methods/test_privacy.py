@@ -9,7 +9,7 @@ from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import Method, Site, Step
-from simsplit.methods.dp_forward import gaussian_sigma
+from simsplit.methods.dp_forward import compute_gaussian_sigma
 from simsplit.packets import Leg
 from simsplit.scenario import parse
 from simsplit.seeds import rng_for
@@ -30,7 +30,7 @@ def values(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-5), (8.0, 1e-3)])
 def test_the_analytic_noise_is_exact_and_less_than_the_classic(epsilon, delta):
-    sigma = gaussian_sigma(epsilon, delta)
+    sigma = compute_gaussian_sigma(epsilon, delta)
     phi = torch.distributions.Normal(0.0, 1.0).cdf
     a, b = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
     leaked = phi(torch.tensor(a).double()) - math.exp(epsilon) * phi(torch.tensor(b).double())
@@ -41,7 +41,7 @@ def test_the_analytic_noise_is_exact_and_less_than_the_classic(epsilon, delta):
 
 def test_a_known_value_of_the_analytic_mechanism():
     # Balle and Wang's calibration at (1, 1e-5)
-    assert gaussian_sigma(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-3)
+    assert compute_gaussian_sigma(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_noise_is_of_the_size_that_was_asked_for_and_new_in_each_step():
     budget = built("dp_forward", epsilon=1.0, clip=3.0, relative=False)
     z = 1e-6 * z
     noise = (budget.encode(z, step()) - z).square().mean().sqrt().item()
-    assert noise == pytest.approx(2 * 3.0 * gaussian_sigma(1.0, 1e-5), rel=0.02)
+    assert noise == pytest.approx(2 * 3.0 * compute_gaussian_sigma(1.0, 1e-5), rel=0.02)
 
 
 def test_evaluation_may_be_left_alone():

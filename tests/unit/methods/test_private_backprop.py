@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import Method, Share, Site, Step
-from simsplit.methods.private_backprop import MOST, blinding
+from simsplit.methods.private_backprop import MOST, draw_blinding
 from simsplit.packets import Leg, Packet
 from simsplit.results import Run
 from simsplit.seeds import rng_for
@@ -121,10 +121,10 @@ def test_no_message_is_the_gradient(fields):
 def test_no_matrix_amplifies_or_shows_the_gradient():
     for number in range(50):
         for num in (2, 3, 5):
-            matrix = blinding(num, rng_for(number, "matrix"))
+            matrix = draw_blinding(num, rng_for(number, "matrix"))
             torch.testing.assert_close(matrix @ matrix.T, torch.eye(num).double())
             assert matrix[:, 0].abs().max() <= MOST
-    signs = [blinding(2, rng_for(n, "m"))[0, 0].sign().item() for n in range(200)]
+    signs = [draw_blinding(2, rng_for(n, "m"))[0, 0].sign().item() for n in range(200)]
     assert 70 < signs.count(1.0) < 130
 
 
@@ -173,7 +173,7 @@ def test_a_server_with_m_messages_knows_all_but_m_minus_one_labels(messages):
     """The paper's Appendix C, with the best noise there is: other samples' own directions."""
     slopes, labels = values(BATCH, WIDTH, dtype=torch.float64), LABELLINGS[13]
     noise = [torch.eye(BATCH).double()[b][:, None] * slopes for b in range(messages - 1)]
-    mixing = blinding(messages, rng_for(0, "matrix"))
+    mixing = draw_blinding(messages, rng_for(0, "matrix"))
     stacked = torch.stack([gradient(labels, slopes), *noise])
     found = within(list(torch.tensordot(mixing, stacked, 1)), slopes)
     assert len(found) == 2**messages  # more than these no space of m dimensions has

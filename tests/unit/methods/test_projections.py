@@ -5,7 +5,7 @@ import torch
 from pace import quick
 from torch import Tensor
 
-from simsplit.methods.projections import Kind, factors_of, projection
+from simsplit.methods.projections import Kind, draw_projection, factorise
 
 CPU = torch.device("cpu")
 KINDS: tuple[Kind, ...] = ("gaussian", "uniform", "hadamard")
@@ -26,7 +26,7 @@ SHAPES = [(64, 8, 8), (29, 14, 14), (20, 12, 12)]
 
 def whole(kind: Kind, d: int, k: int, seed: int = 0) -> Tensor:
     """R as a matrix, in double precision: the projection of every unit vector."""
-    return projection(kind, seed, d, k, CPU).down(torch.eye(d)).double()
+    return draw_projection(kind, seed, d, k, CPU).project(torch.eye(d)).double()
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -36,7 +36,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def kept(kind: Kind, inputs: Tensor, k: int, seed: int = 0) -> Tensor:
     """Each input's share of squared norm that is kept, over the k / d that should be."""
     d = inputs.shape[1]
-    down = projection(kind, seed, d, k, CPU).down(inputs)
+    down = draw_projection(kind, seed, d, k, CPU).project(inputs)
     return down.square().sum(1) / inputs.square().sum(1) * (d / k)
 
 
@@ -60,9 +60,9 @@ def test_orthonormal(sized):
 @pytest.mark.slow
 def test_up_is_the_adjoint_of_down(sized):
     kind, d, k = sized
-    drawn = projection(kind, 0, d, k, CPU)
+    drawn = draw_projection(kind, 0, d, k, CPU)
     x, y = draw(5, d), draw(5, k, seed=1)
-    one, other = (drawn.down(x) * y).sum(1), (x * drawn.up(y)).sum(1)
+    one, other = (drawn.project(x) * y).sum(1), (x * drawn.lift(y)).sum(1)
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4 * d**0.5)
 
 
@@ -70,26 +70,26 @@ def test_up_is_the_adjoint_of_down(sized):
 @pytest.mark.parametrize(("d", "k"), [(2880, 361), (509, 63), (784, 784), (4096, 1)])
 def test_up_after_down_projects(kind, d, k):
     """Twice is once, nothing is added at right angles, and of k dimensions all are left alone."""
-    drawn = projection(kind, 0, d, k, CPU)
+    drawn = draw_projection(kind, 0, d, k, CPU)
     x, y = draw(5, d), draw(5, k, seed=1)
-    once = drawn.up(drawn.down(x))
-    torch.testing.assert_close(drawn.up(drawn.down(once)), once, rtol=0, atol=1e-5)
+    once = drawn.lift(drawn.project(x))
+    torch.testing.assert_close(drawn.lift(drawn.project(once)), once, rtol=0, atol=1e-5)
     assert ((x - once) * once).sum(1).abs().max() <= 1e-3
-    torch.testing.assert_close(drawn.down(drawn.up(y)), y, rtol=0, atol=1e-5)
+    torch.testing.assert_close(drawn.project(drawn.lift(y)), y, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("d", "k"), [(2880, 361), (4096, 512), (509, 63), (784, 784)])
 def test_structured_is_its_own_matrix(d, k):
-    drawn = projection("hadamard", 0, d, k, CPU)
+    drawn = draw_projection("hadamard", 0, d, k, CPU)
     R = whole("hadamard", d, k).float()
     x, y = draw(5, d), draw(5, k, seed=1)
-    torch.testing.assert_close(drawn.down(x), x @ R, rtol=0, atol=1e-4)
-    torch.testing.assert_close(drawn.up(y), y @ R.T, rtol=0, atol=1e-4)
-    assert torch.equal(drawn.down(x.T.contiguous().T), drawn.down(x))
+    torch.testing.assert_close(drawn.project(x), x @ R, rtol=0, atol=1e-4)
+    torch.testing.assert_close(drawn.lift(y), y @ R.T, rtol=0, atol=1e-4)
+    assert torch.equal(drawn.project(x.T.contiguous().T), drawn.project(x))
 
 
 def test_structured_is_far_smaller_than_the_matrix():
-    drawn = projection("hadamard", 0, 4096, 512, CPU)
+    drawn = draw_projection("hadamard", 0, 4096, 512, CPU)
     stored = sum(tensor.numel() for tensor in vars(drawn).values() if isinstance(tensor, Tensor))
     assert stored == 4096 + 64 * 64 + 512 * 64  # signs, one factor, the kept rows of the other
 
@@ -140,9 +140,9 @@ def test_the_uniform_range_holds_the_all_ones_direction():
 
 @every_kind
 def test_the_seed_alone_decides(kind):
-    projection.cache_clear()
+    draw_projection.cache_clear()
     first = whole(kind, 120, 15)
-    projection.cache_clear()
+    draw_projection.cache_clear()
     assert torch.equal(whole(kind, 120, 15), first)
     assert not torch.equal(whole(kind, 120, 15, seed=1), first)
     assert not torch.equal(whole(kind, 120, 16)[:, :15], first)
@@ -150,7 +150,7 @@ def test_the_seed_alone_decides(kind):
 
 @pytest.mark.parametrize("d", [1, 2, 12, 509, 784, 2880, 3920, 4096, 5684, 2 * 1021, 16384])
 def test_factors_multiply_back(d):
-    small, large = factors_of(d)
+    small, large = factorise(d)
     assert small * large == d
     assert small <= large
     assert not [n for n in range(small + 1, large) if d % n == 0 and n <= d // n]
@@ -158,7 +158,7 @@ def test_factors_multiply_back(d):
 
 @every_kind
 def test_gradients_are_the_other_direction(kind):
-    drawn = projection(kind, 0, 60, 7, CPU)
+    drawn = draw_projection(kind, 0, 60, 7, CPU)
     z, g = draw(3, 60).requires_grad_(), draw(3, 7, seed=1)
-    drawn.down(z).backward(g)
-    torch.testing.assert_close(z.grad, drawn.up(g), rtol=0, atol=1e-5)
+    drawn.project(z).backward(g)
+    torch.testing.assert_close(z.grad, drawn.lift(g), rtol=0, atol=1e-5)

@@ -11,7 +11,7 @@ from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.base import Labels, Site, Step
-from simsplit.methods.pslf import Pslf, positives_of
+from simsplit.methods.pslf import Pslf, count_positive
 from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.seeds import rng_for
@@ -44,7 +44,7 @@ def pseudo(method: Pslf, labels: torch.Tensor, rows=None, number: int = 0) -> to
     ("num", "share", "expected"), [(9, 0.56, 5), (4, 0.37, 1), (2, 0.9, 1), (18, 0.01, 1)]
 )
 def test_pseudo_classes_are_dealt_by_the_share_of_positives(num, share, expected):
-    assert positives_of(num, share) == expected
+    assert count_positive(num, share) == expected
 
 
 def test_labels_are_flipped_with_the_published_probability_and_sub_classes_are_alike():

@@ -52,9 +52,9 @@ def test_a_sample_has_one_draw_whatever_the_batch_and_the_epoch():
 def test_draws_of_rows_do_not_depend_on_the_rows_beside():
     draws, step = SampleDraws("x", 3), Step(0, 1, 0, 5)
     rows = torch.tensor([0, 5000, 3])
-    together = draws.of(rows, step)
+    together = draws.get(rows, step)
     for row, alone in zip(rows, together, strict=True):
-        assert torch.equal(draws.of(row[None], step)[0], alone)
+        assert torch.equal(draws.get(row[None], step)[0], alone)
     assert 0 <= together.min() < together.max() < 1
 
 

@@ -12,7 +12,7 @@ from simsplit.attacks import fsha
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import Site, Step
-from simsplit.methods.splitguard import WIDTH, Splitguard, SplitguardConfig, score
+from simsplit.methods.splitguard import WIDTH, Splitguard, SplitguardConfig, compute_score
 from simsplit.packets import Leg
 
 
@@ -23,14 +23,14 @@ def test_the_score_by_hand():
     apart = math.acos(0.75 / math.hypot(1.75, 0.75))  # of (0, 1) and (1.75, 0.75)
     x = (apart * 2 - math.pi / 4 * 2) / 4
     expected = (1 / (1 + math.exp(-5 * x))) ** 2
-    assert score(means, norms).item() == pytest.approx(expected, rel=1e-5)
+    assert compute_score(means, norms).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_does_not_mind_fakes_scores_a_quarter_or_less():
     same = torch.tensor([[1.0, 0.0]] * 3)
-    assert score(same, torch.ones(3)).item() == pytest.approx(0.25)
+    assert compute_score(same, torch.ones(3)).item() == pytest.approx(0.25)
     halves = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    assert score(halves, torch.tensor([1.5, 1.0, 2.0])).item() < 0.01
+    assert compute_score(halves, torch.tensor([1.5, 1.0, 2.0])).item() < 0.01
 
 
 @pytest.mark.parametrize(("signal", "about"), [(0.3, 0.51), (0.1, 0.56), (0.03, 0.57)])
@@ -44,7 +44,7 @@ def test_gradients_that_know_no_labels_do_not_pass_as_honest(signal, about):
         groups = gradients.split([20, 90, 90])
         means = torch.stack([group.mean(0) for group in groups])
         norms = torch.stack([group.norm(dim=1).mean() for group in groups])
-        scores.append(score(means, norms).item())
+        scores.append(compute_score(means, norms).item())
     assert sum(scores) / len(scores) == pytest.approx(about, abs=0.08)
 
 
@@ -61,7 +61,7 @@ def test_means_of_gradients_and_of_their_norms_are_kept(size):
     torch.testing.assert_close(method.kept.norms / 2, pairs.norm(dim=2).mean(0))
     sums = torch.stack([method._sketch(gradient) for gradient in gradients]).view(2, 3, WIDTH)
     torch.testing.assert_close(method.kept.sums, sums.sum(0))
-    expected = score(sums.mean(0), pairs.norm(dim=2).mean(0)).item()
+    expected = compute_score(sums.mean(0), pairs.norm(dim=2).mean(0)).item()
     assert method.report() == {"splitguard": pytest.approx(expected, rel=1e-5)}
 
 

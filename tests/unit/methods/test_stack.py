@@ -10,7 +10,7 @@ from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.methods import METHODS, Method, Share, Step
 from simsplit.methods.stack import Stack, build_stack, sent_shapes
-from simsplit.methods.wcc import within_class_scatter
+from simsplit.methods.wcc import compute_within_class_scatter
 from simsplit.packets import Leg
 
 CPU = torch.device("cpu")
@@ -156,10 +156,10 @@ def test_wcc_charges_for_what_the_methods_before_it_made():
     (client, _), (other, _) = sides(light, wcc), sides(wcc, light)
     now = step(labels=LABELS)
     sent = client.encode(z, now)
-    torch.testing.assert_close(client.loss(now), within_class_scatter(sent, LABELS))
+    torch.testing.assert_close(client.loss(now), compute_within_class_scatter(sent, LABELS))
     now = replace(now, memo={})
     other.encode(z, now)
-    torch.testing.assert_close(other.loss(now), within_class_scatter(z, LABELS))
+    torch.testing.assert_close(other.loss(now), compute_within_class_scatter(z, LABELS))
 
 
 def test_raw_is_an_empty_list():

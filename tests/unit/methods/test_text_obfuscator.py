@@ -38,7 +38,7 @@ def test_noise_is_laplace_of_scale_one_over_epsilon():
 
 
 def test_clusters_are_those_of_the_embeddings_and_rare_tokens_go_to_the_nearest():
-    found = vocabulary().clusters(3)
+    found = vocabulary().get_clusters(3)
     assert found.centres.shape == (3, WIDTH)
     assert [len(set(found.of[at : at + 4].tolist())) for at in (0, 4, 8)] == [1, 1, 1]
     assert len(set(found.of.tolist())) == 3
@@ -56,7 +56,7 @@ def test_the_terms_draw_tokens_to_their_centres_and_centres_apart():
     method.encode(z, step)
     centres = method.module.weight.detach().numpy()
     real = [(row, place) for row in range(2) for place in range(4 - row)]
-    gaps = [z[at].numpy() - centres[tokens.clusters(3).of[ids[at]]] for at in real]
+    gaps = [z[at].numpy() - centres[tokens.get_clusters(3).of[ids[at]]] for at in real]
     apart = sum(np.linalg.norm(centres[i] - centres[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
     expected = 0.1 * np.mean(np.square(gaps)) - 0.5 * apart / (3 * 4 / 2)
     assert method.loss(step).item() == pytest.approx(expected, rel=1e-4)
@@ -66,7 +66,7 @@ def test_the_terms_draw_tokens_to_their_centres_and_centres_apart():
 def test_a_vocabulary_of_fewer_tokens_has_fewer_clusters():
     method, step = built(vocabulary(), clusters=50), Step(0, 1, 0, 5)
     assert method.module.weight.shape == (50, WIDTH)
-    assert len(vocabulary().clusters(50).centres) == 11
+    assert len(vocabulary().get_clusters(50).centres) == 11
     ids = torch.tensor([[1, 5]])
     method.transform(Batch(ids, ids, torch.arange(1)), step)
     method.encode(torch.zeros(1, 2, WIDTH), step)

@@ -32,7 +32,7 @@ def by_hand(given: Tokens, size: int) -> list[set[int]]:
 
 def test_groups_are_the_nearest_that_are_left():
     given = tokens()
-    groups = given.groups(4)
+    groups = given.get_groups(4)
     expected = by_hand(given, 4)
     assert [set(row.tolist()) - {-1} for row in groups.members] == expected
     assert [len(each) for each in expected] == [4, 4, 3]
@@ -42,11 +42,11 @@ def test_groups_are_the_nearest_that_are_left():
 
 def test_groups_are_made_once():
     given = tokens()
-    assert given.groups(4) is given.groups(4)
-    assert given.groups(4) is not given.groups(3)
+    assert given.get_groups(4) is given.get_groups(4)
+    assert given.get_groups(4) is not given.get_groups(3)
 
 
 def test_a_token_without_a_direction_has_a_group_too():
     given = tokens()
     given.embeddings[12] = 0.0
-    assert 12 in given.groups(4).members[0]
+    assert 12 in given.get_groups(4).members[0]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from simsplit.methods import Site, Step
-from simsplit.methods.wcc import Wcc, WccConfig, within_class_scatter
+from simsplit.methods.wcc import Wcc, WccConfig, compute_within_class_scatter
 from simsplit.packets import Leg
 
 LABELS = {
@@ -42,7 +42,7 @@ def test_value_and_gradient_are_eq_10s(labels, normalise):
     labels = torch.tensor(labels)
     ours, slow = activations(7, 5, 3), activations(7, 5, 3)
     scatter, expected = (
-        within_class_scatter(ours, labels, normalise),
+        compute_within_class_scatter(ours, labels, normalise),
         eq_10(slow, labels, normalise),
     )
     scatter.backward()
@@ -55,20 +55,22 @@ def test_by_hand():
     z = torch.tensor([[0.0, 0.0], [2.0, 4.0], [9.0, 9.0]])
     labels = torch.tensor([1, 1, 0])
     # class 1: mean (1, 2), both at squared distance 5; class 0: alone
-    assert within_class_scatter(z, labels).item() == pytest.approx(5)
-    assert within_class_scatter(z, labels, normalise=True).item() == pytest.approx(5 / (2 * 2))
+    assert compute_within_class_scatter(z, labels).item() == pytest.approx(5)
+    assert compute_within_class_scatter(z, labels, normalise=True).item() == pytest.approx(
+        5 / (2 * 2)
+    )
 
 
 def test_nothing_scatters_where_every_class_has_one_sample():
     z = activations(7, 5)
-    within_class_scatter(z, torch.arange(7)).backward()
+    compute_within_class_scatter(z, torch.arange(7)).backward()
     assert z.grad.abs().max() == 0
 
 
 def test_a_large_common_mean_does_not_drown_the_scatter():
     z, labels = activations(7, 5).detach().float(), torch.tensor(LABELS["mixed"])
-    shifted = within_class_scatter(z + 1000, labels)
-    torch.testing.assert_close(shifted, within_class_scatter(z, labels), rtol=1e-3, atol=0)
+    shifted = compute_within_class_scatter(z + 1000, labels)
+    torch.testing.assert_close(shifted, compute_within_class_scatter(z, labels), rtol=1e-3, atol=0)
 
 
 def test_the_term_is_weighted_and_its_activation_let_go():

@@ -284,7 +284,7 @@ def test_every_cell_is_checked_and_the_wrong_ones_are_named(file):
     first, second = message(path).splitlines()
     assert first.startswith("scenario.method.0.ratio: must be at least 1, got -1")
     assert first.endswith("(in cell ratio=-1,seed=0 and 1 more)")
-    assert second.startswith("scenario.method.0.ratio: must divide into the cut's ")
+    assert second.startswith("scenario.method.0.ratio: must be at most ")
     assert second.endswith("(in cell ratio=1000000000,seed=0 and 1 more)")
 
 
