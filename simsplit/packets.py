@@ -19,6 +19,8 @@ class Leg(str):
 
     up: bool
     """Whether packets travel from a client towards the server, or to the next client."""
+    words: str
+    """Its name in sentences and figures."""
 
     SMASHED: ClassVar["Leg"]
     FEATURES: ClassVar["Leg"]
@@ -32,35 +34,35 @@ class Leg(str):
     BROADCAST: ClassVar["Leg"]
     _known: ClassVar[dict[str, "Leg"]] = {}
 
-    def __new__(cls, name: str, *, up: bool | None = None) -> "Leg":
-        """Return the leg of this name; `up` declares a leg that does not exist yet."""
+    def __new__(cls, name: str, *, up: bool | None = None, words: str = "") -> "Leg":
+        """Return the leg of this name; `up` declares a new one, which reports call by `words`."""
         known = cls._known.get(name)
         if known is None:
             if up is None:
                 raise ValueError(f"no leg is called '{name}'; known: {', '.join(cls._known)}")
             known = cls._known[name] = super().__new__(cls, name)
-            known.up = up
+            known.up, known.words = up, words or name.replace("_", " ")
         return known
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by name, so that it is unpickled as the interned object of the other process."""
-        return _declared, (str(self), self.up)
+        return _declared, (str(self), self.up, self.words)
 
 
-def _declared(name: str, up: bool) -> Leg:
-    return Leg(name, up=up)
+def _declared(name: str, up: bool, words: str) -> Leg:
+    return Leg(name, up=up, words=words)
 
 
-Leg.SMASHED = Leg("smashed", up=True)
+Leg.SMASHED = Leg("smashed", up=True, words="smashed data")
 Leg.FEATURES = Leg("features", up=False)
-Leg.FEATURES_GRAD = Leg("features_grad", up=True)
-Leg.SMASHED_GRAD = Leg("smashed_grad", up=False)
+Leg.FEATURES_GRAD = Leg("features_grad", up=True, words="gradients of features")
+Leg.SMASHED_GRAD = Leg("smashed_grad", up=False, words="gradients of smashed data")
 Leg.LABELS = Leg("labels", up=True)
 Leg.INPUTS = Leg("inputs", up=True)
 Leg.ADAPTERS = Leg("adapters", up=True)
-Leg.ADAPTERS_GRAD = Leg("adapters_grad", up=False)
-Leg.HANDOVER = Leg("handover", up=True)
-Leg.BROADCAST = Leg("broadcast", up=False)
+Leg.ADAPTERS_GRAD = Leg("adapters_grad", up=False, words="gradients of adapters")
+Leg.HANDOVER = Leg("handover", up=True, words="hand-overs")
+Leg.BROADCAST = Leg("broadcast", up=False, words="broadcasts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from simsplit.methods.base import IMAGES, NUMBERS, TABLES, TEXTS, Modality
 from simsplit.needs import Given, Need
-from simsplit.packets import Leg
 from simsplit.report.tables import Table
 from simsplit.scenario.needs import bare, options_of
 from simsplit.topologies import Topology
@@ -59,12 +58,6 @@ _OF: dict[Given, frozenset[Modality]] = {
     Given.TABLES: TABLES,
     Given.TEXTS: TEXTS,
     Given.NUMBERS: NUMBERS,
-}
-_LEGS = {
-    Leg.SMASHED: "smashed data",
-    Leg.FEATURES_GRAD: "gradients of features",
-    Leg.SMASHED_GRAD: "gradients of smashed data",
-    Leg.ADAPTERS: "adapters",
 }
 
 
@@ -142,5 +135,5 @@ def _crosses(need: Need, topology: Topology) -> bool:
 def _words(need: Need) -> str:
     if need.least == 1 and need.what in (Given.CLIENTS, Given.ASKED, Given.BATCH):
         return ""
-    leg = _LEGS.get(need.leg, str(need.leg)) if need.leg else ""
+    leg = need.leg.words if need.leg else ""
     return _WORDS[need.what].format(leg=leg, least=need.least)

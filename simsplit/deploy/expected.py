@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.errors import ProtocolError, SimsplitError
-from simsplit.methods.base import Step
+from simsplit.methods.base import Method, Step
 from simsplit.methods.stack import Stack, sent_shapes
 from simsplit.models.served import Served
 from simsplit.packets import Packet
@@ -48,6 +48,9 @@ class Expected:
         if isinstance(owners.model.trunk, Served):
             self.adapters = tuple(owners.model.head().shape)
             self.vocabulary = owners.model.trunk.vocabulary
+        self._altered = _altered_by(self.stacks)
+        """The contents whose packets only methods can judge."""
+        self._adds_rows = _any_overrides(self.stacks[0].smashed, "transform")
 
     @property
     def most_bytes(self) -> int:
@@ -55,6 +58,7 @@ class Expected:
         messages = max(1, self.stacks[0].num_messages) * self.scenario.servers
         values = max(math.prod(shape) for shape in self.shapes)
         of_step = self.rows * values * messages * 4  # methods may stack rows, and send beside them
+        of_step += math.prod(self.adapters) * messages if self.adapters else 0
         slots = 1 + self.scenario.train.client.slots
         of_weights = sum(tensor.numel() for tensor in self.named.values()) * (slots + 1)
         return WIDEST * max(of_step, of_weights) + ROOM
@@ -79,7 +83,7 @@ class Expected:
             self._check_labels(packet, sent)
         elif content == "inputs":
             self._check_inputs(packet)
-        elif self.scenario.method:
+        elif content in self._altered:
             self._check_unpacked(packet, receiver)
         elif content == "adapters":
             self._check_adapters(packet)
@@ -93,16 +97,25 @@ class Expected:
             raise ProtocolError("changes of weights that are not those of the shared segments")
 
     def _check_activations(self, packet: Packet, content: Content, sent: Packet | None) -> None:
-        """Raise ProtocolError for a batch that is not of the cut's shape; no method acts on it."""
-        payload = packet.tensors[0]
-        if not self._fits(payload, self._shape(content, payload)):
-            raise ProtocolError(f"a payload of shape {tuple(payload.shape)} on {packet.leg}")
-        if not 0 < len(payload) <= self.rows:
-            raise ProtocolError(f"{len(payload)} rows on {packet.leg}; at most {self.rows}")
-        if sent is not None and len(sent.tensors[0]) != len(payload):
-            raise ProtocolError(f"{len(payload)} rows on {packet.leg} for {len(sent.tensors[0])}")
-        if not self.texts and len(packet.tensors) > 1:
-            raise ProtocolError(f"{len(packet.tensors)} tensors on {packet.leg}; 1 is expected")
+        """Raise ProtocolError for a batch, or gradients of one, that are not of the cut's shape."""
+        wanted, rows = self._shape(content, packet.tensors[0]), len(packet.tensors[0])
+        # what clients send of texts may bring a mask
+        masked = self.texts and packet.leg.up and content == "cut"
+        self._check_messages(packet, packet.tensors[:1] if masked else packet.tensors)
+        for payload in packet.tensors[: 1 if masked else None]:
+            if not self._fits(payload, wanted) or len(payload) != rows:
+                raise ProtocolError(f"a payload of shape {tuple(payload.shape)} on {packet.leg}")
+        if not 0 < rows <= self.rows and not self._adds_rows:
+            raise ProtocolError(f"{rows} rows on {packet.leg}; at most {self.rows}")
+        if sent is not None and len(sent.tensors[0]) != rows:
+            raise ProtocolError(f"{rows} rows on {packet.leg} for {len(sent.tensors[0])}")
+
+    def _check_messages(self, packet: Packet, payloads: Sequence[Tensor]) -> None:
+        """Raise ProtocolError for more or fewer messages than methods make of a gradient."""
+        split = packet.leg in self.scenario.crossings.training.gradients
+        wanted = self.stacks[0].num_messages if split else 1
+        if len(payloads) != wanted:
+            raise ProtocolError(f"{len(payloads)} tensors on {packet.leg}; {wanted} are expected")
 
     def _shape(self, content: Content, payload: Tensor) -> tuple[int, ...]:
         """Return the shape that a sample has; of texts' outputs any is taken."""
@@ -124,6 +137,7 @@ class Expected:
             tokens.ndim == 2
             and tokens.dtype == torch.int32
             and 0 < len(tokens) <= self.rows
+            and tokens.shape[1] <= self.shapes[0][0]
             and bool(((tokens >= 0) & (tokens < self.vocabulary)).all())
             and real.shape == tokens.shape
             and real.dtype == torch.bool
@@ -131,6 +145,7 @@ class Expected:
 
     def _check_adapters(self, packet: Packet) -> None:
         """Raise ProtocolError for adapters, or gradients of some, that are not of this model."""
+        self._check_messages(packet, packet.tensors)
         for tensor in packet.tensors:
             if not tensor.is_floating_point() or tuple(tensor.shape) != self.adapters:
                 raise ProtocolError(f"a payload of shape {tuple(tensor.shape)} on {packet.leg}")
@@ -138,7 +153,8 @@ class Expected:
     def _fits(self, tensor: Tensor, wanted: tuple[int, ...]) -> bool:
         if not tensor.is_floating_point() or tensor.ndim != 1 + len(wanted):
             return False
-        return tensor.shape[-1] == wanted[-1] if self.texts else tensor.shape[1:] == wanted
+        exact = not self.texts or self.scenario.crossings.whole_model
+        return tensor.shape[1:] == wanted if exact else tensor.shape[-1] == wanted[-1]
 
     def _check_unpacked(self, packet: Packet, receiver: Stack) -> None:
         """Whether the receiver's methods can read it, as far as they can without its step."""
@@ -161,6 +177,23 @@ class Expected:
             ((packet.tensors[0] >= 0) & (packet.tensors[0] < self.classes)).all()
         ):
             raise ProtocolError(f"labels beyond the {self.classes} classes")
+
+
+def _altered_by(stacks: Sequence[Stack]) -> frozenset[Content]:
+    """Return the contents that a method may give another form than its segment did."""
+    before = _any_overrides([each for stack in stacks for each in stack.smashed], "encode", "pack")
+    after = _any_overrides([each for stack in stacks for each in stack.features], "encode", "pack")
+    altered: dict[Content, bool] = {"cut": before, "adapters": before}
+    altered |= {"features": after, "outputs": after}
+    return frozenset(content for content, is_altered in altered.items() if is_altered)
+
+
+def _any_overrides(methods: Sequence[Method], *hooks: str) -> bool:
+    return any(
+        getattr(type(method), hook) is not getattr(Method, hook)
+        for method in methods
+        for hook in hooks
+    )
 
 
 def check_weights(packet: Packet, learner: Learner, named: Mapping[str, Tensor]) -> None:

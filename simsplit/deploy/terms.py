@@ -50,6 +50,11 @@ def _undeployable(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ("cohort.deadline_s", f"{only}; serve has --deadline in its place"): cohort.deadline_s,
         ("cohort.dropout", f"{only}; use 0"): cohort.dropout,
         (
+            "servers",
+            f"got {scenario.servers}, and a deployed run has one server, which would see what "
+            "several must not tell each other; use 1",
+        ): scenario.servers > 1,
+        (
             "schedule.epochs",
             "a deployed client has to know for how many rounds it trains; give schedule.rounds",
         ): schedule.epochs,

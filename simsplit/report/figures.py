@@ -20,7 +20,7 @@ from simsplit.report.recovered_figures import attacked, read, recovered, save_at
 from simsplit.report.scatter import scatter
 from simsplit.report.session_figures import session, sessions
 from simsplit.results import Run
-from simsplit.topologies import in_order
+from simsplit.topologies import in_order, words_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     for leg in in_order(own):
         sent = np.array([run.summary["bytes"].get(leg, 0) / 2**20 for run in runs.values()])
         if sent.any():
-            words, colour = leg.replace("_", " "), colour_of_leg(leg)
+            words, colour = words_of(leg), colour_of_leg(leg)
             ax.bar(list(runs), sent, bottom=bottom, label=words, color=colour)
         bottom += sent
     ax.set(ylabel="MiB sent")

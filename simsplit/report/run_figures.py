@@ -7,13 +7,14 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.headline import said
+from simsplit.preflight import size
 from simsplit.report.canvas import colour_of_leg, saved
 from simsplit.report.figures import signal
 from simsplit.report.headline import headline
 from simsplit.report.presentations import PRESENTATIONS, Drawing
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import HOLDINGS, Run
-from simsplit.topologies import in_order
+from simsplit.topologies import in_order, words_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,18 +84,18 @@ def bytes_by_leg(run: Run) -> "Figure | None":
     sent = sent.reindex(in_order(sent.index[sent > 0]))  # what nobody sent would only take a line
     if sent.empty:
         return None
-    figure = _figure(7, 0.9 + 0.4 * len(sent), left=1.3, bottom=0.6)
+    figure = _figure(7, 0.9 + 0.4 * len(sent), left=1.9, bottom=0.6)
     ax = figure.subplots()
     bars = ax.barh(
-        [str(leg).replace("_", " ") for leg in sent.index],
+        [words_of(leg) for leg in sent.index],
         sent.to_numpy(),
         color=[colour_of_leg(leg) for leg in sent.index],
     )
-    ax.bar_label(bars, [f"{value:,.1f}" for value in sent], padding=3)
+    ax.bar_label(bars, [size(value * _MIB) for value in sent], padding=3)
     ax.invert_yaxis()
     ax.spines[["top", "right"]].set_visible(False)
-    ax.set(xlabel=f"MiB sent in training, {sent.sum():,.1f} in all")
-    ax.margins(x=0.12)
+    ax.set(xlabel=f"MiB sent in training, {size(sent.sum() * _MIB)} in all")
+    ax.margins(x=0.2)
     return figure
 
 

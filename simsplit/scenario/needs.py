@@ -43,12 +43,6 @@ class _Lack(NamedTuple):
     """Whether parts of other kinds are a way out."""
 
 
-_NAMES = {
-    Leg.SMASHED: "smashed data",
-    Leg.FEATURES_GRAD: "gradients of features",
-    Leg.SMASHED_GRAD: "gradients of smashed data",
-    Leg.ADAPTERS: "adapters",
-}
 _SET_PUBLIC = "data.auxiliary (the part of the training samples that is public, such as 0.2)"
 _LACKS: dict[Given, _Lack] = {
     Given.CROSSES: _Lack("needs {leg}, which do not cross {a_topology} cut", "topology: {crossed}"),
@@ -404,7 +398,7 @@ def _told(scenario: ScenarioFields, setting: Setting, need: Need) -> dict[str, o
         "aggregation": scenario.aggregation.kind,
         "model": scenario.model.kind,
         "modality": scenario.data.source.modality,
-        "leg": _NAMES.get(need.leg, str(need.leg)) if need.leg else "",
+        "leg": need.leg.words if need.leg else "",
         "culprit": culprits[0].word if culprits else "",
         "least": need.least,
         "got": setting.get((need.what, need.leg), 0),

@@ -45,6 +45,15 @@ def in_order(legs: Iterable[str]) -> list[str]:
     return [*(leg for leg in LEGS if leg in given), *(leg for leg in given if leg not in LEGS)]
 
 
+def words_of(leg: str) -> str:
+    """Return the words of a leg by its name, which may be one that only a plugin knows.
+
+    >>> words_of("features_grad"), words_of("echo_grad")
+    ('gradients of features', 'echo grad')
+    """
+    return next((each.words for each in LEGS if each == leg), leg.replace("_", " "))
+
+
 def first_with(fits: Callable[[Topology], bool]) -> str:
     """Return the name of the first shipped topology that fits, to advise it; the usual one if none
     does.
@@ -61,4 +70,5 @@ __all__ = [
     "TopologyName",
     "first_with",
     "in_order",
+    "words_of",
 ]

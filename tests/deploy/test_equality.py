@@ -108,9 +108,8 @@ API: dict[str, dict[str, Any]] = {
     "adapters of their own": {},
     "one set for all": {"clients": {"count": 2, "heads": "shared"}},
     "a head alone": {"model": {"learns": ["tail"]}},
-    "p3eft, two servers": {
+    "p3eft": {
         "model": {"adapters": 2},
-        "servers": 2,
         "method": [{"kind": "p3eft"}, {"kind": "private_backprop", "messages": 2}],
     },
 }

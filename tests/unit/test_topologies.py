@@ -1,13 +1,16 @@
 """A topology says all that is said of it: no other room knows one by name."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 import simsplit
 from simsplit.packets import Leg
-from simsplit.topologies import CARRIED, LEGS, TOPOLOGIES, USUAL, first_with, in_order
+from simsplit.report.canvas import colour_of_leg
+from simsplit.report.page.sent import _colour as page_colour
+from simsplit.topologies import CARRIED, LEGS, TOPOLOGIES, USUAL, first_with, in_order, words_of
 from simsplit.topologies.base import Content
 
 PACKAGE = Path(simsplit.__file__).parent
@@ -97,3 +100,13 @@ def test_advice_names_a_topology_that_fits() -> None:
     assert first_with(lambda each: each.many_servers) == "api"
     assert first_with(lambda each: each.has(Leg.LABELS)) == "vanilla"
     assert first_with(lambda each: False) == USUAL
+
+
+def test_every_leg_has_words_and_a_colour_of_its_own() -> None:
+    assert len({words_of(leg) for leg in LEGS}) == len(LEGS)
+    assert len({colour_of_leg(leg) for leg in LEGS}) == len(LEGS)
+    style = (PACKAGE / "report" / "page" / "style.css").read_text(encoding="utf-8")
+    defined = dict(re.findall(r"--(c\d+): light-dark\((#\w+),", style))
+    classes = [page_colour(leg) for leg in (*LEGS, "echo")]  # and one of those that nobody knows
+    assert len({defined[name] for name in classes}) == len(LEGS) + 1
+    assert all(f".{name} {{ --c: var(--{name}); }}" in style for name in classes)

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.preflight import size
-from simsplit.report.html.chart import COLOURS
 from simsplit.report.html.markup import Markup, figure, joined, section, tag, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.html.tables import table
 from simsplit.report.runs import costs_of
 from simsplit.results import Run
-from simsplit.topologies import LEGS, in_order
+from simsplit.topologies import LEGS, in_order, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,9 +23,9 @@ def sent(subject: Subject) -> Markup:
     run = subject.one
     if run is not None:
         legs = _legs(run)
-        bars: list[Bar] = [(_words(leg), [(leg, nbytes)]) for leg, nbytes in legs.items()]
+        bars: list[Bar] = [(words_of(leg), [(leg, nbytes)]) for leg, nbytes in legs.items()]
         plain = int(run.rounds["bytes_plain"].sum()) if "bytes_plain" in run.rounds else 0
-        bars += [("a plain cut's four legs", [("plain", plain)])] if plain else []
+        bars += [("a plain cut", [("plain", plain)])] if plain else []
         caption = "Bytes sent in training, by leg. Evaluation is not counted."
     else:
         bars = [(name, _mean(row_runs)) for name, row_runs in _runs(subject)]
@@ -64,7 +63,7 @@ def _bars(bars: Sequence[Bar]) -> Markup:
         total, at, pieces = sum(nbytes for _, nbytes in parts), 0.0, []
         for index, (leg, nbytes) in enumerate(parts):
             words = (
-                f"{name}, {_words(leg)}: {size(nbytes)}"
+                f"{name}, {words_of(leg)}: {size(nbytes)}"
                 if len(parts) > 1
                 else f"{name}: {size(nbytes)}"
             )
@@ -104,7 +103,7 @@ def _legend(bars: Sequence[Bar]) -> Markup:
                 class_="swatch square",
                 aria_hidden="true",
             ),
-            _words(leg),
+            words_of(leg),
         )
         for leg in legs
     ]
@@ -112,10 +111,7 @@ def _legend(bars: Sequence[Bar]) -> Markup:
 
 
 def _colour(leg: str) -> str:
+    """Return the class of a leg's colour; legs that only a plugin knows share the last one."""
     if leg == "plain":
         return "muted"
-    return f"c{LEGS.index(leg) % COLOURS}" if leg in LEGS else f"c{COLOURS - 1}"
-
-
-def _words(leg: str) -> str:
-    return leg.replace("_", " ")
+    return f"c{LEGS.index(leg) if leg in LEGS else len(LEGS)}"

@@ -1,7 +1,9 @@
 """What a party may send is held against its topology before it is believed."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,8 +25,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 
 @pytest.fixture(scope="module")
 def expected(given: Scenario) -> Expected:
-    info = given.prepared().info
-    return Expected(Ownership(given, info, torch.device("cpu")))
+    return Expected(Ownership(given, given.prepared().info, torch.device("cpu")))
 
 
 def tokens(expected: Expected) -> Packet:
@@ -52,6 +53,7 @@ BAD: dict[str, tuple[Callable[[Expected], Packet], Callable[[torch.Tensor], torc
     "adapters of another size": (adapters, lambda rows: rows[:, :-1]),
     "another number of sets": (adapters, lambda rows: rows.repeat(2, 1)),
     "adapters as integers": (adapters, lambda rows: rows.int()),
+    "states of another number of sets": (features, lambda rows: rows.repeat(1, 2, 1)),
     "states of another width": (features, lambda rows: rows[..., :-1]),
     "states as integers": (features, lambda rows: rows.int()),
 }
@@ -79,7 +81,50 @@ def test_masks_are_held_against_their_tokens(expected: Expected) -> None:
             expected.check(packet.with_tensors(tensors), by_client=True)
 
 
+def test_texts_are_no_longer_than_the_scenarios(given: Scenario, expected: Expected) -> None:
+    packet, most = tokens(expected), given.data.source.length
+    for length, fits in ((most, True), (most + 1, False)):
+        longer = tuple(tensor[:, :1].expand(ROWS, length) for tensor in packet.tensors)
+        with nullcontext() if fits else pytest.raises(ProtocolError):
+            expected.check(packet.with_tensors(longer), by_client=True)
+
+
 def test_no_leg_is_empty(expected: Expected) -> None:
     for good in GOOD:
         with pytest.raises(ProtocolError):
             expected.check(replace(good(expected), tensors=()), by_client=True)
+
+
+@pytest.fixture(scope="module")
+def defended(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """Two messages to a gradient, by a method that leaves the form of packets alone."""
+    defence = {"model": {"adapters": 2}, "method": [{"kind": "p3eft", "messages": 2}]}
+    given = api_scenario(tmp_path_factory.mktemp("defended"), **defence)
+    return Expected(Ownership(given, given.prepared().info, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("leg", [Leg.FEATURES_GRAD, Leg.ADAPTERS_GRAD])
+def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Expected) -> None:
+    shape = (ROWS, *defended.shapes[1]) if leg is Leg.FEATURES_GRAD else defended.adapters
+    message, other = torch.zeros(shape), torch.zeros(*shape[:-1], shape[-1] + 1)
+    packet, by_client = Packet(0, leg, 1, 0, (message, message)), leg is Leg.FEATURES_GRAD
+    defended.check(packet, by_client=by_client)
+    for tensors in ((message,), (message,) * 3, (message, other), (other, message)):
+        with pytest.raises(ProtocolError):
+            defended.check(packet.with_tensors(tensors), by_client=by_client)
+
+
+@pytest.mark.parametrize("leg", [Leg.ADAPTERS, Leg.FEATURES])
+def test_one_message_of_what_is_no_gradient(leg: Leg, defended: Expected) -> None:
+    shape = (ROWS, *defended.shapes[1]) if leg is Leg.FEATURES else defended.adapters
+    message, by_client = torch.zeros(shape), leg is Leg.ADAPTERS
+    defended.check(Packet(0, leg, 1, 0, (message,)), by_client=by_client)
+    for tensors in ((message, message), (message[..., 1:],)):
+        with pytest.raises(ProtocolError):
+            defended.check(Packet(0, leg, 1, 0, tensors), by_client=by_client)
+
+
+def test_a_frame_has_room_for_adapters(tmp_path: Path) -> None:
+    given = api_scenario(tmp_path, model={"lora": {"rank": 2048}})
+    made = Expected(Ownership(given, given.prepared().info, torch.device("cpu")))
+    assert made.most_bytes > adapters(made).nbytes > 2**22

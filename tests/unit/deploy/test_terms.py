@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builders import TINY
-from texts import text_scenario
+from texts import api_scenario, text_scenario
 
 from simsplit.deploy.keys import keys_of, make_keys, named, valid_until
 from simsplit.deploy.serving import differing
@@ -46,6 +46,12 @@ class TestWhatIsOfSimulationsAlone:
         with pytest.raises(ScenarioError) as refused:
             refuse_undeployable(scenario(**changes))
         assert [each.field for each in refused.value.problems] == [field]
+
+    def test_several_servers_neither(self, tmp_path):
+        refuse_undeployable(api_scenario(tmp_path))
+        with pytest.raises(ScenarioError) as refused:
+            refuse_undeployable(api_scenario(tmp_path, servers=2))
+        assert [each.field for each in refused.value.problems] == ["servers"]
 
     def test_all_at_once(self):
         both = scenario(cohort={"dropout": 0.2}, attacks=[{"kind": "unsplit"}])
