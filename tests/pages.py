@@ -49,7 +49,7 @@ UNCHECKED = ("text", "json", "py")
 """Languages of fences with nothing to type; `py` is a signature, made from the code."""
 OTHERS = {
     *("docker", "flower-superlink", "flower-supernode", "flwr", "git", "lint-imports", "mkdocs"),
-    *("mlflow", "mypy", "ray", "ruff", "tensorboard", "wandb"),
+    *("mlflow", "mypy", "ray", "ruff", "source", "tensorboard", "wandb"),
 }
 """Programs of others, whose words are not checked."""
 _FENCE = re.compile(r"^( *)```+ *(\S*)[^\n]*\n(.*?)^\1```+ *$", re.MULTILINE | re.DOTALL)

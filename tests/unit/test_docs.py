@@ -5,8 +5,10 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from builders import TINY
 from pages import pages
 
 import simsplit
@@ -16,6 +18,7 @@ from simsplit.errors import ScenarioError
 from simsplit.plugins.parts import EXPORTS
 from simsplit.scenario import load_scenario
 from simsplit.scenario.shipped import names
+from simsplit.schedules.exchange import Exchange
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -142,6 +145,34 @@ def test_every_file_of_a_run_directory_is_explained() -> None:
     page = (DOCS / "reference" / "run-directory.md").read_text(encoding="utf-8")
     assert {"scenario.yaml", "summary.json"} <= written
     assert not [name for name in written if f"`{name}`" not in page]
+
+
+def test_a_mini_batch_goes_the_way_that_the_architecture_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way: list[tuple[str, str]] = []
+
+    def keep(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and "simsplit" in frame.f_code.co_filename:
+            file = Path(frame.f_code.co_filename)
+            way.append((f"{file.parent.name}/{file.name}", frame.f_code.co_name))
+
+    def step(exchange: Exchange, client: int) -> None:
+        sys.setprofile(keep if not way else None)
+        try:
+            original(exchange, client)
+        finally:
+            sys.setprofile(None)
+
+    original = Exchange.step
+    monkeypatch.setattr(Exchange, "step", step)
+    scenario = {**TINY, "schedule": {"kind": "round_robin", "rounds": 1}}
+    simsplit.run(scenario, tmp_path / "run")
+    section = pages()["docs/architecture.md"].text.split("## One mini-batch")[1].split("\n## ")[0]
+    rows = re.findall(r"^\|.*`simsplit/(\w+/\w+\.py)::(\w+)` \|$", section, re.MULTILINE)
+    assert len(rows) > 8
+    rest = iter(way)
+    assert not [row for row in rows if row not in rest], "they are in this order"
 
 
 @pytest.mark.parametrize(
