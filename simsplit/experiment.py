@@ -31,12 +31,11 @@ from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.columns import table_columns
 from simsplit.running.directories import describe_resumption, describe_start, run_directory
-from simsplit.running.first_warnings import first_warnings
-from simsplit.running.idle import Idle
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
 from simsplit.running.stopping import Stopping
+from simsplit.running.warnings import Idle, first_warnings
 from simsplit.scenario import Scenario, own, scenario_of
 
 Figures = Mapping[str, float]

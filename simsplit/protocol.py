@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
-from torch import Tensor
-
 from simsplit.packets import Leg
 
 Work = Mapping[str, int]
@@ -26,12 +24,6 @@ class Crossing:
     """The later leg that returns the gradient of these tensors; None if there is none."""
     work: Work = field(default_factory=dict)
     """The passes that the sender computes to make the packet."""
-
-    def leaves(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the received tensors to which a gradient returns."""
-        if self.gradient is None:
-            return ()
-        return tuple(tensor for tensor in tensors if tensor.is_floating_point())
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
 from simsplit.bench.own import own
 from simsplit.bench.scale import scale
+from simsplit.bench.sides import Figures, Say
 from simsplit.bench.watching import watching
 from simsplit.errors import ScenarioError, SimsplitError, near
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.report.tables import Table
 
-Bench = Callable[[str, bool, Callable[[str], None]], Iterator[tuple[Table, dict[str, object]]]]
+Bench = Callable[[str, bool, Say], Iterator[tuple[Table, Figures]]]
 
 BENCHES: Mapping[str, Bench] = {
     "overhead": overhead,
@@ -32,10 +33,10 @@ def benches(
     *,
     device: str,
     quick: bool,
-    say: Callable[[str], None],
+    say: Say,
     plugins: Plugins = NO_PLUGINS,
     model: str | None = None,
-) -> Iterator[tuple[str, Table, dict[str, object]]]:
+) -> Iterator[tuple[str, Table, Figures]]:
     """Run one bench, or all: its name, and each of its tables with the figures behind it.
 
     With plugins, `overhead` is that of their methods and models; with a model, `language` is what

@@ -12,12 +12,12 @@ from simsplit.attacking import Attacking
 from simsplit.attacks import Attack
 from simsplit.attacks.kmeans import clusters
 from simsplit.attacks.spectral import components
-from simsplit.bench.overhead import random_data
+from simsplit.bench.given import random_images, scenario
+from simsplit.bench.sides import Figures, Lines, Say, synchronise
 from simsplit.machine import device_of
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import Begin
 from simsplit.report.tables import Table
-from simsplit.scenario import parse
 from simsplit.seeds import rng_for
 
 Iterate = Callable[[], None]
@@ -65,25 +65,26 @@ CASES = (
 def attacking(
     device: str,
     quick: bool,
-    say: Callable[[str], None],
+    say: Say,
     cases: Sequence[Case] = CASES,
-) -> Iterator[tuple[Table, dict[str, object]]]:
+) -> Iterator[tuple[Table, Figures]]:
     """A row per attack."""
-    rows, figures = [], {}
+    lines = Lines()
     for case in cases:
         say(f"attacks: {case.name} ...")
         iterate = _iterating(case, device)
         iterate()
         seconds = _seconds(iterate, 1 if quick else 8.0)
-        figures[case.name] = {"per_s": 1 / seconds, "threads": torch.get_num_threads()}
-        rows.append((case.name, str(case.batch), f"{1 / seconds:.3g}", case.what))
+        figures = {"per_s": 1 / seconds, "threads": torch.get_num_threads()}
+        row = (case.name, str(case.batch), f"{1 / seconds:.3g}", case.what)
+        lines.add(case.name, figures, row)
     title = f"attacks on {device}, {torch.get_num_threads()} threads"
-    yield Table(title, ("attack", "batch", "a second", "of"), rows, "lrrl"), dict(figures)
+    yield lines.table(title, ("attack", "batch", "a second", "of"), "lrrl")
     say("attacks: on labels ...")
     yield _on_labels(1 if quick else 4)
 
 
-def _on_labels(budget_s: float) -> tuple[Table, dict[str, object]]:
+def _on_labels(budget_s: float) -> tuple[Table, Figures]:
     """How long attacks on labels take on a thousand states of 768 values."""
     states_ND = torch.randn(1000, 768, generator=rng_for(0, "bench", "states"))
     states_ND[::2, 0] += 3
@@ -112,22 +113,15 @@ def _seconds(iterate: Iterate, budget_s: float) -> float:
 
 def _iterating(case: Case, name: str) -> Iterate:
     device = device_of(name)
-    given = parse(
-        {
-            "data": {
-                "source": {"kind": "folder", "path": "random"},
-                "normalise": "unit",
-                "auxiliary": 0.5,
-            },
-            "model": case.model,
-            "clients": {"count": 1},
-            "train": {"batch_size": case.batch},
-            "attacks": [case.attack],
-            "device": name,
-        }
+    given = scenario(
+        case.model,
+        case.batch,
+        {"count": 1},
+        data={"normalise": "unit", "auxiliary": 0.5},
+        attacks=[case.attack],
+        device=name,
     )
-    image = (1, 28, 28) if case.model is _UNSPLIT else (3, 32, 32)
-    data = random_data(image, 1, total=8 * case.batch)
+    data = random_images(given, 8 * case.batch)
     data = replace(data, auxiliary=data.train)
     parts = Assembler(given, data, device).assemble()
     parts.exchange.announce(parts.clients, counted=False)
@@ -140,7 +134,7 @@ def _iterating(case: Case, name: str) -> Iterate:
     def follow() -> None:
         attack.observe(smashed)
         attack.observe(attack.answer(reply))
-        _wait(device)
+        synchronise(device)
 
     return follow
 
@@ -151,11 +145,6 @@ def _working(attack: Attack, smashed: Packet, pixels: torch.Tensor) -> Iterate:
 
     def work() -> None:
         next(pieces)
-        _wait(pixels.device)
+        synchronise(pixels.device)
 
     return work
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

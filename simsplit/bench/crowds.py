@@ -1,54 +1,61 @@
-"""Many clients: what 100 cost over 10 at equal samples on hosts, and a run with 1,000.
+"""Many clients: 100 over 10 at equal samples on hosts, 1,000, and a crowd at rest over one live.
 
-Each crowd is measured in a process of its own with hosts of its own, so that resident memory is
-that crowd's alone; it is summed over the driver and its hosts.
+Each crowd is measured in a process of its own, so that resident memory is that crowd's alone; on
+hosts it is summed over the driver and them. Resting is measured by the processor's time, since that
+is what a copy in and out of a seat costs; there both crowds take turns at rounds in one process.
 """
 
 import gc
 import json
-import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from simsplit.bench.rounds import Rounds, noise_for, scenario
+from simsplit.bench.given import random_images, scenario
+from simsplit.bench.rounds import Rounds
+from simsplit.bench.sides import Figures, Lines, Say, call_apart, interleaved
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.ray_pool import hosts_for
 from simsplit.machine import resident_bytes
 from simsplit.parties.calls import OwnState
+from simsplit.parties.seats import SEATS
 from simsplit.report.tables import Table
 
 HOSTS = 2
 SAMPLES = 12_800
 BATCH = 64
+SMALL = 8
+"""Samples in a batch of a crowd that rests."""
+STEPS = 2
+"""Steps of each client of that crowd in a round."""
+ALL = sys.maxsize
+"""Seats for any crowd: nobody rests."""
 
 
-def crowds(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, object]]:
-    """10, 100 and 1,000 clients with heads of their own, the same samples in all."""
-    rows: list[tuple[str, ...]] = []
-    figures: dict[str, object] = {}
+def crowds(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Measure 10, 100 and 1,000 clients with heads of their own, the same samples in all."""
+    lines = Lines()
     few: dict[str, Any] = {}
     for clients in (10, 100, 1000):
         say(f"scale: {clients} clients on {HOSTS} hosts ...")
-        found = _measured(clients, 1 if quick else 5)
+        found = call_apart(train_on_hosts, clients, 1 if quick else 5)
         few = few or found
-        figures[f"{clients} clients"] = found
         more_time, more_memory = (found[key] / few[key] for key in ("seconds", "resident"))
         targets = ("1.10", "1.3") if clients == 100 else ("", "")
-        rows.append(
-            (
-                f"{clients}",
-                f"{found['seconds']:.2f}",
-                f"{more_time:.2f}",
-                targets[0],
-                f"{found['resident'] / 2**20:.0f}",
-                f"{more_memory:.2f}",
-                targets[1],
-                f"{found['owned'] / 2**20:.1f}",
-            )
+        row = (
+            f"{clients}",
+            f"{found['seconds']:.2f}",
+            f"{more_time:.2f}",
+            targets[0],
+            f"{found['resident'] / 2**20:.0f}",
+            f"{more_memory:.2f}",
+            targets[1],
+            f"{found['owned'] / 2**20:.1f}",
         )
+        lines.add(f"{clients} clients", found, row)
     columns = (
         *("clients", "s per round", "of 10's", "target"),
         *("MiB resident", "of 10's", "target", "MiB that clients own"),
@@ -57,25 +64,18 @@ def crowds(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, ob
         f"many clients, {SAMPLES:,} samples in all, SimpleCNN, batch {BATCH}, parallel with own "
         f"heads, {HOSTS} hosts of 1 thread"
     )
-    return Table(title, columns, rows), figures
+    return lines.table(title, columns)
 
 
-def _measured(clients: int, rounds: int) -> dict[str, Any]:
-    code = f"from simsplit.bench.crowds import main; main({clients}, {rounds})"
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
-    return found
-
-
-def main(clients: int, rounds: int) -> None:
-    """Print the median seconds of a round, resident bytes of all processes, and what is owned."""
+def train_on_hosts(clients: int, rounds: int) -> None:
+    """Train; print a round's median seconds, all processes' bytes, and what clients own."""
     torch.set_num_threads(1)
     # batches of the same size whatever the crowd: 12.8 samples a client make none of 64
     batch = min(BATCH, SAMPLES // clients)
     given = scenario(
         "simplecnn", batch, {"count": clients, "heads": "per_client"}, schedule={"kind": "parallel"}
     )
-    data = noise_for(given, SAMPLES)
+    data = random_images(given, SAMPLES)
     with hosts_for(HostsConfig(), HOSTS, 2**29) as hosts:
         side = Rounds(given, data, SAMPLES // clients // batch, hosts)
         seconds = sorted(side.seconds() for _ in range(rounds + 1))
@@ -85,3 +85,71 @@ def main(clients: int, rounds: int) -> None:
         owned = sum(t.nbytes for state in states.values() for t in state.values())
     found = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
     print(json.dumps(found))  # noqa: T201 - the parent reads it
+
+
+def resting(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Measure what a crowd's clients take beyond what they own, and the time of resting."""
+    clients = 300 if quick else 2000
+    say(f"scale: {clients} clients at rest and live ...")
+    rest, live, few = (
+        call_apart(hold_crowd, n, seats)
+        for n, seats in ((clients, SEATS), (clients, ALL), (100, ALL))
+    )
+    ratio = call_apart(compare_rest, clients, 2 if quick else 5)
+    allowed = 1.1 * rest["owned"] + few["grown"]
+    rows = [
+        _row(f"{clients} at rest", rest, f"{allowed / 2**20:.0f}", ratio),
+        _row(f"{clients} live", live, "", {}),
+        _row("100 live", few, "", {}),
+    ]
+    columns = ("clients", "MiB grown", "target", "MiB owned", "CPU time of live ones'", "target")
+    title = f"clients at rest, SimpleCNN with own heads, batch {SMALL}, {STEPS} steps a round"
+    figures = {"at rest": rest | ratio, "live": live, "100 live": few, "allowed": allowed}
+    return Table(title, columns, rows), figures
+
+
+def _row(name: str, found: dict[str, Any], most: str, ratio: dict[str, Any]) -> tuple[str, ...]:
+    grown, owned = (f"{found[key] / 2**20:.0f}" for key in ("grown", "owned"))
+    return (name, grown, most, owned, *((f"{ratio['ratio']:.3f}", "1.02") if ratio else ("", "")))
+
+
+def _sides(clients: int) -> Callable[[int], Rounds]:
+    """Return what makes a side with so many seats, of data that are there already."""
+    torch.set_num_threads(1)
+    own = {"count": clients, "heads": "per_client"}
+    given = scenario("simplecnn", SMALL, own, schedule={"kind": "per_client"})
+    data = random_images(given, SMALL * STEPS * clients)
+    return lambda seats: Rounds(given, data, STEPS, seats=seats)
+
+
+def hold_crowd(clients: int, seats: int) -> None:
+    """Train a crowd; print by how much the process grew, and what its clients own."""
+    _sides(2)(ALL).seconds()  # what the first step loads is nobody's
+    sides = _sides(clients)
+    given = resident_bytes() or 0
+    side = sides(seats)
+    side.seconds()
+    gc.collect()
+    grown = (resident_bytes() or 0) - given
+    owned = sum(
+        tensor.nbytes
+        for client in side.parts.clients
+        for tensor in side.parts.pool.ask(client, OwnState()).values()
+    )
+    print(json.dumps({"grown": grown, "owned": owned}))  # noqa: T201 - the parent reads it
+
+
+def compare_rest(clients: int, pairs: int) -> None:
+    """Print what a round of resting clients takes of the processor for each second of live ones."""
+    sides = _sides(clients)
+
+    def spent(side: Rounds) -> Callable[[], float]:
+        def block() -> float:
+            before = time.process_time()
+            side.seconds()
+            return time.process_time() - before
+
+        return block
+
+    found = interleaved(spent(sides(SEATS)), spent(sides(ALL)), pairs)
+    print(json.dumps(vars(found)))  # noqa: T201 - the parent reads it

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from simsplit.bench.language import LENGTH, built, enter, random_texts, scenario_on
-from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, ratio_of, ratio_row
+from simsplit.bench.given import random_texts
+from simsplit.bench.language import LENGTH, built, enter, scenario_on
+from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row
 from simsplit.bench.writing import writing, written
 from simsplit.parties.calls import Plan
 from simsplit.report.tables import Table
@@ -25,21 +26,19 @@ def language_of(device: str, quick: bool, say: Say, model: str) -> Iterator[tupl
     """Writing with a given model, and what defences of its ends cost."""
     where = torch.device(device)
     given = scenario_on(model, [], BATCH)
-    yield writing(given, random_texts(given), where, quick, say, large=True)
+    yield writing(given, random_texts(given, LENGTH), where, quick, say, large=True)
     yield _defended(model, where, quick, say)
 
 
 def _defended(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    lines = Lines()
     for method in DEFENCES:
         say(f"language: {method['kind']} against a plain cut ...")
         for case, measured in _measured(model, method, device, quick):
             name = f"{method['kind']}, {case}"
-            rows.append(ratio_row(name, measured, None))
-            figures[name] = measured
+            lines.add(name, measured, ratio_row(name, measured, None))
     title = f"defences of both ends over a plain cut (batches of {BATCH} x {LENGTH} tokens)"
-    return Table(title, COLUMNS, rows), figures
+    return lines.table(title)
 
 
 def _measured(
@@ -53,11 +52,11 @@ def _measured(
     phases = [("a step of training", proper), *(("a step of warm-up", each) for each in warming)]
     for case, phase in phases:
         enter(parts, phase)
-        sides = Side(parts.exchange.step, range(1)), Side(plain.exchange.step, range(1))
+        sides = Side(parts.exchange.step), Side(plain.exchange.step)
         yield case, ratio_of(sides, steps, pairs, device)
     tokens = 4 if quick else TOKENS
     writing_with, writing_plain = (
-        Side(written(given, random_texts(given), device, tokens), range(1))
+        Side(written(given, random_texts(given, LENGTH), device, tokens))
         for given in (scenario_on(model, each, BATCH) for each in ([method], []))
     )
     measured = ratio_of((writing_with, writing_plain), 1, pairs, device)

@@ -6,14 +6,16 @@ each (`loopback.py`).
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from simsplit.bench.given import random_images, scenario
 from simsplit.bench.loopback import CLIENTS, DIRECT, THROUGH_RELAY, TOTAL, Door, deployed
-from simsplit.bench.rounds import Rounds, noise_for, scenario
-from simsplit.bench.sides import interleaved
+from simsplit.bench.rounds import Rounds
+from simsplit.bench.sides import Figures, Lines, Say, interleaved
 from simsplit.deploy.commands import refuse_lacking
 from simsplit.deploy.elsewhere import elsewhere
 from simsplit.deploy.gate import Gate
@@ -24,8 +26,6 @@ from simsplit.machine import pinned_threads
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 
-Say = Callable[[str], None]
-Figures = dict[str, object]
 STEPS = 2
 """Each client's in a round that is timed."""
 SIZES = {"4 KB": 2**12, "128 KB": 2**17, "1 MB": 2**20}
@@ -37,7 +37,7 @@ OVER_PAYLOAD = {"1 MB": 1.003}
 class Case:
     """Rounds to compare: the fields of their scenario, and the ratio aimed at."""
 
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     target: float = 1.10
     faster: bool = False
     """Whether the ratio says how many times as fast deployed rounds are, not how slow."""
@@ -65,40 +65,38 @@ def deploying(
         yield _rounds(model, batch, 1 if quick else 7, say)
 
 
-def _scenario(model: str, batch: int, rounds: int, **more: object) -> Scenario:
+def _scenario(model: str, batch: int, rounds: int, **more: Any) -> Scenario:  # noqa: ANN401 - fields
     schedule = {"kind": more.pop("schedule", "round_robin"), "rounds": rounds}
     return scenario(model, batch, {"count": CLIENTS}, schedule=schedule, threads=1, **more)
 
 
 def _trips(gate: Gate, count: int) -> tuple[Table, Figures]:
-    """Milliseconds from a tensor here to the same tensor, sent back and checked."""
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    """Measure the milliseconds in which a tensor is sent, sent back and checked."""
+    lines = Lines()
     for name, nbytes in SIZES.items():
         times = sorted(1000 * each for each in _exchanged(gate.sessions[DIRECT], nbytes, count))
         low, middle, high = statistics.quantiles(times, n=4)
         target = TRIP_MS[name]
-        figures[name] = {"ms": middle, "low": low, "high": high, "target": target}
-        rows.append((name, f"{middle:.2f}", f"{low:.2f}-{high:.2f}", f"{target:g}"))
+        figures = {"ms": middle, "low": low, "high": high, "target": target}
+        row = (name, f"{middle:.2f}", f"{low:.2f}-{high:.2f}", f"{target:g}")
+        lines.add(name, figures, row)
     columns = ("payload each way", "ms", "quartiles", "target")
-    return Table(
-        "a round trip over TLS, encoded and checked, 1 thread each", columns, rows
-    ), figures
+    return lines.table("a round trip over TLS, encoded and checked, 1 thread each", columns)
 
 
 def _bytes(gate: Door, count: int) -> tuple[Table, Figures]:
-    """What a relay counts, over the bytes of the tensors."""
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    """Compare what a relay counts with the bytes of the tensors."""
+    lines = Lines()
     for name, nbytes in SIZES.items():
         before = gate.relay.up + gate.relay.down
         _exchanged(gate.sessions[THROUGH_RELAY], nbytes, count)
         crossed = (gate.relay.up + gate.relay.down - before) / (2 * count)
         target = OVER_PAYLOAD.get(name)
-        figures[name] = {"bytes": crossed, "ratio": crossed / nbytes, "target": target}
-        rows.append((name, f"{crossed:.0f}", f"{crossed / nbytes:.4f}", f"{target or ''}"))
+        figures = {"bytes": crossed, "ratio": crossed / nbytes, "target": target}
+        row = (name, f"{crossed:.0f}", f"{crossed / nbytes:.4f}", f"{target or ''}")
+        lines.add(name, figures, row)
     columns = ("payload", "bytes on the sockets", "ratio", "target")
-    return Table("sockets' bytes over the payload, TLS and HTTP/2 included", columns, rows), figures
+    return lines.table("sockets' bytes over the payload, TLS and HTTP/2 included", columns)
 
 
 def _exchanged(session: Session, nbytes: int, count: int) -> list[float]:
@@ -115,26 +113,23 @@ def _exchanged(session: Session, nbytes: int, count: int) -> list[float]:
 
 
 def _rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table, Figures]:
-    """Rounds of two deployed clients over the same rounds in one process."""
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    """Compare rounds of two deployed clients with the same rounds in one process."""
+    lines = Lines()
     for name, case in CASES.items():
         say(f"deploy: {name} ...")
         given = _scenario(model, batch, pairs + 1, **case.fields)
-        inline = _Reported(given, noise_for(given, TOTAL), STEPS)
+        inline = _Reported(given, random_images(given, TOTAL), STEPS)
         with deployed(given) as gate:
             data = elsewhere(given.data.source.kind, gate.form, gate.samples())
             apart = _Reported(given, data, STEPS, gate)
             measured = interleaved(apart.seconds, inline.seconds, pairs)
         _refuse_other(apart, inline)
-        measured = measured.inverted() if case.faster else measured
-        figures[name] = vars(measured) | {"target": case.target}
-        spread = f"{measured.low:.3f}-{measured.high:.3f}"
-        seconds = (f"{measured.first_s:.2f}", f"{measured.other_s:.2f}")
-        rows.append((name, f"{measured.ratio:.3f}", spread, *seconds, f"{case.target:.2f}"))
+        measured = measured.invert() if case.faster else measured
+        figures = vars(measured) | {"target": case.target}
+        lines.add(name, figures, (name, *measured.cells, f"{case.target:.2f}"))
     columns = ("case", "ratio", "quartiles", "s per round", "inline, s", "target")
     title = f"two deployed clients against inline ({model}, batch {batch}, 1 thread each)"
-    return Table(title, columns, rows), figures
+    return lines.table(title, columns)
 
 
 class _Reported(Rounds):

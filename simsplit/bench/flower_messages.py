@@ -10,14 +10,16 @@ import io
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from simsplit.assembly import HostRecipe
-from simsplit.bench.rounds import PHASE, Rounds, noise_for, scenario
+from simsplit.bench.given import random_images, scenario
+from simsplit.bench.rounds import PHASE, Rounds
+from simsplit.bench.sides import Figures, Say
 from simsplit.engine.pool import Answer, InlinePool
 from simsplit.errors import ProtocolError
 from simsplit.machine import pinned_threads
@@ -31,16 +33,16 @@ BATCH = 16
 SAMPLES = 1600
 
 
-def flower_messages(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, object]]:
+def flower_messages(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Milliseconds a step, inline and through Flower."""
     say("scale: one message per leg through Flower's simulation ...")
     with pinned_threads(1):
         return _compared(1 if quick else 3)
 
 
-def _compared(steps: int) -> tuple[Table, dict[str, object]]:
+def _compared(steps: int) -> tuple[Table, Figures]:
     given = _scenario()
-    data = noise_for(given, SAMPLES)
+    data = random_images(given, SAMPLES)
     inline = Rounds(given, data, steps)
     inline.seconds()
     ours = inline.seconds() / (CLIENTS * steps)
@@ -104,7 +106,7 @@ def _simulate(given: Scenario, steps: int, told: dict[str, float]) -> None:
         del context
         while len(nodes := sorted(grid.get_node_ids())) < CLIENTS:
             time.sleep(0.1)
-        side = Rounds(given, noise_for(given, SAMPLES), steps)
+        side = Rounds(given, random_images(given, SAMPLES), steps)
         side.parts.exchange.pool = side.parts.pool = _Messages(grid, nodes)
         side.seconds()
         told["seconds"] = side.seconds()
@@ -144,7 +146,7 @@ def _pool_here() -> InlinePool:
     if not _POOLS:
         torch.set_num_threads(1)
         given = _scenario()
-        pool = HostRecipe.of(given, noise_for(given, SAMPLES), "cpu").build(range(CLIENTS))
+        pool = HostRecipe.of(given, random_images(given, SAMPLES), "cpu").build(range(CLIENTS))
         for client in pool.clients.values():
             client.training.enter(PHASE, 1.0)
         _POOLS.append(pool)

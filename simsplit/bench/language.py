@@ -11,17 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.api import api
-from simsplit.bench.overhead import COLUMNS, Figures, Say, Side, feed_of, ratio_of, ratio_row
+from simsplit.bench.given import random_texts
+from simsplit.bench.overhead import feed_of
+from simsplit.bench.plain import TextLoop
+from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row, refuse_other_loss
 from simsplit.bench.writing import writing
-from simsplit.data import DataInfo, Prepared, Samples
-from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
-from simsplit.errors import ProtocolError
+from simsplit.data.batches import Batch
+from simsplit.data.samples import IGNORED
 from simsplit.network.clock import Flops
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter, Plan
@@ -48,7 +49,7 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         yield _against_passes(model, where, quick, say)
         yield api(model, where, quick, say)
         given = scenario_on(model, [], BATCH)
-        yield writing(given, random_texts(given), where, quick, say)
+        yield writing(given, random_texts(given, LENGTH), where, quick, say)
 
 
 def _model(folder: Path) -> str:
@@ -64,39 +65,34 @@ def _model(folder: Path) -> str:
 def _against_whole(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    lines = Lines()
     for batch in (BATCH, 4):
         name = f"batch {batch} x {LENGTH}"
         say(f"language: cut against whole, {name} ...")
-        parts = _assembled(model, [], device, batch=batch)
+        parts = built(model, [], device, batch=batch)[1]
         whole = _Whole(model, parts, device)
-        measured = _ratio(_stepper(parts), whole.train, device, quick)
+        measured = _ratio(parts.exchange.step, whole.train, device, quick)
         split, plain = parts.exchange.collect_reports([0])[0]["train_loss"], whole.mean_loss
-        if abs(split - plain) > 1e-3 * abs(plain):
-            raise ProtocolError(f"the split ends at loss {split:.6f}, the whole at {plain:.6f}")
-        rows.append(ratio_row(name, measured, 1.05))
-        figures[f"language, {name}"] = measured | {"target": 1.05}
-    return Table(
-        "the cut model against the whole one (1.7 million weights)", COLUMNS, rows
-    ), figures
+        refuse_other_loss(split, plain, ("the split", "the whole"))
+        row = ratio_row(name, measured, 1.05)
+        lines.add(f"language, {name}", measured | {"target": 1.05}, row)
+    return lines.table("the cut model against the whole one (1.7 million weights)")
 
 
 def _against_passes(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     say("language: MixGuard against its passes ...")
-    parts = _assembled(model, MIXGUARD, device, batch=BATCH)
+    parts = built(model, MIXGUARD, device, batch=BATCH)[1]
     assembler, plain = built(model, [], device, batch=BATCH)
-    measured = _ratio(_stepper(parts), _stepper(plain), device, quick)
+    measured = _ratio(parts.exchange.step, plain.exchange.step, device, quick)
     expected = passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}
     over |= {name: measured[name] / expected for name in ("low", "high")}
-    figures: Figures = {"MixGuard over its passes": {**measured, **over, "passes": expected}}
-    row = ratio_row(
-        f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", measured | over, 1.10
-    )
-    return Table("MixGuard's step over that many plain ones", COLUMNS, [row]), figures
+    name, lines = f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", Lines()
+    row = ratio_row(name, measured | over, 1.10)
+    lines.add("MixGuard over its passes", {**measured, **over, "passes": expected}, row)
+    return lines.table("MixGuard's step over that many plain ones")
 
 
 def passes(flops: Flops, messages: int, inputs: int) -> float:
@@ -106,37 +102,22 @@ def passes(flops: Flops, messages: int, inputs: int) -> float:
     return (private + refining) / (flops.head + flops.trunk + flops.tail)
 
 
-class _Whole:
+class _Whole(TextLoop):
     """transformers' own model, a plain loop, the same batches."""
 
     def __init__(self, model: str, parts: Assembly, device: torch.device) -> None:
         from transformers import AutoModelForCausalLM
 
+        super().__init__(feed_of(parts, 0))
         net: Any = AutoModelForCausalLM.from_pretrained(model)
         self.net = net.to(device).train()
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-4)
-        self.feed = feed_of(parts, 0)
-        self.losses: list[torch.Tensor] = []
 
-    def train(self, client: ClientId) -> None:
-        """One step on the next batch."""
-        batch = self.feed.batch(len(self.losses))
+    def loss_of(self, batch: Batch) -> torch.Tensor:
+        """Predict the next tokens."""
         logits = self.net(input_ids=batch.inputs, use_cache=False).logits
-        told = (logits.flatten(0, 1), batch.labels.flatten())
-        loss = nn.functional.cross_entropy(*told, ignore_index=IGNORED)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.losses.append(loss.detach())
-
-    @property
-    def mean_loss(self) -> float:
-        """Mean loss over all steps so far."""
-        return torch.stack(self.losses).mean().item()
-
-
-def _stepper(parts: Assembly) -> Callable[[ClientId], None]:
-    return parts.exchange.step
+        labels = batch.labels.flatten()
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORED)
 
 
 def _ratio(
@@ -146,13 +127,7 @@ def _ratio(
     quick: bool,
 ) -> dict[str, float]:
     steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
-    return ratio_of((Side(first, range(1)), Side(other, range(1))), steps, pairs, device)
-
-
-def _assembled(
-    model: str, method: list[dict[str, Any]], device: torch.device, **sizes: int
-) -> Assembly:
-    return built(model, method, device, **sizes)[1]
+    return ratio_of((Side(first), Side(other)), steps, pairs, device)
 
 
 def built(
@@ -160,7 +135,7 @@ def built(
 ) -> tuple[Assembler, Assembly]:
     """A cut model with a client, in the phase of training proper."""
     given = scenario_on(model, method, batch)
-    assembler = Assembler(given, random_texts(given), device)
+    assembler = Assembler(given, random_texts(given, LENGTH), device)
     parts = assembler.assemble()
     parts.exchange.announce(parts.clients, counted=False)
     _, proper = parts.pool.ask(0, Plan(1))
@@ -188,21 +163,3 @@ def scenario_on(model: str, method: list[dict[str, Any]], batch: int) -> Scenari
             "train": {"batch_size": batch, "client": optimizer, "server": optimizer},
         }
     )
-
-
-def random_texts(given: Scenario) -> Prepared:
-    """Random texts, all of the same length."""
-    reader = given.text_reader()
-    count = 640
-    ids = torch.randint(reader.size, (count, LENGTH), generator=rng_for(0, "bench", "texts"))
-    labels = ids.roll(-1, 1)
-    labels[:, -1] = IGNORED
-    whole = torch.full((count,), LENGTH)
-    texts = TextInfo(whole, torch.zeros_like(whole), torch.zeros_like(whole))
-    samples = Samples(ids, labels, texts)
-    parts = [np.arange(count)]
-    vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
-    info = DataInfo((LENGTH,), 1, texts=True)
-    few = samples.take(np.arange(4))
-    held = (samples, None, samples, few, parts, (), ())
-    return Prepared("random", info, *held, support=samples, vocabulary=vocabulary)

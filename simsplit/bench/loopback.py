@@ -1,21 +1,24 @@
 """Deployed clients in processes of their own on this machine, a thread each, for the bench.
 
-Frames, streams and checks are those of `serve` and `join`.
+Frames, streams and checks are those of `serve` and `join`. A relay on the loopback address counts
+what really crosses, TLS and HTTP/2 included.
 """
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 import torch
 
-from simsplit.bench.relay import Relay
-from simsplit.bench.rounds import noise_for
+from simsplit.bench.given import random_images
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.joining import join
 from simsplit.deploy.keys import SERVER, client_name, keys_of, make_keys
@@ -32,6 +35,51 @@ CLIENTS = 2
 DIRECT, THROUGH_RELAY = range(CLIENTS)
 """Clients that echo: one is timed, and what the other is sent is counted on its way."""
 PATIENCE_S = 300.0
+PIECE = 2**16
+"""Bytes that the relay hands on at once."""
+
+
+class Relay:
+    """Takes connections and hands every byte on, to and from a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.up = 0
+        """Bytes from whoever connects; `down`: those to them."""
+        self.down = 0
+        self._port = port
+        self._ends: list[socket.socket] = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        """Begin to take connections."""
+        threading.Thread(target=self._take, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop listening, and cut the connections that are still open."""
+        for end in (self._door, *self._ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _take(self) -> None:
+        with suppress(OSError):  # the door is closed
+            while True:
+                near, _ = self._door.accept()
+                far = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += [near, far]
+                for one, other, way in ((near, far, "up"), (far, near, "down")):
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    threading.Thread(target=self._pump, args=(one, other, way), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket, way: str) -> None:
+        with suppress(OSError):  # either side has gone
+            while piece := one.recv(PIECE):
+                setattr(self, way, getattr(self, way) + len(piece))  # one thread a way writes it
+                other.sendall(piece)
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
 
 
 class Echo(Site):
@@ -48,7 +96,7 @@ def main(folder: str, address: str, client: int, echo: bool) -> None:
     place = Path(folder)
     given = parse(json.loads((place / "scenario.json").read_text(encoding="utf-8")))
     kind = Echo if echo else Site
-    site = kind(given, noise_for(given, TOTAL), client, place / client_name(client))
+    site = kind(given, random_images(given, TOTAL), client, place / client_name(client))
     keys = keys_of(place / "keys", client_name(client))
     join(address, keys, site, patience_s=PATIENCE_S, say=_nothing)
 

@@ -4,19 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from simsplit.bench.overhead import (
-    COLUMNS,
-    SIMPLE,
-    Case,
-    Figures,
-    Say,
-    Side,
-    against_plain,
-    assembled,
-    in_blocks,
-    ratio_row,
-    stepper,
-)
+from simsplit.bench.overhead import SIMPLE, Case, against_plain, assembled, in_blocks, stepper
+from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_row
 from simsplit.plugins import Plugins
 from simsplit.report.tables import Table
 
@@ -41,8 +30,7 @@ def _against_raw(
     """Steps with a method against steps without: a method that is lossy ends at another loss, so a
     plain loop would be no comparison.
     """
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    lines = Lines()
     raw = Case("raw", SIMPLE, 64, [], 1.0, STEPS)
     for kind in methods:
         say(f"overhead: {kind} ...")
@@ -50,7 +38,5 @@ def _against_raw(
         with_it, without = (assembled(each, device, clients=10)[1] for each in (case, raw))
         sides = Side(stepper(with_it), with_it.clients), Side(stepper(without), without.clients)
         measured = in_blocks(sides, case, device, quick)
-        row = dict(zip(COLUMNS, ratio_row(kind, measured, 1.0), strict=True)) | {"target": ""}
-        rows.append(tuple(row.values()))
-        figures[kind] = measured
-    return Table("methods of plugins against raw (SimpleCNN, batch 64)", COLUMNS, rows), figures
+        lines.add(kind, measured, ratio_row(kind, measured, None))
+    return lines.table("methods of plugins against raw (SimpleCNN, batch 64)")

@@ -3,10 +3,13 @@
 A method's own layers stand in the network, as they are real work in either case.
 """
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import nn
 
 from simsplit.assembly import Assembler
+from simsplit.data.batches import Batch
 from simsplit.methods.base import Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId
@@ -28,7 +31,7 @@ class AtTheCut(nn.Module):
 
 
 class PlainLoop:
-    """What one would write by hand."""
+    """The loop that one would write by hand."""
 
     def __init__(self, assembler: Assembler, feeds: dict[ClientId, Feed]) -> None:
         model, cut = assembler.owners.joint()
@@ -41,7 +44,7 @@ class PlainLoop:
         self.loss_sum = torch.zeros((), device=assembler.device)
 
     def train(self, client: ClientId) -> None:
-        """One step on a client's next batch."""
+        """Take one step on a client's next batch."""
         batch = self.feeds[client].batch(self.taken[client])
         self.taken[client] += 1
         loss = self.loss(self.net(batch.inputs), batch.labels)
@@ -49,3 +52,31 @@ class PlainLoop:
         loss.backward()
         self.optimizer.step()
         self.loss_sum += loss.detach() * len(batch.labels)
+
+
+class TextLoop(ABC):
+    """A plain loop over one client's texts, with a whole model."""
+
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.losses: list[torch.Tensor] = []
+
+    @abstractmethod
+    def loss_of(self, batch: Batch) -> torch.Tensor:
+        """Compute the loss of a batch."""
+
+    def train(self, client: ClientId) -> None:
+        """Take one step on the next batch."""
+        del client
+        loss = self.loss_of(self.feed.batch(len(self.losses)))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.detach())
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss over all steps so far."""
+        return torch.stack(self.losses).mean().item()

@@ -3,40 +3,19 @@
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
 from simsplit.assembly import Assembler, HostRecipe
-from simsplit.bench.overhead import random_data
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
 from simsplit.parties.calls import Enter
 from simsplit.parties.seats import SEATS
 from simsplit.phases import Phase
-from simsplit.scenario import Scenario, parse
+from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup
 
 PHASE = Phase("train", rounds=1)
-SHAPES = {"resnet18": (3, 32, 32), "simplecnn": (1, 28, 28)}
-
-
-def scenario(model: str, batch_size: int, clients: dict[str, Any], **more: object) -> Scenario:
-    """A scenario whose data are made here."""
-    return parse(
-        {
-            "data": {"source": {"kind": "folder", "path": "random"}},
-            "model": {"kind": model},
-            "clients": clients,
-            "train": {"batch_size": batch_size},
-            **more,
-        }
-    )
-
-
-def noise_for(given: Scenario, total: int) -> Prepared:
-    """Random samples, dealt evenly."""
-    return random_data(SHAPES[given.model.kind], given.clients.count, total=total)
 
 
 class Rounds:
@@ -69,7 +48,7 @@ class Rounds:
         self.number = 0
 
     def seconds(self) -> float:
-        """What the next round takes."""
+        """Time the next round."""
         self.number += 1
         self.before()
         lineup = Lineup(self.number, self.phase, 1.0, self.steps)
@@ -85,7 +64,7 @@ class Rounds:
         self.parts.pool.ask_all(self.parts.clients, Enter(self.phase, 1.0))
 
     def before(self) -> None:
-        """What a side does before each of its rounds, untimed."""
+        """Prepare a round, untimed."""
 
     def after(self) -> None:
-        """What a side does at the end of each of its rounds."""
+        """End a round."""

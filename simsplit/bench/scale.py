@@ -6,15 +6,15 @@ trunk, and printed beside what was reached.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
-from simsplit.bench.crowds import crowds
+from simsplit.bench.crowds import crowds, resting
 from simsplit.bench.flower_messages import flower_messages
-from simsplit.bench.resting import resting
-from simsplit.bench.rounds import Rounds, noise_for, scenario
-from simsplit.bench.sides import Ratio, interleaved
+from simsplit.bench.given import random_images, scenario
+from simsplit.bench.rounds import Rounds
+from simsplit.bench.sides import Figures, Lines, Ratio, Say, interleaved
 from simsplit.bench.sweeping import sweeping
 from simsplit.engine.config import HostsConfig
 from simsplit.engine.pool import Answer, InlinePool
@@ -24,8 +24,6 @@ from simsplit.parties.calls import Call
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 
-Say = Callable[[str], None]
-Figures = dict[str, object]
 HOSTS = 2
 CASE = "ResNet-18, batch 64"
 STORE_BYTES = 2**30
@@ -45,8 +43,7 @@ def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]
 def _round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Ray where it can gain least: clients that take turns."""
     threads = torch.get_num_threads()
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    lines = Lines()
     for name, clients in (
         ("shared head", {"count": 4}),
         ("own heads", {"count": 4, "heads": "per_client"}),
@@ -54,20 +51,19 @@ def _round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
         say(f"scale: Ray against inline, round robin, {name} ...")
         given = scenario("resnet18", 64, clients)
         measured, _ = _against_inline(given, threads, steps=2, pairs=2 if quick else 9)
-        rows.append((name, *_cells(measured), "1.15"))
-        figures[name] = vars(measured) | {"threads": threads, "target": 1.15}
+        figures = vars(measured) | {"threads": threads, "target": 1.15}
+        lines.add(name, figures, (name, *measured.cells, "1.15"))
     title = (
         f"Ray ({HOSTS} hosts) against inline, ResNet-18, batch 64, round robin, {threads} threads"
     )
-    return Table(title, ("case", *_COLUMNS, "target"), rows), figures
+    return lines.table(title, ("case", *_COLUMNS, "target"))
 
 
 def _at_once(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Ray where it gains most: a cohort at once, each process with one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    lines = Lines()
     own, v1 = {"count": 4, "heads": "per_client"}, {"kind": "splitfed_v1"}
     cases = {
         "one trunk, own heads": scenario("resnet18", 64, own, schedule="parallel"),
@@ -78,24 +74,24 @@ def _at_once(quick: bool, say: Say) -> tuple[Table, Figures]:
     for name, given in cases.items():
         say(f"scale: Ray against inline, a cohort at once, {name} ...")
         measured, share = _against_inline(given, 1, steps=3, pairs=2 if quick else 7)
-        faster = measured.inverted()
+        faster = measured.invert()
         copies = given.aggregation.kind == "splitfed_v1"
         bound = HOSTS if copies else 1 / (1 - share + share / HOSTS)
         target = 1.6 if copies else 0.9 * bound
         cells = (f"{share:.2f}", f"{bound:.2f}", f"{target:.2f}")
-        rows.append((name, *_cells(faster), *cells))
-        figures[name] = vars(faster) | {"head_share": share, "bound": bound, "target": target}
+        figures = vars(faster) | {"head_share": share, "bound": bound, "target": target}
+        lines.add(name, figures, (name, *faster.cells, *cells))
     torch.set_num_threads(before)
     columns = ("case", "times as fast", *_COLUMNS[1:], "head's share", "bound", "target")
     title = f"a cohort of 4 on {HOSTS} hosts of 1 thread against inline on 1 thread, {CASE}"
-    return Table(title, columns, rows), figures
+    return lines.table(title, columns)
 
 
 def _against_inline(
     given: Scenario, threads: int, *, steps: int, pairs: int
 ) -> tuple[Ratio, float]:
     """Rounds on hosts against rounds inline, and the clients' share of an inline round."""
-    data = noise_for(given, total=6400)
+    data = random_images(given, 6400)
     with hosts_for(HostsConfig(threads=threads), HOSTS, STORE_BYTES) as hosts:
         inline, on_hosts = Rounds(given, data, steps), Rounds(given, data, steps, hosts)
         measured = interleaved(on_hosts.seconds, inline.seconds, pairs)
@@ -106,7 +102,9 @@ def _clients_share(inline: Rounds) -> float:
     """The part of a round that clients compute, and so could do at once."""
     pool = inline.parts.pool
     assert isinstance(pool, InlinePool), "the side without hosts"
-    inline.parts.exchange.pool = timed = _Timed(pool.clients)
+    timed = _Timed(pool.clients)
+    timed.workshop = pool.workshop
+    inline.parts.exchange.pool = timed
     whole = inline.seconds()
     return timed.spent_s / whole
 
@@ -128,12 +126,3 @@ class _Timed(InlinePool):
 
 
 _COLUMNS = ("ratio", "quartiles", "s per round", "against")
-
-
-def _cells(measured: Ratio) -> tuple[str, ...]:
-    return (
-        f"{measured.ratio:.3f}",
-        f"{measured.low:.3f}-{measured.high:.3f}",
-        f"{measured.first_s:.2f}",
-        f"{measured.other_s:.2f}",
-    )

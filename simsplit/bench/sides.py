@@ -4,17 +4,52 @@ A machine whose speed drifts, drifts for both; quoted is the median of the pairs
 quartiles.
 """
 
+import json
 import statistics
+import subprocess
+import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
 
+import torch
+
+from simsplit.errors import ProtocolError
+from simsplit.packets import ClientId
+from simsplit.report.tables import Table
+
+Say = Callable[[str], None]
+Figures = dict[str, object]
 Block = Callable[[], float]
-"""Does a block of work and says how many seconds it took."""
+"""Does a block of work, and returns how many seconds it took."""
+COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
+
+
+@dataclass
+class Lines:
+    """A bench's table and the figures behind it, case by case."""
+
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    figures: Figures = field(default_factory=dict)
+
+    def add(self, name: str, figures: object, row: tuple[str, ...]) -> None:
+        """Add a case: its row, and its figures by name."""
+        self.rows.append(row)
+        self.figures[name] = figures
+
+    def table(
+        self, title: str, columns: tuple[str, ...] = COLUMNS, align: str = ""
+    ) -> tuple[Table, Figures]:
+        """Return the table and its figures."""
+        return Table(title, columns, self.rows, align), self.figures
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How long the first side takes for each second of the other."""
+    """The time that the first side takes for each second of the other."""
 
     ratio: float
     low: float
@@ -23,15 +58,21 @@ class Ratio:
     other_s: float
     pairs: int
 
-    def inverted(self) -> "Ratio":
-        """How many times as fast the first side is."""
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The ratio, its quartiles, and the seconds of both sides, for a table's row."""
+        spread = f"{self.low:.3f}-{self.high:.3f}"
+        return f"{self.ratio:.3f}", spread, f"{self.first_s:.2f}", f"{self.other_s:.2f}"
+
+    def invert(self) -> "Ratio":
+        """Return how many times as fast the first side is."""
         return Ratio(
             1 / self.ratio, 1 / self.high, 1 / self.low, self.first_s, self.other_s, self.pairs
         )
 
 
 def interleaved(first: Block, other: Block, pairs: int) -> Ratio:
-    """A B, B A, A B, ... after a block each to warm up."""
+    """Time A B, B A, A B, ... after a block each to warm up."""
     first()
     other()
     times: list[tuple[float, float]] = []
@@ -52,3 +93,72 @@ def interleaved(first: Block, other: Block, pairs: int) -> Ratio:
         statistics.median(two for _, two in times),
         pairs,
     )
+
+
+class Side:
+    """One side of a comparison: clients that take their turns, block after block."""
+
+    def __init__(self, step: Callable[[ClientId], None], clients: range = range(1)) -> None:
+        self.step, self.turns = step, cycle(clients)
+
+    def seconds(self, steps: int, device: torch.device) -> float:
+        """Time the next `steps` steps."""
+        synchronise(device)
+        started = time.perf_counter()
+        for client in islice(self.turns, steps):
+            self.step(client)
+        synchronise(device)
+        return time.perf_counter() - started
+
+
+def ratio_of(
+    sides: tuple[Side, Side], steps: int, pairs: int, device: torch.device
+) -> dict[str, float]:
+    """Time both sides in alternating blocks; return the quartiles of their ratios."""
+    first, other = (partial(side.seconds, steps, device) for side in sides)
+    measured = interleaved(first, other, pairs)
+    return {
+        "ratio": measured.ratio,
+        "low": measured.low,
+        "high": measured.high,
+        "ms": 1000 * measured.first_s / steps,
+        "against_ms": 1000 * measured.other_s / steps,
+        "pairs": measured.pairs,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def ratio_row(name: str, measured: dict[str, float], target: float | None) -> tuple[str, ...]:
+    """Write what `ratio_of` found as a row under `COLUMNS`."""
+    return (
+        name,
+        f"{measured['ratio']:.3f}",
+        f"{measured['low']:.3f}-{measured['high']:.3f}",
+        "" if target is None else f"{target:.2f}",
+        f"{measured['ms']:.2f}",
+        f"{measured['against_ms']:.2f}",
+    )
+
+
+def refuse_other_loss(loss: float, expected: float, sides: tuple[str, str]) -> None:
+    """ProtocolError if two trainings on the same batches end at different losses."""
+    if abs(loss - expected) > 1e-3 * abs(expected):
+        one, other = sides
+        raise ProtocolError(f"{one} ends at loss {loss:.6f}, {other} at {expected:.6f}")
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for what a GPU still computes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def call_apart(function: Callable[..., object], *words: object) -> dict[str, Any]:
+    """Call a bench's function in a process of its own, for its resident memory's sake, and read
+    the JSON that it prints.
+    """
+    module, name = function.__module__, function.__name__
+    code = f"from {module} import {name}; {name}(*{words!r})"
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
+    return found

@@ -2,9 +2,9 @@
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from simsplit.bench.sides import Figures, Say
 from simsplit.report.tables import Table
 from simsplit.scenario import Sweep, load_sweep
 from simsplit.sweep import run_sweep
@@ -23,7 +23,7 @@ sweep: {{seed: [{seeds}]}}
 """
 
 
-def sweeping(quick: bool, say: Callable[[str], None]) -> tuple[Table, dict[str, object]]:
+def sweeping(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Seconds of the whole sweep with one job and with two."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.yaml"

@@ -1,11 +1,12 @@
 """What detectors cost: rounds that are watched against rounds that are not, verdicts included."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
-from simsplit.bench.rounds import Rounds, noise_for, scenario
-from simsplit.bench.sides import interleaved
+from simsplit.bench.given import random_images, scenario
+from simsplit.bench.rounds import Rounds
+from simsplit.bench.sides import Figures, Lines, Say, interleaved
 from simsplit.data import Prepared
 from simsplit.detection import Detection
 from simsplit.report.tables import Table
@@ -22,27 +23,22 @@ CASES: dict[str, list[dict[str, str]]] = {
 }
 
 
-def watching(
-    device: str, quick: bool, say: Callable[[str], None]
-) -> Iterator[tuple[Table, dict[str, object]]]:
+def watching(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
     """A row per set of detectors; on the CPU alone."""
     del device
-    threads = torch.get_num_threads()
-    rows, figures = [], {}
+    threads, lines = torch.get_num_threads(), Lines()
     for name, detectors in CASES.items():
         say(f"detectors: {name} ...")
         plain = scenario("resnet18", 64, {"count": 4})
         watched = scenario("resnet18", 64, {"count": 4}, detectors=detectors)
-        data = noise_for(plain, total=6400)
+        data = random_images(plain, 6400)
         sides = (_Watched(watched, data, 4), Rounds(plain, data, 4))
         measured = interleaved(sides[0].seconds, sides[1].seconds, 2 if quick else 9)
-        figures[name] = vars(measured) | {"threads": threads, "target": TARGET}
-        spread = f"{measured.low:.3f}-{measured.high:.3f}"
-        seconds = (f"{measured.first_s:.2f}", f"{measured.other_s:.2f}")
-        rows.append((name, f"{measured.ratio:.3f}", spread, *seconds, f"{TARGET}"))
+        figures = vars(measured) | {"threads": threads, "target": TARGET}
+        lines.add(name, figures, (name, *measured.cells, f"{TARGET}"))
     title = f"watched rounds against unwatched ones, ResNet-18, batch 64, {threads} threads"
     columns = ("detectors", "ratio", "quartiles", "s per round", "against", "target")
-    yield Table(title, columns, rows), dict(figures)
+    yield lines.table(title, columns)
 
 
 class _Watched(Rounds):

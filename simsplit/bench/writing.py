@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.evaluating import writer_for
-from simsplit.bench.overhead import Figures, Say, Side, ratio_of, ratio_row
+from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.writing import Writer
@@ -46,8 +46,7 @@ def writing(
     assert isinstance(given.model, CausalLM), "the bench's model writes"
     writer = _writer(given, data, device)
     prompts = _prompts(given)
-    rows: list[tuple[str, ...]] = []
-    figures: Figures = {}
+    lines = Lines()
     whole = partial(_Writing, replace(writer, in_sessions=lambda _: False), prompts)
     uncut = partial(_Uncut, given.model.origin, prompts, device)
     cases: tuple[tuple[str, Callable[[int], _Writing | _Uncut], float, int], ...] = (
@@ -59,13 +58,13 @@ def writing(
         pairs = min(times, 3) if quick else times
         say(f"language: writing in a session against {name} ...")
         session, other = _Writing(writer, prompts, tokens), made(tokens)
-        sides = Side(session.write, range(1)), Side(other.write, range(1))
+        sides = Side(session.write), Side(other.write)
         measured = ratio_of(sides, 1, pairs, device)
         _refuse_other(session.said, other.said, name)
         measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
-        rows.append(ratio_row(f"a session over {name}, {tokens} new tokens", measured, target))
-        figures[f"writing over {name}"] = measured | {"target": target, "tokens": tokens}
-    return Table(f"writing through the cut ({BATCH} prompts of {PROMPT})", COLUMNS, rows), figures
+        row = ratio_row(f"a session over {name}, {tokens} new tokens", measured, target)
+        lines.add(f"writing over {name}", measured | {"target": target, "tokens": tokens}, row)
+    return lines.table(f"writing through the cut ({BATCH} prompts of {PROMPT})", COLUMNS)
 
 
 def written(

@@ -5,7 +5,7 @@ All of it is read off the configs themselves, so it cannot fall behind them.
 
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -68,15 +68,17 @@ def _all(name: str, plugins: Plugins) -> Configs:
     return {**PARTS[name].shipped, **plugins.of(name)}
 
 
-def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
-    """A table per part of one group; with no group named, one table of all groups."""
+def catalogue(what: str | None, plugins: Given = (), part: str | None = None) -> list[Table]:
+    """Return a table per part of a group, or that of one part, or the rows of that name; with no
+    group named, one table of all groups.
+    """
     known, others = groups(plugins := gathered(plugins)), _others(plugins)
     if what is None:
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
         rows += [(name, ", ".join(words)) for name, (words, _) in others.items()]
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
     if what in others:
-        return others[what][1]()
+        return _choose([((), table) for table in others[what][1]()], what, part)
     if what not in known:
         allowed = [*known, *others]
         hint = near(what, allowed) or ","
@@ -84,7 +86,25 @@ def catalogue(what: str | None, plugins: Given = ()) -> list[Table]:
     kinds: dict[type[BaseModel], list[str]] = {}
     for kind, config in known[what].items():
         kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
-    return [_part(", ".join(names), config) for config, names in kinds.items()]
+    tables = [(names, _part(", ".join(names), config)) for config, names in kinds.items()]
+    return _choose(tables, what, part)
+
+
+def _choose(
+    tables: Sequence[tuple[Sequence[str], Table]], what: str, part: str | None
+) -> list[Table]:
+    """Choose the table of a part, or the rows of that name; all tables if no part is named."""
+    if part is None:
+        return [table for _, table in tables]
+    if of_kind := [table for kinds, table in tables if part in kinds]:
+        return of_kind
+    named = [(t, [row for row in t.rows if row[0] == part]) for _, t in tables]
+    if found := [Table(t.title, t.columns, rows, t.align) for t, rows in named if rows]:
+        return found
+    known = [kind for kinds, _ in tables for kind in kinds]
+    known = known or [row[0] for _, table in tables for row in table.rows]
+    hint = near(part, known) or ","
+    raise SimsplitError(f"nothing called '{part}' under {what}{hint} allowed: {', '.join(known)}")
 
 
 def _others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[], list[Table]]]]:

@@ -89,11 +89,10 @@ def list_(
 ) -> None:
     """List the parts that a scenario can name, and their fields."""
     from simsplit.catalogue import catalogue
-    from simsplit.terminal.choosing import chosen
     from simsplit.terminal.documents import of_tables
     from simsplit.terminal.printing import print_table
 
-    tables = chosen(catalogue(what, plugins_of(plugin)), what, part)
+    tables = catalogue(what, plugins_of(plugin), part)
     if as_json:
         print_json(of_tables(tables))
         return

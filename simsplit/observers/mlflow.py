@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock
 
-from simsplit.observers.tracking import (
-    Field,
-    Note,
-    Tracker,
-    TrackerConfig,
-    fields_of,
-    sweep_of,
-    title_of,
-)
-from simsplit.progress import Plan, RoundTold, Status
+from simsplit.observers.tracking import Note, Tracker, TrackerConfig, fields_of, title_of
+from simsplit.progress import Plan, Status
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,9 +43,6 @@ class MLflowConfig(TrackerConfig):
     run_name: str | None = None
     """What the run is called there; null: as the run directory is called."""
 
-    package = "mlflow"
-    extra = "mlflow"
-
     def build(self, path: Path) -> "MLflow":
         return MLflow(path, self)
 
@@ -66,22 +55,19 @@ class MLflow(Tracker):
         self.config = config
         self.note = Note(path / "mlflow.json")
 
-    def begin(self, plan: Plan) -> None:
-        with _quiet():
-            super().begin(plan)
-
-    def round(self, told: RoundTold) -> None:
-        with _quiet():
-            super().round(told)
-
-    def end(self, status: Status) -> None:
-        with _quiet():
-            super().end(status)
+    @contextmanager
+    def hush(self) -> Iterator[None]:
+        """Open a context without the messages of MLflow and its database."""
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
 
     def open(self, plan: Plan) -> int:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        home = (sweep_of(self.path.absolute()) or self.path.absolute()) / "mlflow"
+        home = (self.sweep or self.path.absolute()) / "mlflow"
         if self.config.uri is not None:
             return self._open(plan, self.config.uri, None)
         home.mkdir(exist_ok=True)
@@ -107,8 +93,7 @@ class MLflow(Tracker):
 
     def _made(self, plan: Plan, pictures: str | None) -> str:
         """A new run's number."""
-        sweep = sweep_of(self.path.absolute())
-        name = self.config.experiment or (sweep.name if sweep else plan.name)
+        name = self.config.experiment or (self.sweep.name if self.sweep else plan.name)
         experiment = _experiment(self.client, name, pictures)
         run_name = self.config.run_name or title_of(self.path)
         return str(self.client.create_run(experiment, run_name=run_name).info.run_id)
@@ -117,7 +102,7 @@ class MLflow(Tracker):
         """The scenario's fields; one that has changed since goes beside what it was."""
         from mlflow.entities import Param
 
-        told = {name: _text(value) for name, value in fields_of(self.path).items()}
+        told = {name: str(value)[:_LONGEST] for name, value in fields_of(self.path).items()}
         new = [Param(name, value) for name, value in told.items() if name not in known]
         for start in range(0, len(new), _AT_ONCE):
             self.client.log_batch(self.run, params=new[start : start + _AT_ONCE])
@@ -164,17 +149,3 @@ def _quartiles(spread: Mapping[str, Sequence[float]]) -> dict[str, float]:
         for name, values in spread.items()
         for end, of in ends.items()
     }
-
-
-def _text(value: Field) -> str:
-    return str(value)[:_LONGEST]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what MLflow and its database say of themselves."""
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -18,9 +18,6 @@ class TensorBoardConfig(TrackerConfig):
     run_name: str | None = None
     """The run's folder in `folder`; null: as the run directory is called."""
 
-    package = "tensorboard"
-    extra = "tensorboard"
-
     def build(self, path: Path) -> "TensorBoard":
         if self.folder is None:
             return TensorBoard(path, path / "tensorboard")

@@ -10,9 +10,10 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from simsplit.errors import install_command
 from simsplit.observers.base import ObserverConfig
@@ -33,49 +34,54 @@ _FLAGGED = "_flagged"
 class TrackerConfig(ObserverConfig):
     """Base of a tracker's fields."""
 
-    package: ClassVar[str]
-    """What it imports."""
-    extra: ClassVar[str]
-    """The optional dependency of simsplit that installs it."""
-
     @property
     def lacks(self) -> str:
-        if find_spec(self.package) is not None:
+        # The kind is also the name of the package, and of the extra that installs it.
+        if find_spec(self.word) is not None:
             return ""
-        return f"needs the package {self.package}: {install_command(self.extra)}"
+        return f"needs the package {self.word}: {install_command(self.word)}"
 
 
 class Tracker(Observer, ABC):
-    """Tells a tracker of each round once, whatever happens to the run."""
+    """Passes each round to a tracker once, whatever happens to the run."""
 
     dispensable = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.sweep = sweep_of(path)
+        """The sweep directory that the run is a cell of."""
         self.known = self.first = 0
         """The last round that the tracker has, now and at the beginning."""
 
     def begin(self, plan: Plan) -> None:
         """Open the tracker, or go on where it was left."""
-        self.known = self.first = self.open(plan)
+        with self.hush():
+            self.known = self.first = self.open(plan)
 
     def round(self, told: RoundTold) -> None:
         """Pass a round on, unless the tracker has it."""
         if told.number > self.known:
             figures = {**numbers(told.row), **verdicts(told.clients)}
-            self.keep(told.number, figures, spreads(told.clients))
+            with self.hush():
+                self.keep(told.number, figures, spreads(told.clients))
             self.known = told.number
 
     def end(self, status: Status) -> None:
         """Pass on the picture of a finished run, and close the tracker."""
         picture = self.path / PICTURE
-        if status == "finished" and self.known > self.first and picture.exists():
-            self.show(picture)
-        self.close(status)
+        with self.hush():
+            if status == "finished" and self.known > self.first and picture.exists():
+                self.show(picture)
+            self.close(status)
+
+    def hush(self) -> AbstractContextManager[None]:
+        """Open a context without the tracker's own messages."""
+        return nullcontext()
 
     @abstractmethod
     def open(self, plan: Plan) -> int:
-        """Begin, or go on; the last round that the tracker has already."""
+        """Begin, or go on, and return the last round that the tracker has already."""
 
     @abstractmethod
     def keep(
@@ -147,13 +153,14 @@ def _flat(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - p
 
 
 def sweep_of(path: Path) -> Path | None:
-    """The sweep directory that a run is a cell of."""
-    return path.parent if (path.parent / SWEEP).exists() else None
+    """Return the sweep directory that a run is a cell of."""
+    folder = path.absolute().parent
+    return folder if (folder / SWEEP).exists() else None
 
 
 def title_of(path: Path) -> str:
-    """What a run is called among others: its folder, with the sweep's in front."""
-    sweep = sweep_of(path.absolute())
+    """Return a run's name among others: its folder, with the sweep's in front."""
+    sweep = sweep_of(path)
     return f"{sweep.name}/{path.name}" if sweep else path.absolute().name
 
 

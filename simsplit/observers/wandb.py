@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from simsplit.observers.tracking import (
-    Note,
-    Tracker,
-    TrackerConfig,
-    fields_of,
-    sweep_of,
-    title_of,
-)
+from simsplit.observers.tracking import Note, Tracker, TrackerConfig, fields_of, title_of
 from simsplit.progress import Plan, Status
 
 
@@ -29,9 +22,6 @@ class WandbConfig(TrackerConfig):
     """The user or team that the project belongs to; null: as wandb is set up."""
     run_name: str | None = None
     """What the run is called there; null: as the run directory is called."""
-
-    package = "wandb"
-    extra = "wandb"
 
     def build(self, path: Path) -> "Wandb":
         return Wandb(path, self)
@@ -52,13 +42,12 @@ class Wandb(Tracker):
 
         before = self.note.read()
         self.id = str(before.get("run") or uuid4().hex[:12])
-        sweep = sweep_of(self.path.absolute())
         self.run = wandb.init(
             mode=self.config.mode,
             project=self.config.project,
             entity=self.config.entity,
             name=self.config.run_name or title_of(self.path),
-            group=sweep.name if sweep else None,
+            group=self.sweep.name if self.sweep else None,
             id=self.id,
             resume="allow",
             dir=str(self.path),

@@ -8,7 +8,7 @@ from builders import scenario
 from deployed import Deployment
 
 from simsplit.bench.deploying import CASES, SIZES, deploying
-from simsplit.bench.relay import Relay
+from simsplit.bench.loopback import Relay
 
 pytestmark = pytest.mark.deploy
 GREETING = 2**14

@@ -1,13 +1,31 @@
-"""A defence that can be on and do nothing, at a strength that changes nothing, is told of."""
+"""What the user of a run is warned of: doubts before its first round, and idle methods after it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from simsplit.data import Prepared
 from simsplit.methods import MethodConfig
 from simsplit.progress import Observer, RoundTold
+from simsplit.running.accounting import MISSING, unknown_to
+from simsplit.scenario import Scenario
+from simsplit.scenario.doubts import doubts_of, doubts_of_data
+
+
+def first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iterator[str]:
+    """Yield the warnings about a scenario and its data; of a resumed run, only what is missing."""
+    if unknown_to(scenario):
+        yield MISSING
+    if resumed:
+        return
+    yield from doubts_of(scenario)
+    if data.at_hand:
+        yield from doubts_of_data(scenario, data)
 
 
 class Idle(Observer):
-    """Warns of methods that changed no token, or no label, in the first round of training."""
+    """Warns of methods that changed no token, or no label, in the first round of training.
+
+    Such a defence is on and does nothing, at a strength that changes nothing.
+    """
 
     def __init__(self, methods: Sequence[MethodConfig], warn: Callable[[str], None]) -> None:
         self.methods, self._warn, self.looked = methods, warn, False

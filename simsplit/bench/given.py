@@ -1,0 +1,72 @@
+"""What benches are given: scenarios, and random data, as time does not depend on what data show."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from simsplit.data import DataInfo, Prepared, Samples
+from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
+from simsplit.plugins import NO_PLUGINS, Plugins
+from simsplit.scenario import Scenario, parse
+from simsplit.seeds import rng_for
+
+COLOUR = ("resnet18", "airbench", "resnet20", "mobilenet")
+"""Models that are given colour images of 32 pixels; the others get grey ones of 28."""
+TEXTS = 640
+
+
+def scenario(
+    model: Mapping[str, object] | str,
+    batch_size: int,
+    clients: Mapping[str, object],
+    *,
+    plugins: Plugins = NO_PLUGINS,
+    **more: Any,  # noqa: ANN401 - a scenario's fields
+) -> Scenario:
+    """Parse a scenario whose images are made here; `data` and `train` add to these fields."""
+    fields = {
+        "data": {"source": {"kind": "folder", "path": "random"}, **more.pop("data", {})},
+        "model": {"kind": model} if isinstance(model, str) else model,
+        "clients": clients,
+        "train": {"batch_size": batch_size, **more.pop("train", {})},
+    }
+    return parse({**fields, **more}, plugins)
+
+
+def random_images(given: Scenario, total: int) -> Prepared:
+    """Make noise with labels, dealt evenly among a scenario's clients."""
+    shape = (3, 32, 32) if given.model.word in COLOUR else (1, 28, 28)
+    rng, clients = np.random.default_rng(0), given.clients.count
+    inputs = torch.from_numpy(rng.integers(0, 256, (total, *shape), dtype=np.uint8))
+    samples = Samples(inputs, torch.from_numpy(rng.integers(0, 10, total)))
+    parts = [np.arange(client, total, clients) for client in range(clients)]
+    mean, std = (0.5,) * shape[0], (0.25,) * shape[0]
+    held = (samples, None, None, samples.take(np.arange(10)), parts, mean, std)
+    return Prepared("random", DataInfo(shape, 10), *held, class_names=tuple("0123456789"))
+
+
+def random_texts(given: Scenario, length: int) -> Prepared:
+    """Make random texts of one length, to be classified or continued as the model does."""
+    reader, rng = given.text_reader(), rng_for(0, "bench", "texts")
+    ids = torch.randint(reader.size, (TEXTS, length), generator=rng)
+    whole, none = torch.full((TEXTS,), length), torch.zeros(TEXTS, dtype=torch.int64)
+    if reader.classifies:
+        labels = torch.full_like(ids, IGNORED)
+        labels[:, -1] = torch.randint(2, (TEXTS,), generator=rng)
+        samples = Samples(ids, labels, TextInfo(whole, whole, labels[:, -1]))
+        return Prepared("random", DataInfo((length,), 2, texts=True), **_held_by_one(samples))
+    labels = ids.roll(-1, 1)
+    labels[:, -1] = IGNORED
+    samples = Samples(ids, labels, TextInfo(whole, none, none))
+    vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
+    info, held = DataInfo((length,), 1, texts=True), _held_by_one(samples)
+    return Prepared("random", info, **held, support=samples, vocabulary=vocabulary)
+
+
+def _held_by_one(samples: Samples) -> dict[str, Any]:
+    """Give one client all samples, as fields of `Prepared`."""
+    splits = {"train": samples, "auxiliary": samples, "test": samples.take(np.arange(4))}
+    parts = [np.arange(len(samples))]
+    return {**splits, "validation": None, "parts": parts, "mean": (), "std": ()}
