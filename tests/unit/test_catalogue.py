@@ -165,3 +165,22 @@ def test_fields_of_fields_are_named(simsplit):
     assert "\nserver.slots,whole number,1," in out
     _, out, _ = simsplit("list", "scenario", "cohort", "--format", "csv")
     assert "\navailability." in out
+
+
+def test_one_part_is_a_table_by_its_kind_or_the_rows_of_its_name() -> None:
+    (topk,) = catalogue("methods", part="topk")
+    assert topk.title.split(":")[0] == "topk"
+    assert {row[0] for table in catalogue("methods", part="ratio") for row in table.rows} == {
+        "ratio"
+    }
+    (shipped,) = catalogue("scenarios", part="quickstart")
+    assert [row[0] for row in shipped.rows] == ["quickstart"]
+
+
+@together([("methods", "topq", "topk"), ("scenarios", "quickstat", "quickstart")])
+def test_an_unknown_part_is_answered_with_the_parts_there_are(case) -> None:
+    """A colon in a table's title, as in that of the scenarios, makes it no kind's table."""
+    what, part, near = case
+    with pytest.raises(SimsplitError) as error:
+        catalogue(what, part=part)
+    assert near in str(error.value)
