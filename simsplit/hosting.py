@@ -100,6 +100,7 @@ def _start_hosts(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
 
     assert _kept is not None, "called within hosts_kept only"
     stack, kept = _kept
+    # the count replaces `hosts`: `auto` and a number that mean the same share hosts
     key = config.model_dump_json(exclude={"kind", "hosts"}), count
     if key in kept:
         kept[key].revive()

@@ -46,10 +46,11 @@ class Leg(str):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by name, so that it is unpickled as the interned object of the other process."""
-        return _declared, (str(self), self.up, self.words)
+        # with its direction: the other process may not have imported the plugin that declared it
+        return _declare, (str(self), self.up, self.words)
 
 
-def _declared(name: str, up: bool, words: str) -> Leg:
+def _declare(name: str, up: bool, words: str) -> Leg:
     return Leg(name, up=up, words=words)
 
 

@@ -50,6 +50,7 @@ class Program:
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.count_rounds(steps)
         self._refuse_late(rounds * max(self.scenario.schedule.count_local_steps(steps).values()))
+        # any client can answer: all have the same methods
         wanted, main = parts.pool.ask(parts.clients[0], Plan(rounds))
         gradients = self.scenario.gradients_cross
         return [*wanted, replace(main, rounds=rounds, gradients=gradients)]

@@ -102,6 +102,7 @@ class Observers(Observer):
                 self._drop(observer, error)
 
     def _drop(self, observer: Observer, error: Exception) -> None:
+        # a new tuple: `_notify` may be iterating over the old one
         self.observers = tuple(other for other in self.observers if other is not observer)
         why = next(iter(str(error).strip().splitlines()), "")
         what = f"{type(error).__name__}: {why}" if why else type(error).__name__

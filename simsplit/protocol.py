@@ -71,6 +71,7 @@ class Protocol:
     @property
     def turns_before_dropout(self) -> tuple[Turn, ...]:
         """The turns that still happen if a client drops out after its first packet."""
+        # the server answers only when it has all packets of the first turn
         return self.turns[: 2 if len(self.turns[0].sends) == 1 else 1]
 
     @property
@@ -87,6 +88,7 @@ class Protocol:
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         """The crossings as turns of the two sides; the client has the first and the last turn."""
+        # consecutive crossings in one direction need no answer between them: one turn
         runs = [tuple(run) for _, run in groupby(self.crossings, key=lambda c: c.leg.up)]
         ends = [(), *(tuple(each.leg for each in run) for run in runs), ()]
         works = [*map(_sum_work, runs), self.closing]

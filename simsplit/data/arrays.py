@@ -68,11 +68,13 @@ def _make_comparable(labels: np.ndarray, where: str) -> np.ndarray:
     if labels.dtype.kind == "f":
         if not np.isfinite(labels).all():
             raise DataError(f"{where}: some rows have no label; every row needs one")
+        # pandas turns a column of whole numbers with gaps into floats: 1.0 is class 1
         whole = labels.astype(np.int64)
         return whole if (whole == labels).all() else labels
     missing = [value for value in labels if value is None or value != value]  # noqa: PLR0124 - NaN
     if missing:
         raise DataError(f"{where}: {len(missing)} rows have no label; every row needs one")
+    # values of several types do not sort: compare them as strings
     return np.array([str(value) for value in labels])
 
 
@@ -186,6 +188,7 @@ class NpzSource(SourceConfig):
 
     def _open(self) -> Any:  # noqa: ANN401 - numpy types it as Any too
         try:
+            # no pickles: unpickling a file could run its code
             return np.load(self.path, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(
@@ -216,5 +219,6 @@ class NpzSource(SourceConfig):
 def split_off_test(name: str, samples: Samples, names: tuple[str, ...], fraction: float) -> DataSet:
     """Split samples into training and test data; the test rows are the same in every run."""
     labels = samples.labels.numpy()
+    # seed 0: the test rows belong to the data, not to the run
     kept, out = hold_out(labels, fraction, numpy_rng_for(0, "arrays", "test"))
     return DataSet(name, samples.take(kept), samples.take(out), names)

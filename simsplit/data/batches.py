@@ -113,7 +113,7 @@ class Batcher:
         self._shift = (-means / stds).float().view(-1, 1, 1).to(self.device)
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
-        """The rows `indices`; augmented with draws from `rng` (a CPU generator), plain without."""
+        """Return the rows `indices`; with `rng`, a CPU generator, they are augmented."""
         rows = indices.to(self.device, non_blocking=True)
         images = self._inputs.index_select(0, rows)
         if rng is not None and (self._pad or self._flip):
@@ -241,6 +241,7 @@ def batch_indices(
     """
     rng = rng_for(seed, "batches", client, epoch)
     order = torch.randperm(len(part), generator=rng)
+    # before sorting by length: the rows left out must be random
     if drop_last and len(part) > batch_size:
         order = order[: len(part) - len(part) % batch_size]
     if lengths is None:

@@ -70,6 +70,7 @@ class DataConfig(Config):
     @field_validator("classes", mode="before")
     @classmethod
     def _name_classes(cls, value: object) -> object:
+        # YAML reads a class named 3 as a number
         return [str(each) for each in value] if isinstance(value, list) else value
 
     @field_validator("classes")

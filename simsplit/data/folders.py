@@ -77,6 +77,7 @@ class FolderSource(SourceConfig):
             )
         images = ((Path(file), f"data.source.path: {file}") for file, _ in files)
         form = Form(self.channels, self.size, self.size, resize=True)
+        # the scenario sets `channels`, so colour may turn grey here
         inputs = stack_images(images, len(files), form, strict=False)
         return Samples(inputs, torch.tensor(np.array([number for _, number in files])))
 

@@ -38,6 +38,7 @@ def is_pair(data: object) -> bool:
 
 def is_frame(data: object) -> bool:
     """Return whether `data` is a pandas DataFrame."""
+    # by its module's name, so that pandas is imported only if data are of it
     return type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns")
 
 

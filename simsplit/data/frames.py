@@ -157,6 +157,7 @@ def encode_frames(
             raise DataError(f"data.source.{which}: has no column '{lacking[0]}'")
     numbers = [column for column in features if not features[column]]
     categories = [column for column in features if features[column]]
+    # the test rows are split off by now: nothing is fitted on them
     fitted = _build_encoder(numbers, categories).fit(
         _fill_categories(train if public is None else public, categories)
     )
@@ -230,6 +231,7 @@ def _build_encoder(numbers: list[str], categories: list[str]) -> Any:  # noqa: A
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     filled = SimpleImputer(strategy="median", keep_empty_features=True)
+    # a category that was not fitted (it is only in test rows, say) becomes all zeros
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     steps = [("numbers", make_pipeline(filled, StandardScaler()), numbers)] if numbers else []
     steps += [("categories", one_hot, categories)] if categories else []

@@ -153,6 +153,7 @@ def _read_frames(
     import pandas as pd
 
     if dealt:
+        # with leading zeros: owners are numbered in the order of their names
         owned = [part.assign(**{_OWNER: f"{number:06d}"}) for number, part in enumerate(parts)]
         target = options.target or str(parts[0].columns[-1])
         options = options.model_copy(update={"client": _OWNER, "target": target})
@@ -176,6 +177,7 @@ def _read_hub(parts: list[Any], test: Any) -> DataSet:  # noqa: ANN401
         )
     tables = [to_arrow(part) for part in parts]
     train = pa.concat_tables(tables)
+    # without test data one row stands in for them, since both tables are decoded
     decoded = decode_tables(
         NAME, train, train.slice(0, 1) if test is None else to_arrow(test), HubSource(name=NAME)
     )
@@ -193,6 +195,7 @@ def _join(parts: Sequence[Samples], *, dealt: bool) -> Samples:
     if not dealt:
         return parts[0]
     shapes = {tuple(part.inputs.shape[1:]) for part in parts} | {part.images for part in parts}
+    # equal parts give one shape and one boolean
     if len(shapes) > 2:
         raise DataError("data: all parts must have samples of one shape and type")
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

@@ -174,6 +174,7 @@ class MainLabel(Dealing):
         for number, label in enumerate(classes):
             mains = np.arange(number, num_clients, len(classes))
             rows = np.flatnonzero(labels == label)
+            # clients with the same main class must share its rows
             most = len(rows) // max(1, len(mains))
             for place, client in enumerate(mains):
                 taken = min(round(self.rate * sizes[client]), most)

@@ -136,6 +136,7 @@ def prepare(
     if config.classes is not None:
         data, limit = data.select_classes(config.classes), replace(limit, classes=None)
     train = _apply_limit(data.train, limit, "train")
+    # both fractions are of all training samples, so that neither depends on the other
     kept, validation = _hold_out(train, config.validation, len(train), seed, "validation")
     kept, auxiliary = _hold_out(kept, config.auxiliary, len(train), seed, "auxiliary")
     if config.public is not None:

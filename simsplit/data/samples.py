@@ -128,6 +128,7 @@ class Samples:
         assert self.texts is not None, "only texts have answers"
         places = torch.arange(self.inputs.shape[1])
         starts = self.inputs.shape[1] - self.texts.lengths if self.texts.left else 0
+        # position p predicts token p + 1, hence - 1
         return places == (starts + self.texts.prompts - 1 + after)[:, None]
 
     def take(self, indices: np.ndarray | Tensor) -> "Samples":

@@ -18,6 +18,7 @@ def draw_stratified(labels: np.ndarray, count: int, rng: np.random.Generator) ->
     classes, sizes = np.unique(labels, return_counts=True)
     shares = sizes * (count / max(1, len(labels)))
     quotas = np.floor(shares).astype(int)
+    # largest remainder first; a stable sort breaks ties by the order of classes
     by_remainder = np.argsort(quotas - shares, kind="stable")
     quotas[by_remainder[: count - quotas.sum()]] += 1
     chosen = [

@@ -69,6 +69,7 @@ class Classification(_Prompted):
     def _make_piece(self, record: Record, where: str) -> Piece:
         given = record[self.label]
         label = self.names.index(given) if given in self.names else given
+        # a data frame keeps a column of whole numbers with gaps as floats
         if isinstance(label, float) and label.is_integer():
             label = int(label)
         if not isinstance(label, int) or not 0 <= label < len(self.names):

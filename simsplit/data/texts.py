@@ -290,6 +290,7 @@ def _cut_to_fit(
     shown, learned = [], []
     for prompt, answer in zip(prompts, answers, strict=True):
         cut = answer[: max(1, room - min(len(prompt), room // 4))]
+        # keep the end of the prompt, which the answer continues
         shown.append(prompt[max(0, len(prompt) + len(cut) - room) :])
         learned.append(cut)
     return shown, learned
@@ -329,6 +330,7 @@ class TextBatcher:
         lengths = self._texts.lengths[indices.cpu()]
         longest = int(lengths.max())
         rows = indices.to(self.device, non_blocking=True)
+        # padding beyond the longest text would be computed, and would cross the cut
         kept = slice(-longest, None) if self._texts.left else slice(longest)
         inputs = self._inputs.index_select(0, rows)[:, kept]
         labels = self._labels.index_select(0, rows)[:, kept]

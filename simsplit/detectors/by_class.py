@@ -16,7 +16,8 @@ from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
 
-Samples = dict[ClientId, Tensor]
+ByClient = dict[ClientId, Tensor]
+"""A row or a label per sample, by client."""
 
 LEAST_GROUP = 4
 """Smallest number of a client's samples of a class that enter the covariance."""
@@ -55,7 +56,7 @@ def are_labels_sent(view: View) -> bool:
     return any(kept.labels for kept in view.readings.samples.values())
 
 
-def infer_classes(view: View, classes: int | None) -> tuple[Samples, int]:
+def infer_classes(view: View, classes: int | None) -> tuple[ByClient, int]:
     """Return the classes of the round's samples by client, and the number of classes.
 
     They are inferred once for all detectors that ask for the same number.
@@ -67,7 +68,7 @@ def infer_classes(view: View, classes: int | None) -> tuple[Samples, int]:
     return inferred[count], count
 
 
-def select_samples(view: View, signal: Signal, labels: Samples) -> Samples:
+def select_samples(view: View, signal: Signal, labels: ByClient) -> ByClient:
     """Return a signal of the samples whose class is known, by client."""
     kept = view.readings.samples
     # a client that drops out within a step has sent a payload and no gradient
@@ -75,7 +76,7 @@ def select_samples(view: View, signal: Signal, labels: Samples) -> Samples:
 
 
 def compute_whitening(
-    rows: Samples, labels: Samples, classes: int, directions: int
+    rows: ByClient, labels: ByClient, classes: int, directions: int
 ) -> Tensor | None:
     """Return the top directions of the covariance within clients' classes, over their deviations.
 
@@ -104,7 +105,7 @@ def sum_by_class(rows: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Te
     return rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows), counts
 
 
-def infer_labels(readings: Readings, classes: int) -> Samples:
+def infer_labels(readings: Readings, classes: int) -> ByClient:
     """Infer the class of each kept sample; only equality of the classes has a meaning."""
     samples = dict(sorted(readings.samples.items()))
     if any(kept.labels for kept in samples.values()):

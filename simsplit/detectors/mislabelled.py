@@ -30,7 +30,7 @@ from torch import Tensor
 from simsplit.detectors.base import Detector, Scores, View
 from simsplit.detectors.by_class import (
     ByClassConfig,
-    Samples,
+    ByClient,
     compute_whitening,
     infer_classes,
     select_samples,
@@ -137,7 +137,9 @@ class Mislabelled(Detector):
                 scores[client] = float((least - usual).max())
         return scores
 
-    def _count_strays(self, rows: Samples, labels: Samples, classes: int) -> tuple[Tensor, Tensor]:
+    def _count_strays(
+        self, rows: ByClient, labels: ByClient, classes: int
+    ) -> tuple[Tensor, Tensor]:
         """Count the samples, and the strays among them, by client and class.
 
         The number of strays is NaN if other clients have too few samples of the class.
@@ -185,7 +187,7 @@ class Mislabelled(Detector):
         }
 
 
-def _sort_own(away: Samples, labels: Samples, label: int) -> tuple[Tensor, Tensor]:
+def _sort_own(away: ByClient, labels: ByClient, label: int) -> tuple[Tensor, Tensor]:
     """Return the sorted distances of a class's samples to the others' centre, and their owners."""
     own = [away[client][labels[client] == label, label] for client in away]
     owners = torch.arange(len(own)).repeat_interleave(torch.tensor([len(each) for each in own]))

@@ -29,7 +29,7 @@ from simsplit.detectors.base import Detector, Scores, View
 from simsplit.detectors.by_class import (
     LEAST_GROUP,
     ByClassConfig,
-    Samples,
+    ByClient,
     are_labels_sent,
     compute_whitening,
     infer_classes,
@@ -119,7 +119,7 @@ class RootClass(Detector):
         """Return the scores unchanged: each class's score is averaged over the window already."""
         return self.scores(view)
 
-    def _match_labels(self, view: View) -> tuple[Samples, int]:
+    def _match_labels(self, view: View) -> tuple[ByClient, int]:
         """Return the samples' classes, numbered as in the last round, and the number of classes."""
         labels, classes = infer_classes(view, self.options.classes)
         if not labels or are_labels_sent(view):
@@ -135,7 +135,7 @@ class RootClass(Detector):
         self._centres[order] = centres
         return {client: order[each] for client, each in labels.items()}, classes
 
-    def _compare(self, rows: Samples, labels: Samples, classes: int) -> dict[ClientId, Tensor]:
+    def _compare(self, rows: ByClient, labels: ByClient, classes: int) -> dict[ClientId, Tensor]:
         """Return each client's effects of the round, by class."""
         white = compute_whitening(rows, labels, classes, self.options.directions)
         if white is None:

@@ -145,4 +145,5 @@ def _measure_excess(apart: Tensor) -> Tensor:
     half = len(apart) // 2 + 1
     scores = apart.sort(1).values[:, :half].sum(1)
     worst = scores.sort().values[half - 1]
+    # identical turns are 0 apart: their scores are 0, not NaN
     return scores / worst.clamp_min(1e-300)

@@ -61,6 +61,7 @@ class FoolsGold(SignalDetector):
         pardoned = torch.where(ratio < 1, cosines * ratio, cosines)
         weights = (1 - pardoned.max(1).values).clamp(0, 1)
         weights = weights / weights.max().clamp_min(1e-12)
+        # the logit of 0 or 1 would be infinite
         weights = weights.clamp(1e-5, 0.99)
         logit = self.confidence * (torch.log(weights / (1 - weights)) + 0.5)
         return 1 - logit.clamp(0, 1)

@@ -80,6 +80,7 @@ class Watch:
             row[f"{config.title}_flagged"] = int(verdict.flagged)
         flagged = {client for client, verdict in verdicts.items() if verdict.flagged}
         findings.flagged[config.title] = flagged
+        # trusted clients are known to be honest: they would only flatter a detector's figures
         judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
         figures = detection(judged, flagged, self.malicious)
         how = {"window": format_window(config.window), "threshold": config.threshold.said}

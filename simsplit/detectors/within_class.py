@@ -19,7 +19,7 @@ import torch
 from pydantic import Field, ValidationInfo, field_validator
 
 from simsplit.detectors.base import Detector, Scores, View
-from simsplit.detectors.by_class import ByClassConfig, Samples, infer_classes, select_samples
+from simsplit.detectors.by_class import ByClassConfig, ByClient, infer_classes, select_samples
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
@@ -101,7 +101,7 @@ class WithinClass(Detector):
         return {client: math.log(max(away, 1e-12)) for client, away in largest.items()}
 
     def _measure_differences(
-        self, samples: Samples, labels: Samples, label: int
+        self, samples: ByClient, labels: ByClient, label: int
     ) -> dict[ClientId, float]:
         """Return the distance of each client's class mean from the others', relative to chance."""
         mine = {client: rows[labels[client] == label].double() for client, rows in samples.items()}
@@ -116,6 +116,7 @@ class WithinClass(Detector):
         trusted = torch.cat([mine[c] for c in root if c in mine] or [together[:0]])
         if not means:
             return {}
+        # quantile: torch's median would take the lower of two middle values
         middle = trusted.mean(0) if root else torch.stack(list(means.values())).quantile(0.5, dim=0)
         distances = {}
         for client, mean in means.items():
@@ -127,6 +128,8 @@ class WithinClass(Detector):
                 continue
             by_mean = self.options.reference == "mean"
             beside = (total - mean * rows) / others if by_mean else middle
+            # the variance of a difference of two means is (1 / rows + 1 / others) times that of
+            # samples: divided by it, chance gives 1
             size = rows * others / (rows + others)
             distances[client] = size * float(((mean - beside) ** 2 / variance).mean())
         return distances

@@ -49,6 +49,7 @@ def told_auc(
 
 def _count_redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Numbers:
     """Count the samples at each place: of the samples themselves, then of each bootstrap sample."""
+    # counts by place let all bootstrap AUCs be computed at once, without sorting each sample
     drawn = place[rng.integers(len(place), size=(DRAWS, len(place)))]
     every = np.concatenate([place[None], drawn]) + places * np.arange(DRAWS + 1)[:, None]
     counts: Numbers = np.bincount(every.ravel(), minlength=places * (DRAWS + 1))
@@ -96,6 +97,7 @@ def chance_of_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Told
     count, hits = len(positive), int(positive.sum())
     permuted = rng.permuted(np.tile(positive, (DRAWS, 1)), axis=1)
     ranks = permuted @ np.arange(count, dtype=np.float64)
+    # Mann-Whitney's U, as a share of all pairs, is the AUC
     drawn = (ranks - hits * (hits - 1) / 2) / (hits * (count - hits))
     better = np.maximum(drawn, 1 - drawn)
     return Told(float(better.mean()), *_find_middle(better))

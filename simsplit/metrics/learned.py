@@ -57,6 +57,7 @@ class BertScore:
             self._read_states(list(each)) for each in (texts, references)
         )
         alike_BKL = torch.einsum("bkd,bld->bkl", one_BKD, other_BLD)
+        # padding has similarity 0, as in the published code
         alike_BKL = alike_BKL.masked_fill(~(real_BK[:, :, None] & real_BL[:, None]), 0)
         precision = _mean(alike_BKL.amax(2), counts_BK)
         recall = _mean(alike_BKL.amax(1), counts_BL)

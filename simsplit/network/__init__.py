@@ -4,9 +4,9 @@ from simsplit.network.clock import (
     Flops,
     Order,
     Work,
+    list_stages,
     order_of,
     round_times,
-    step_stages,
 )
 from simsplit.network.events import ClientTimes, RoundTimes, Stage, StepDone, play
 from simsplit.network.flops import count_flops
@@ -38,8 +38,8 @@ __all__ = [
     "StepDone",
     "Work",
     "count_flops",
+    "list_stages",
     "order_of",
     "play",
     "round_times",
-    "step_stages",
 ]

@@ -70,7 +70,7 @@ def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
     raise ValueError(f"the schedule '{schedule_kind}' has no order in simulated time")
 
 
-def step_stages(
+def list_stages(
     protocol: Protocol, work: Work, rates: Rates, server: ServerConfig, flops: Flops
 ) -> tuple[Stage, ...]:
     """Return the stages of one step of one client, up to the last packet sent.
@@ -119,7 +119,7 @@ def round_times(  # noqa: PLR0917 - all of them make a round's time
         client: _ClientRound(
             before_s=_get_before_s(work, rates[client]),
             steps=work.steps,
-            stages=step_stages(protocol, work, rates[client], server, flops),
+            stages=list_stages(protocol, work, rates[client], server, flops),
             after_s=_compute_transfer_s(work, rates[client], Leg.HANDOVER),
         )
         for client, work in works.items()
@@ -130,7 +130,7 @@ def round_times(  # noqa: PLR0917 - all of them make a round's time
     lay_out = {"sequential": _time_sequential, "in_order": _time_in_order, "fused": _time_fused}[
         order
     ]
-    spent = {client: one.spent() for client, one in rounds.items()}
+    spent = {client: one.sum_by_place() for client, one in rounds.items()}
     return RoundTimes.of(spent, lay_out(rounds), server.slots)
 
 
@@ -157,7 +157,7 @@ class _ClientRound:
     stages: tuple[Stage, ...]
     after_s: float
 
-    def spent(self) -> dict[Where, float]:
+    def sum_by_place(self) -> dict[Where, float]:
         """Return the total seconds by place."""
         spent: dict[Where, float] = {"client": 0.0, "wire": self.before_s + self.after_s}
         spent["server"] = 0.0
@@ -165,7 +165,7 @@ class _ClientRound:
             spent[stage.where] += self.steps * stage.seconds
         return spent
 
-    def visits(self) -> tuple[list[tuple[float, float]], float]:
+    def list_visits(self) -> tuple[list[tuple[float, float]], float]:
         """Return a step's visits to the server (seconds before, served) and the seconds after."""
         visits, way = [], 0.0
         for stage in self.stages:
@@ -198,7 +198,7 @@ def _time_sequential(rounds: _Rounds) -> dict[ClientId, float]:
     """
     through, now = {}, 0.0
     for client, one in rounds.items():
-        own = sum(one.spent().values())
+        own = sum(one.sum_by_place().values())
         now += own
         through[client] = now if own else 0.0
     return through
@@ -212,7 +212,8 @@ def _time_in_order(rounds: _Rounds) -> dict[ClientId, float]:
         for client, one in rounds.items():
             if lap >= one.steps:
                 continue
-            ((way, served), *more), rest = one.visits()
+            ((way, served), *more), rest = one.list_visits()
+            # the trunk is kept from a client's first visit to its last, the way between included
             free = max(free, ready[client] + way) + served + sum(map(sum, more))
             ready[client] = free + rest
     return {client: ready[client] + one.after_s for client, one in rounds.items()}
@@ -223,10 +224,11 @@ def _time_fused(rounds: _Rounds) -> dict[ClientId, float]:
     through = {client: one.before_s for client, one in rounds.items()}
     ready = dict(through)
     for lap in range(_count_laps(rounds)):
-        steps = {client: one.visits() for client, one in rounds.items() if lap < one.steps}
+        steps = {client: one.list_visits() for client, one in rounds.items() if lap < one.steps}
         now = {client: ready[client] for client in steps}
         for number in range(max(len(visits) for visits, _ in steps.values())):
             due = {c: visits[number] for c, (visits, _) in steps.items() if number < len(visits)}
+            # the trunk starts when the last client's batch has arrived
             begun = max(now[client] + way for client, (way, _) in due.items())
             now |= dict.fromkeys(due, begun + sum(served for _, served in due.values()))
         through |= {client: now[client] + rest for client, (_, rest) in steps.items()}

@@ -186,6 +186,7 @@ class _Race:
         self.taken[actor] += 1
         self.standing[self.taken[actor]] += 1
         self.held.add(actor)
+        # unless the slowest has moved, no other actor can have come within the bound
         return self._release(list(self.held) if self._advance_slowest() else [actor])
 
     def leave(self, actor: int) -> list[int]:

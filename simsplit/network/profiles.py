@@ -172,6 +172,7 @@ class NetworkConfig(Config):
         seed: int,
     ) -> Rates:
         rng = numpy_rng_for(seed, "network", client)
+        # all are drawn even if unused, so that a fixed device does not change a client's link
         device_draw, link_draw = rng.random(2)
         compute, transfer = np.exp(self.spread * rng.standard_normal(2))
         device, link = _pick(devices, device_draw), _pick(links, link_draw)
@@ -196,6 +197,7 @@ def _list_choices(
 def _pick(choices: Sequence[tuple[Profile, float]], draw: float) -> Profile:
     """Return the profile on which a draw from [0, 1) falls."""
     ends = list(accumulate(share for _, share in choices))
+    # without the last end: rounding could place a draw beyond it
     return choices[bisect_right(ends[:-1], draw * ends[-1])][0]
 
 

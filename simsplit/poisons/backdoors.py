@@ -160,7 +160,9 @@ class BadNets(Backdoor):
         return self._stamp(inputs, self.own)
 
     def _stamp(self, inputs: Tensor, pixels: Tensor) -> Tensor:
-        return torch.where(pixels.to(inputs.device), self.scene.scaled(self.value, inputs), inputs)
+        return torch.where(
+            pixels.to(inputs.device), self.scene.normalise(self.value, inputs), inputs
+        )
 
     def _refuse_spread(self, config: PatchConfig) -> None:
         colluders = len(self.scene.colluders)

@@ -43,14 +43,14 @@ class Scene:
     colluders: tuple[ClientId, ...] = ()
     """All malicious clients, in ascending order."""
 
-    def scaled(self, value: float, like: Tensor) -> Tensor:
+    def normalise(self, value: float, like: Tensor) -> Tensor:
         """Normalise a pixel value between 0 and 1 as batches are, by channel."""
         mean, std = (like.new_tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
         return (value - mean) / std
 
     def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return black and white, normalised as batches are, by channel."""
-        return self.scaled(0.0, like), self.scaled(1.0, like)
+        return self.normalise(0.0, like), self.normalise(1.0, like)
 
 
 class PoisonConfig(Config, ABC):
@@ -270,6 +270,7 @@ class BatchPoison(Poison, ABC):
 
     def _choose(self, number: ClientId, part: Rows) -> Tensor:
         mine = part[self._candidates[part]]
+        # a stream by client: its samples do not depend on the other clients
         order = torch.randperm(len(mine), generator=rng_for(self.scene.seed, "poison", number))
         taken = mine[order[: round(self.config.rate * len(mine))]]
         chosen = torch.zeros(len(self.scene.samples), dtype=torch.bool)

@@ -58,6 +58,7 @@ class MaliciousConfig(Config):
             raise ScenarioError(
                 f"{FIELD}.fraction", f"{fraction:g} leaves no honest client among {among}"
             )
+        # a prefix of one permutation: a larger fraction adds clients and keeps the others
         drawn = numpy_rng_for(seed, "malicious").permutation(len(others))[:wanted]
         return sorted(others[index] for index in drawn)
 

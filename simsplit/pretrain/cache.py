@@ -39,6 +39,7 @@ def pretrained(
         say(f"{folder.name} is being pretrained by another process; waiting for it")
         lock.acquire()
     try:
+        # another process may have finished it while this one waited for the lock
         if not (folder / FACTS).is_file():
             say(f"{folder.name} is pretrained once and then kept in {folder.parent}")
             pretrain(config, folder, Tenths(say), device)

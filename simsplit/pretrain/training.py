@@ -130,6 +130,7 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        # kept on the device: reading it at every step would wait for a GPU
         losses[step] = loss.detach()
         done = step + 1
         if done % _EVERY == 0 or done in (1, config.steps):
@@ -142,6 +143,7 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
 def _build_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.Optimizer:
     matrices = [weight for weight in model.parameters() if weight.dim() > 1]
     others = [weight for weight in model.parameters() if weight.dim() < 2]
+    # biases and norms are not decayed, as is usual for transformers
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.95), fused=True)
 

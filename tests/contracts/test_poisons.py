@@ -82,7 +82,7 @@ def test_it_changes_the_chosen_samples_alone(kind, options):
     assert changed[chosen & (before.labels != made.relabel(before.labels))].all()
     source = options.get("source")
     assert source is None or set(before.labels[chosen].tolist()) <= set(source)
-    low, high = (made.scene.scaled(value, before.inputs) for value in (0.0, 1.0))
+    low, high = (made.scene.normalise(value, before.inputs) for value in (0.0, 1.0))
     assert (after.inputs >= low - 1e-5).all()
     assert (after.inputs <= high + 1e-5).all()
 

@@ -11,9 +11,9 @@ from simsplit.network import (
     Rates,
     ServerConfig,
     Work,
+    list_stages,
     order_of,
     round_times,
-    step_stages,
 )
 from simsplit.packets import Leg
 from simsplit.topologies import TOPOLOGIES
@@ -55,12 +55,12 @@ def through(times):
 
 
 def test_a_step_by_hand():
-    stages = step_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, FLOPS)
+    stages = list_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, FLOPS)
     assert [stage.seconds for stage in stages] == pytest.approx(U_STEP)
     assert [stage.where for stage in stages] == [
         "client", "wire", "server", "wire", "client", "wire", "server", "wire", "client"
     ]  # fmt: skip
-    stages = step_stages(PROTOCOLS["vanilla"], work(2, VANILLA_LEGS), RATES, SERVER, FLOPS)
+    stages = list_stages(PROTOCOLS["vanilla"], work(2, VANILLA_LEGS), RATES, SERVER, FLOPS)
     assert [stage.seconds for stage in stages] == pytest.approx(VANILLA_STEP)
     assert [stage.where for stage in stages] == ["client", "wire", "server", "wire", "client"]
 
@@ -68,14 +68,14 @@ def test_a_step_by_hand():
 def test_where_nothing_crosses_the_client_computes_all_and_the_server_nothing():
     """Head and tail there and back, 3 x (2 + 1), and what stands in for the trunk, 3 x 4."""
     flops = Flops(head=2, trunk=5, tail=1, stand_in=4)
-    (alone,) = step_stages(PROTOCOLS["u_shaped"], work(2, {}), RATES, SERVER, flops)
+    (alone,) = list_stages(PROTOCOLS["u_shaped"], work(2, {}), RATES, SERVER, flops)
     assert (alone.where, alone.seconds) == ("client", pytest.approx(9 + 12))
     assert timed("sequential", [work(2, {})], flops=flops).server_busy == 0
 
 
 def test_a_gradient_in_several_messages_takes_a_backward_pass_each():
     flops = replace(FLOPS, replies=3)
-    stages = step_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, flops)
+    stages = list_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, flops)
     made = [stage.seconds for stage in stages]
     assert made[6] == pytest.approx(3 * U_STEP[6])
     assert [*made[:6], *made[7:]] == pytest.approx([*U_STEP[:6], *U_STEP[7:]])
@@ -85,7 +85,7 @@ def test_a_step_takes_the_rounds_means():
     """4 steps of 7.5 samples; 3 messages a step; 10 bytes a step at 2 a second."""
     given = Work(4, 30, {Leg.SMASHED: 12}, {Leg.SMASHED: 40})
     rates = Rates(flops_per_s=3, up_bytes_per_s=2, down_bytes_per_s=99, latency_s=0.5)
-    head, up, trunk, down, tail = step_stages(
+    head, up, trunk, down, tail = list_stages(
         PROTOCOLS["u_shaped"], given, rates, ServerConfig(gflops=5e-9), FLOPS
     )
     assert head.seconds == pytest.approx(7.5 * 2 / 3)
