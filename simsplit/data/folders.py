@@ -33,29 +33,29 @@ class FolderSource(SourceConfig):
 
     def describe(self) -> DataInfo | None:
         """Return shape and classes from the folders' names; None if the folder does not exist."""
-        folder = self._train_folder()
+        folder = self._find_train_folder()
         if not folder.is_dir():
             return None
         return DataInfo((self.channels, self.size, self.size), len(_list_classes(folder)))
 
     def load(self) -> DataSet:
         """Decode and resize every image of both splits."""
-        train_folder = self._train_folder()
+        train_folder = self._find_train_folder()
         names = _list_classes(train_folder)
         train = self._read(train_folder, names)
         if train_folder != self.path:
-            test = self._read(self._test_folder(), names)
+            test = self._read(self._find_test_folder(), names)
         else:
             rng = numpy_rng_for(0, "folder", "test")
             kept, out = hold_out(train.labels.numpy(), self.test_fraction, rng)
             train, test = train.take(kept), train.take(out)
         return DataSet(self.path.name, train, test, names)
 
-    def _train_folder(self) -> Path:
+    def _find_train_folder(self) -> Path:
         nested = self.path / "train"
         return nested if nested.is_dir() else self.path
 
-    def _test_folder(self) -> Path:
+    def _find_test_folder(self) -> Path:
         for name in _TEST_NAMES:
             if (self.path / name).is_dir():
                 return self.path / name

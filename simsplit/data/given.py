@@ -72,7 +72,7 @@ class GivenSource(SourceConfig):
 def given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - many forms
     """Build the source of data that were passed, and keep the data in this process."""
     made = build_data_set(data, build_options(FrameOptions, columns))
-    digest = _digest(made)
+    digest = _compute_digest(made)
     hold({digest: made})
     train = made.train
     return GivenSource(
@@ -203,7 +203,7 @@ def _join(parts: Sequence[Samples], *, dealt: bool) -> Samples:
     return Samples(inputs, torch.cat([part.labels for part in parts]), None, owners)
 
 
-def _digest(data: DataSet) -> str:
+def _compute_digest(data: DataSet) -> str:
     """Return a digest of everything in the data that a run uses."""
     hasher = hashlib.blake2b(repr(data.class_names).encode(), digest_size=8)
     for samples in (data.train, data.test):

@@ -96,7 +96,7 @@ def given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
         options |= {"client": _OWNER}
     source = build_options(TextGiven, options)
     made = _split_off_test(whole, source) if other is None else {"train": whole, "test": other}
-    digest = _digest(made)
+    digest = _compute_digest(made)
     hold({digest: made})
     return source.model_copy(update={"digest": digest})
 
@@ -181,7 +181,7 @@ def _split_off_test(table: "pa.Table", source: TextGiven) -> dict[str, "pa.Table
     return {"train": table.take(kept), "test": table.take(out)}
 
 
-def _digest(tables: Mapping[str, "pa.Table"]) -> str:
+def _compute_digest(tables: Mapping[str, "pa.Table"]) -> str:
     """Return a digest of all rows, independent of the form in which they were passed."""
     hasher = hashlib.blake2b(digest_size=8)
     for table in tables.values():

@@ -114,7 +114,7 @@ class Pathological(Dealing):
         return [np.concatenate(shares) for shares in parts]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError also unless the clients can hold all classes, each at most once."""
+        """Raise ScenarioError also if the clients cannot have all classes, each at most once."""
         super().check(labels, num_clients)
         classes = len(np.unique(labels))
         fewest = -(-classes // num_clients)
@@ -214,7 +214,7 @@ class Natural(Dealing):
         return [np.flatnonzero(labels == owner) for owner in range(num_clients)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError also unless there is one client for each owner."""
+        """Raise ScenarioError also if there is not one client for each owner."""
         super().check(labels, num_clients)
         if (owners := int(labels.max()) + 1) != num_clients:
             raise ScenarioError(

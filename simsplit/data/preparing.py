@@ -1,6 +1,6 @@
 """This module prepares a run's data: it loads, limits, holds out and divides them.
 
-No sample is in two of the parts (train, validation, auxiliary, support, test).
+No sample is in two of the parts train, validation, auxiliary and test.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Prepared:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     support: Samples | None = None
-    """Texts that clients mix with their private ones; None: the model does not learn from texts."""
+    """Samples with which clients may mix their private texts; None: there are none."""
     vocabulary: Vocabulary | None = None
     """What is known of the tokenizer; None unless samples are texts."""
     class_names: tuple[str, ...] = ()

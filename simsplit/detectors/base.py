@@ -237,7 +237,7 @@ class SignalDetector(Detector, ABC):
 
     def scores(self, view: View) -> Scores:
         """Score the clients' means; return no scores for fewer than two clients."""
-        means = self.window.mean(view.readings.means(self.signal))
+        means = self.window.mean(view.readings.compute_means(self.signal))
         if len(means) < 2:
             return {}
         values = self.compare(list(means), torch.stack(list(means.values())).double())

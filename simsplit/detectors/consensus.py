@@ -45,9 +45,9 @@ class CosineMad(SignalDetector):
         self.consensus = config.consensus
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        return cosine_similarity(means, self._consensus(means), dim=1)
+        return cosine_similarity(means, self._compute_consensus(means), dim=1)
 
-    def _consensus(self, means: Tensor) -> Tensor:
+    def _compute_consensus(self, means: Tensor) -> Tensor:
         if self.consensus == "median":
             return means.median(0).values[None]
         if self.consensus == "leave_one_out":

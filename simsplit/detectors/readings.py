@@ -88,12 +88,12 @@ class Readings:
                 self.sums[key] = sums
         self.samples |= other.samples
 
-    def means(self, signal: Signal) -> dict[ClientId, Tensor]:
+    def compute_means(self, signal: Signal) -> dict[ClientId, Tensor]:
         """Return each client's mean of a signal, ordered by client."""
         means = {client: sums.mean for (name, client), sums in self.sums.items() if name == signal}
         return dict(sorted(means.items()))
 
-    def norms(self, signal: Signal) -> dict[ClientId, float]:
+    def compute_norms(self, signal: Signal) -> dict[ClientId, float]:
         """Return each client's mean norm of a signal."""
         return {
             client: float(sums.norm) / sums.count

@@ -61,7 +61,7 @@ class Watch:
         view = View(number, readings, self.num_classes, turns)
         findings = Findings()
         for signal in signals_of(self.configs):
-            for client, norm in readings.norms(signal).items():
+            for client, norm in readings.compute_norms(signal).items():
                 findings.clients.setdefault(client, {})[f"{signal}_norm"] = norm
         for detector in self.detectors:
             self._enter(findings, detector.config, detector.judge(view), number)

@@ -59,8 +59,8 @@ class BertScore:
         alike_BKL = torch.einsum("bkd,bld->bkl", one_BKD, other_BLD)
         # padding has similarity 0, as in the published code
         alike_BKL = alike_BKL.masked_fill(~(real_BK[:, :, None] & real_BL[:, None]), 0)
-        precision = _mean(alike_BKL.amax(2), counts_BK)
-        recall = _mean(alike_BKL.amax(1), counts_BL)
+        precision = _average(alike_BKL.amax(2), counts_BK)
+        recall = _average(alike_BKL.amax(1), counts_BL)
         f1 = 2 * precision * recall / (precision + recall)
         there = counts_BK.any(1) & counts_BL.any(1)
         return f1.masked_fill(~there, 0).nan_to_num(0).tolist()
@@ -76,7 +76,7 @@ class BertScore:
         return normalize(states.float(), dim=-1), real, counts & real
 
 
-def _mean(values_BK: Tensor, counts_BK: Tensor) -> Tensor:
+def _average(values_BK: Tensor, counts_BK: Tensor) -> Tensor:
     return (values_BK * counts_BK).sum(1) / counts_BK.sum(1)
 
 

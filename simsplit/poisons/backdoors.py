@@ -196,7 +196,7 @@ class Blended(Backdoor):
 
     def add_trigger(self, inputs: Tensor) -> Tensor:
         """Blend the pattern into images."""
-        black, white = self.scene.bounds(inputs)
+        black, white = self.scene.get_bounds(inputs)
         pattern = black + (white - black) * self.pattern.to(inputs)
         return inputs.lerp(pattern, self.strength)
 
@@ -283,7 +283,7 @@ class CleanLabel(BadNets):
 
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
         """Add noise and patch to images."""
-        black, white = self.scene.bounds(inputs)
+        black, white = self.scene.get_bounds(inputs)
         # drawn by row, so that an image has the same noise in every epoch and batch
         noise = torch.stack(
             [

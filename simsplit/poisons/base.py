@@ -48,7 +48,7 @@ class Scene:
         mean, std = (like.new_tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
         return (value - mean) / std
 
-    def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+    def get_bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return black and white, normalised as batches are, by channel."""
         return self.normalise(0.0, like), self.normalise(1.0, like)
 

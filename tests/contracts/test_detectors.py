@@ -399,7 +399,7 @@ def test_readings_elsewhere_are_the_same_when_merged():
         (here if client % 2 else there).observe(packet)
         whole.observe(packet)
     here.merge(there.take())
-    ours, theirs = here.take().means("payload"), whole.take().means("payload")
+    ours, theirs = here.take().compute_means("payload"), whole.take().compute_means("payload")
     assert list(ours) == list(theirs)
     assert all(torch.equal(ours[client], theirs[client]) for client in ours)
 
