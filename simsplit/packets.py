@@ -20,7 +20,7 @@ class Leg(str):
     up: bool
     """Whether packets travel from a client towards the server, or to the next client."""
     words: str
-    """Its name in sentences and figures."""
+    """The leg's name in sentences and figures."""
 
     SMASHED: ClassVar["Leg"]
     FEATURES: ClassVar["Leg"]
@@ -35,7 +35,7 @@ class Leg(str):
     _known: ClassVar[dict[str, "Leg"]] = {}
 
     def __new__(cls, name: str, *, up: bool | None = None, words: str = "") -> "Leg":
-        """Return the leg of this name; `up` declares a new one, which reports call by `words`."""
+        """Return the leg of this name; `up` declares a new one, which reports name by `words`."""
         known = cls._known.get(name)
         if known is None:
             if up is None:
