@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from simsplit.attacking.inputs import InputJudge
+from simsplit.attacking.input_judge import InputJudge
 from simsplit.attacking.judging import Judge
-from simsplit.attacking.labels import LabelJudge
-from simsplit.attacking.sessions import SessionJudge
+from simsplit.attacking.label_judge import LabelJudge
+from simsplit.attacking.session_judge import SessionJudge
 
 JUDGES: dict[str, type[Judge[Any]]] = {
     "inputs": InputJudge,

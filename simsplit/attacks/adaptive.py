@@ -21,7 +21,7 @@ from simsplit.attacks.base import descend
 from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.texts import Read, Seen, split_messages
+from simsplit.attacks.text_attack import Read, Seen, split_messages
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import inserted
 from simsplit.needs import Given, Need, Needs

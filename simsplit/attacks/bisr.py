@@ -18,7 +18,7 @@ from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag import Descent, best_match, moved_on
-from simsplit.attacks.texts import Read, Seen, split_messages, turned
+from simsplit.attacks.text_attack import Read, Seen, split_messages, turned
 from simsplit.models.transformer import eager
 
 

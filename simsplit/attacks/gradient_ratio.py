@@ -17,7 +17,14 @@ from torch import Tensor
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.texts import Read, Seen, messages_of, payload, shared_secrets, split_messages
+from simsplit.attacks.text_attack import (
+    Read,
+    Seen,
+    messages_of,
+    payload,
+    shared_secrets,
+    split_messages,
+)
 
 
 class GradientRatioConfig(InverterConfig):

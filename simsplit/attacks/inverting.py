@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from simsplit.attacks.base import AttackConfig, Done
 from simsplit.attacks.inverters import NOTHING, InverterConfig, inverter_of, levelled
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.texts import Read, TextAttack, messages_of, shared_secrets, turned
+from simsplit.attacks.text_attack import Read, TextAttack, messages_of, shared_secrets, turned
 from simsplit.data.batches import Batch
 from simsplit.methods import Step
 from simsplit.models.encoders import EncoderHead

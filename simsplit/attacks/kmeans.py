@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.attacks.knowledge import Knowledge, View
-from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class KmeansConfig(LabelAttackConfig):

@@ -6,7 +6,7 @@ For two classes alone, as published: of more it says nothing, and has no row in 
 from typing import ClassVar, Literal
 
 from simsplit.attacks.knowledge import Knowledge, View
-from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class NormConfig(LabelAttackConfig):

@@ -32,7 +32,7 @@ from torch.nn.functional import normalize
 from simsplit.attacks.base import Done
 from simsplit.attacks.kmeans import clusters
 from simsplit.attacks.knowledge import Knowledge, View
-from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import components
 from simsplit.attacks.undoing import Follower
 from simsplit.methods.base import TEXTS, Modality

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 
 from simsplit.attacks.knowledge import Knowledge, View
-from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class ProbeConfig(LabelAttackConfig):

@@ -10,7 +10,7 @@ from typing import Literal
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.texts import Read, Seen, split_messages
+from simsplit.attacks.text_attack import Read, Seen, split_messages
 
 
 class SipConfig(InverterConfig):

@@ -39,7 +39,7 @@ from simsplit.attacks.inverters import (
 )
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.texts import Read, Seen, shared_secrets, sources_of, split_messages
+from simsplit.attacks.text_attack import Read, Seen, shared_secrets, sources_of, split_messages
 from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 

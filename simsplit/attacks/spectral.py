@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simsplit.attacks.knowledge import Knowledge, View
-from simsplit.attacks.labels import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class SpectralConfig(LabelAttackConfig):

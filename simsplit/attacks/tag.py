@@ -26,7 +26,7 @@ from torch.optim import AdamW
 
 from simsplit.attacks.base import TextAttackConfig
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.texts import Read, Seen, TextAttack, payload, turned
+from simsplit.attacks.text_attack import Read, Seen, TextAttack, payload, turned
 from simsplit.models.transformer import eager
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for

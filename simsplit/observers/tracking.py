@@ -20,7 +20,7 @@ from simsplit.observers.base import ObserverConfig
 from simsplit.progress import Observer, Plan, RoundTold, Row, Status
 from simsplit.results import SWEEP, saved_scenario
 from simsplit.results.directory import replace
-from simsplit.results.inputs import PICTURE
+from simsplit.results.input_results import PICTURE
 
 Field = str | int | float | bool
 

@@ -15,8 +15,8 @@ from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, axes_of, colour_of_leg, drawn, saved
 from simsplit.report.detections import f1_of, flagged_of, malicious_of
 from simsplit.report.grouping import Entry, names_of
+from simsplit.report.input_figures import attacked, read, recovered, save_attacked
 from simsplit.report.label_figures import components, labels_seen, leak
-from simsplit.report.recovered_figures import attacked, read, recovered, save_attacked
 from simsplit.report.scatter import scatter
 from simsplit.report.session_figures import session, sessions
 from simsplit.results import Run

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from simsplit.errors import RunError
 from simsplit.report.html.markup import Markup, details, figure, joined, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import table
-from simsplit.report.recoveries import converging, tabulate_recoveries
+from simsplit.report.html.table_markup import table
+from simsplit.report.input_tables import converging, tabulate_recoveries
 from simsplit.results import Run
-from simsplit.results.inputs import FLOORS, ORIGINALS, judged_last
+from simsplit.results.input_results import FLOORS, ORIGINALS, judged_last
 from simsplit.results.kept import IMAGES, afterwards, load_images, load_texts
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from simsplit.report.html.chart import COLOURS, Series, line_chart
 from simsplit.report.html.markup import Markup, figure, joined, section, tag, views, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import table
+from simsplit.report.html.table_markup import table
+from simsplit.report.label_tables import compare_labels, tabulate_label_views
 from simsplit.report.label_views import Panel, Strip, blind, caption, classes_of, strips_of
-from simsplit.report.labels import compare_labels, tabulate_label_views
 from simsplit.results import Run
-from simsplit.results.labels import PURITY, attacks_on_labels
+from simsplit.results.label_results import PURITY, attacks_on_labels
 
 if TYPE_CHECKING:
     import pandas as pd

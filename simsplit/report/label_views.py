@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.results import Run
 from simsplit.results.kept import load_components
-from simsplit.results.labels import PURITY, attacks_on_labels, summarise_labels
+from simsplit.results.label_results import PURITY, attacks_on_labels, summarise_labels
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,6 +13,7 @@ from simsplit.metrics import falls
 from simsplit.metrics.intervals import half_width
 from simsplit.report.bests import way_of
 from simsplit.report.comparison import find_baselines
+from simsplit.report.entries import entries_of
 from simsplit.report.grouping import (
     Entry,
     Row,
@@ -21,7 +22,6 @@ from simsplit.report.grouping import (
     rows_of,
 )
 from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Better
 from simsplit.results import Run
 

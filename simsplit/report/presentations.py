@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING
 from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.html.markup import Markup
 from simsplit.report.html.subject import Subject
+from simsplit.report.input_figures import draw_attack, draw_recovered, save_attacked
 from simsplit.report.input_section import conclude_leaks, leaks
-from simsplit.report.label_figures import labels_seen
-from simsplit.report.label_section import conclude_labels, labels
-from simsplit.report.labels import (
-    compare_labels,
-    describe_labels,
-    label_frame,
-    measure_labels,
-    tabulate_labels,
-)
-from simsplit.report.recovered_figures import draw_attack, draw_recovered, save_attacked
-from simsplit.report.recoveries import (
+from simsplit.report.input_tables import (
     WAYS,
     compare_recoveries,
     describe_recoveries,
@@ -30,8 +21,17 @@ from simsplit.report.recoveries import (
     show_attack_on_inputs,
     show_recoveries,
 )
+from simsplit.report.label_figures import labels_seen
+from simsplit.report.label_section import conclude_labels, labels
+from simsplit.report.label_tables import (
+    compare_labels,
+    describe_labels,
+    label_frame,
+    measure_labels,
+    tabulate_labels,
+)
 from simsplit.report.session_section import sessions
-from simsplit.report.sessions import (
+from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,
     describe_sessions,
@@ -41,7 +41,7 @@ from simsplit.report.sessions import (
 from simsplit.report.tables import Better, Table
 from simsplit.report.worst_leaks import worst_leak_cells
 from simsplit.results import Run
-from simsplit.results.sessions import SIDES, means_of
+from simsplit.results.session_results import SIDES, means_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, axes_of
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
-from simsplit.results.sessions import (
+from simsplit.results.session_results import (
     BOTH,
     FIGURES,
     FLOORS,

@@ -2,8 +2,8 @@
 
 from simsplit.report.html.markup import Markup, section
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import table
-from simsplit.report.sessions import compare_sessions, show_sessions
+from simsplit.report.html.table_markup import table
+from simsplit.report.session_tables import compare_sessions, show_sessions
 
 
 def sessions(subject: Subject) -> Markup:

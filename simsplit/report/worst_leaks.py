@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simsplit.report.recoveries import BLIND, TITLES, last_judged
+from simsplit.report.input_tables import BLIND, TITLES, last_judged
 from simsplit.report.tables import mean_of
 from simsplit.results import Run
 

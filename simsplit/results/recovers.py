@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from simsplit.results import inputs, labels, sessions
+from simsplit.results import input_results, label_results, session_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,20 +33,20 @@ class Recovered:
 RECOVERS: dict[str, Recovered] = {
     "inputs": Recovered(
         table="recovered",
-        place=("round", "attack", *inputs.TARGETS),
-        floors=(*inputs.FLOORS, inputs.ORIGINALS),
+        place=("round", "attack", *input_results.TARGETS),
+        floors=(*input_results.FLOORS, input_results.ORIGINALS),
     ),
     "labels": Recovered(
         table="labels",
         place=("round", "attack", "view", "adapter", "figure", "samples", "known"),
-        floors=labels.FLOORS,
+        floors=label_results.FLOORS,
         types={"adapter": "Int64"},  # whole, and none of floors
-        summarise=labels.summarise_labels,
+        summarise=label_results.summarise_labels,
     ),
     "sessions": Recovered(
         table="sessions",
         place=("round", "attack", "session", "side"),
-        floors=(*sessions.FLOORS, sessions.WRITTEN),
-        summarise=sessions.summarise_sessions,
+        floors=(*session_results.FLOORS, session_results.WRITTEN),
+        summarise=session_results.summarise_sessions,
     ),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from simsplit.errors import RunError, counted, listed
 from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
-from simsplit.results.inputs import means_over_targets
+from simsplit.results.input_results import means_over_targets
 from simsplit.results.recovers import RECOVERS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simsplit.attacks.labels import LabelAttackConfig
+from simsplit.attacks.label_attack import LabelAttackConfig
 from simsplit.data import Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable

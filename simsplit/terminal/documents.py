@@ -6,8 +6,8 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg
+from simsplit.report.entries import entries_of
 from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.sweeps import entries_of
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.scenario import Scenario

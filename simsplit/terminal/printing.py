@@ -11,6 +11,7 @@ from simsplit.errors import RunError
 from simsplit.report.canvas import saved
 from simsplit.report.comparison import compare
 from simsplit.report.detections import detections_of
+from simsplit.report.entries import baseline_of, entries_of
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import (
     DETECTIONS,
@@ -22,7 +23,6 @@ from simsplit.report.long_tables import (
 from simsplit.report.overview import overview_of, several_kinds
 from simsplit.report.presentations import PRESENTATIONS, Compare
 from simsplit.report.runs import heading, show
-from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
 from simsplit.results.recovers import RECOVERS

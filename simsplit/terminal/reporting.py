@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simsplit.errors import RunError
+from simsplit.report.entries import entries_of
 from simsplit.report.page import Subject, page_of
 from simsplit.report.run_figures import draw_figures
-from simsplit.report.sweeps import entries_of
 from simsplit.results import SWEEP, Run
 
 NAME = "report.html"

@@ -8,10 +8,10 @@ import torch
 from builders import scenario
 from contracts.leaks import setting
 
-from simsplit.attacking.labels import LabelJudge
+from simsplit.attacking.label_judge import LabelJudge
 from simsplit.attacks import ATTACKS
 from simsplit.packets import Leg, Packet
-from simsplit.results.labels import FLOORS, PURITY
+from simsplit.results.label_results import FLOORS, PURITY
 
 EVERY = [k for k, c in ATTACKS.items() if c.recovers == "labels" and not c.online]
 """What follows training looks at no targets, and has a file of its own."""

@@ -18,7 +18,7 @@ from simsplit.errors import RunError, counted, listed
 from simsplit.metrics.headline import headline
 from simsplit.progress import Observer
 from simsplit.report.detections import some
-from simsplit.report.recoveries import _line
+from simsplit.report.input_tables import _line
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
 from simsplit.scenario.doubts import doubts_of, doubts_of_data

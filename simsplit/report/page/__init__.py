@@ -11,13 +11,13 @@ from string import Template
 
 from simsplit.report.html.markup import Markup, joined, tag
 from simsplit.report.html.subject import Subject
+from simsplit.report.page.comparison import comparison
 from simsplit.report.page.curves import curves
 from simsplit.report.page.detecting import detecting
 from simsplit.report.page.heat import heat
 from simsplit.report.page.question import question
 from simsplit.report.page.sent import sent
 from simsplit.report.page.surroundings import surroundings
-from simsplit.report.page.sweeps import comparison
 from simsplit.report.page.verdict import verdict
 from simsplit.report.presentations import PRESENTATIONS
 

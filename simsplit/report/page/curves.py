@@ -8,7 +8,7 @@ from simsplit.report.grouping import Row
 from simsplit.report.html.chart import MOST, Series, Told, line_chart
 from simsplit.report.html.markup import Markup, figure, section, tag
 from simsplit.report.html.subject import Subject, told
-from simsplit.report.html.tables import table
+from simsplit.report.html.table_markup import table
 from simsplit.report.runs import figures_of
 from simsplit.report.tables import decimals
 from simsplit.report.timing import duration

@@ -8,7 +8,7 @@ from simsplit.report.detections import detected, detections_of, malicious_of
 from simsplit.report.html.chart import COLOURS, Series, line_chart
 from simsplit.report.html.markup import Markup, figure, section, views
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import table
+from simsplit.report.html.table_markup import table
 from simsplit.report.thresholds import detectors_of, suspicion_of
 from simsplit.results import Run
 

@@ -6,7 +6,7 @@ from typing import Any
 from simsplit.report.grouping import labels_of
 from simsplit.report.html.markup import Markup, details, joined, section, tag
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import pairs, plain
+from simsplit.report.html.table_markup import pairs, plain
 from simsplit.report.short_names import methods_of, setting_of, value_of
 
 Values = Mapping[str, Any]

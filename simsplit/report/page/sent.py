@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from simsplit.preflight import size
 from simsplit.report.html.markup import Markup, figure, joined, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import table
+from simsplit.report.html.table_markup import table
 from simsplit.report.runs import costs_of
 from simsplit.results import Run
 from simsplit.topologies import LEGS, in_order, words_of

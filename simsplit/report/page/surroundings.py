@@ -8,7 +8,7 @@ from typing import Any
 from simsplit.errors import RunError
 from simsplit.report.html.markup import Markup, joined, section, tag
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import pairs
+from simsplit.report.html.table_markup import pairs
 from simsplit.results import SCENARIO, Run
 
 Facts = Mapping[str, Any]

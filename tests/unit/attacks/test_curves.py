@@ -8,7 +8,7 @@ from texts import text_scenario
 from simsplit.attacking.curves import shortened
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
-from simsplit.report.recoveries import converging
+from simsplit.report.input_tables import converging
 from simsplit.results import Run
 from simsplit.results.kept import load_curves
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from texts import text_scenario
 
-from simsplit.attacking.texts import TextScorer
+from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks.base import Guesses
 from simsplit.data.texts import TextBatcher
 from simsplit.methods.secret_tokens import inserted

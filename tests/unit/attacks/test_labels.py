@@ -15,7 +15,7 @@ from texts import api_scenario, text_scenario
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.kmeans import clusters
 from simsplit.attacks.knowledge import View
-from simsplit.attacks.labels import KnownLabels
+from simsplit.attacks.label_attack import KnownLabels
 from simsplit.attacks.spectral import components
 from simsplit.attacks.views import by_batch, state_at_gradient, views_of
 from simsplit.errors import ScenarioError

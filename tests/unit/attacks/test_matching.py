@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from simsplit.attacks.lamp import _KINDS, Lamp, LampConfig, permutations
 from simsplit.attacks.tag import Descent, Matching, best_match, moved_on
-from simsplit.attacks.texts import Seen
+from simsplit.attacks.text_attack import Seen
 from simsplit.data.samples import IGNORED
 from simsplit.methods import Step
 from simsplit.methods.mixguard import MixguardConfig

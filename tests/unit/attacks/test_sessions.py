@@ -10,7 +10,7 @@ from texts import text_scenario
 from unit.test_learned_metrics import folder_of
 
 from simsplit.attacking.finished import attack
-from simsplit.attacking.sessions import spoken
+from simsplit.attacking.session_judge import spoken
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.session_records import record_of
 from simsplit.attacks.vmi import VmiConfig
@@ -20,7 +20,7 @@ from simsplit.metrics.learned import BertScore
 from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
-from simsplit.results.sessions import FLOORS, WRITTEN
+from simsplit.results.session_results import FLOORS, WRITTEN
 
 GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
 SIZES = {"width": 32, "layers": 3, "public": True}

@@ -7,9 +7,9 @@ import pytest
 from builders import finished, scenario
 
 from simsplit import Run
-from simsplit.report.labels import tabulate_label_views, tabulate_labels
+from simsplit.report.label_tables import tabulate_label_views, tabulate_labels
 from simsplit.report.numbers import compare
-from simsplit.results.labels import summarise_labels
+from simsplit.results.label_results import summarise_labels
 
 TWO = {"targets": {"count": 16, "per_class": 8}, "data": {"train_samples": 300}}
 

@@ -8,9 +8,9 @@ import pytest
 
 from simsplit import compare
 from simsplit.errors import RunError
+from simsplit.report.entries import entries_of
 from simsplit.report.long_tables import csv_of
 from simsplit.report.numbers import better
-from simsplit.report.sweeps import entries_of
 from simsplit.results import Run
 
 LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]

@@ -8,7 +8,7 @@ from texts import text_scenario
 
 from simsplit.attacking.finished import attack
 from simsplit.report import figures
-from simsplit.report.recoveries import sentences
+from simsplit.report.input_tables import sentences
 from simsplit.results import Run
 from simsplit.results.kept import load_texts
 

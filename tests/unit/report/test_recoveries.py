@@ -5,8 +5,8 @@ import pytest
 
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
+from simsplit.report.input_tables import compare_recoveries, tabulate_recoveries
 from simsplit.report.intervals import interval
-from simsplit.report.recoveries import compare_recoveries, tabulate_recoveries
 from simsplit.report.short_names import told_apart
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison

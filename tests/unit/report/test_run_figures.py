@@ -12,7 +12,7 @@ from PIL import Image
 from simsplit.progress import Observer
 from simsplit.report import figures
 from simsplit.report.headline import headline
-from simsplit.report.recovered_figures import draw_recovered
+from simsplit.report.input_figures import draw_recovered
 from simsplit.report.run_figures import draw_figures, holdings, learning_curve, signals
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import Run

@@ -14,7 +14,7 @@ from simsplit.report import figures
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import csv_of
 from simsplit.report.numbers import better, measured
-from simsplit.report.sessions import (
+from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,
     dialogues,
@@ -22,7 +22,7 @@ from simsplit.report.sessions import (
 )
 from simsplit.results import Run
 from simsplit.results.kept import SESSIONS, encode_lines
-from simsplit.results.sessions import COLUMNS, judged_last, strongest, summarise_sessions
+from simsplit.results.session_results import COLUMNS, judged_last, strongest, summarise_sessions
 
 mpl.use("agg")
 

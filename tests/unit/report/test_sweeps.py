@@ -4,9 +4,9 @@ import pytest
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
+from simsplit.report.entries import baseline_of, entries_of
 from simsplit.report.numbers import frame
 from simsplit.report.short_names import short_names, value_of
-from simsplit.report.sweeps import baseline_of, entries_of
 from simsplit.results import CellEntry, SweepDirectory
 from simsplit.scenario.files import assign
 

@@ -28,7 +28,7 @@ from simsplit.metrics.learned import BertScore, Bleurt
 from simsplit.metrics.text import meteor
 from simsplit.packets import Packet
 from simsplit.results.kept import SESSIONS, encode_lines
-from simsplit.results.sessions import (
+from simsplit.results.session_results import (
     BOTH,
     COLUMNS,
     FLOORS,

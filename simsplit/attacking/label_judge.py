@@ -18,7 +18,7 @@ import torch
 from simsplit.assembly import Assembly
 from simsplit.attacking.judging import Judge, Outcome, Row
 from simsplit.attacks.knowledge import View
-from simsplit.attacks.labels import Clue, KnownLabels, LabelAttack
+from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import components
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError, ScenarioError, counted
@@ -38,7 +38,7 @@ from simsplit.metrics.leaks import (
 from simsplit.parties.calls import LabelsOf
 from simsplit.results.directory import encode_csv
 from simsplit.results.kept import COMPONENTS
-from simsplit.results.labels import CHANCE, COLUMNS, MAJORITY, PURITY
+from simsplit.results.label_results import CHANCE, COLUMNS, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 

@@ -6,11 +6,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from simsplit.attacking.input_scorer import Scorer
 from simsplit.attacking.judging import Outcome
-from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
-from simsplit.results.inputs import ORIGINALS
+from simsplit.results.input_results import ORIGINALS
 from simsplit.results.kept import ROWS
 from simsplit.scenario import Scenario
 

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
-from simsplit.attacking.images import ImageScorer
+from simsplit.attacking.image_scorer import ImageScorer
+from simsplit.attacking.input_scorer import Scorer
 from simsplit.attacking.judging import Judge, Outcome
-from simsplit.attacking.rows import RowScorer
-from simsplit.attacking.scoring import Scorer
-from simsplit.attacking.texts import TextScorer
+from simsplit.attacking.row_scorer import RowScorer
+from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks import Attack
 from simsplit.data import Prepared
 from simsplit.parties.calls import CountExposures, OwnTokens

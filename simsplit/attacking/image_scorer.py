@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from simsplit.attacking.input_scorer import Scorer
 from simsplit.attacking.judging import Outcome
-from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
-from simsplit.results.inputs import ORIGINALS
+from simsplit.results.input_results import ORIGINALS
 from simsplit.results.kept import IMAGES, encode_images
 from simsplit.scenario import Scenario
 

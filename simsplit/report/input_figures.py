@@ -10,7 +10,7 @@ import numpy as np
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, drawn, saved
 from simsplit.results import Run
-from simsplit.results.inputs import FLOORS, ORIGINALS, PICTURE, judged_last
+from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, judged_last
 from simsplit.results.kept import IMAGES, load_images
 
 if TYPE_CHECKING:

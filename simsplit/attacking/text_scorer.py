@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from simsplit.attacking.input_scorer import Scorer
 from simsplit.attacking.judging import Outcome, Row
-from simsplit.attacking.scoring import Scorer
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import text_figures

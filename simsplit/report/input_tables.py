@@ -13,7 +13,7 @@ from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
 from simsplit.report.intervals import interval
 from simsplit.report.tables import Better, Table, mean_of
 from simsplit.results import Run
-from simsplit.results.inputs import judged_last
+from simsplit.results.input_results import judged_last
 from simsplit.results.kept import load_curves, load_texts
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from simsplit.report.comparison import compare
 from simsplit.report.html.markup import Markup, section
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.tables import table
+from simsplit.report.html.table_markup import table
 from simsplit.report.presentations import PRESENTATIONS
 
 

@@ -12,7 +12,7 @@ from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
-from simsplit.results.sessions import (
+from simsplit.results.session_results import (
     BOTH,
     FLOORS,
     LEARNED,

@@ -9,7 +9,7 @@ from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
 from simsplit.report.label_views import VIEWS
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.results.labels import (
+from simsplit.results.label_results import (
     CHANCE,
     FLOORS,
     MAJORITY,
