@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacking.judging import Judge, Outcome
+from simsplit.attacking.judging import AttackJudge, Scores
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.packets import Packet
 from simsplit.report.html.markup import Markup, section, tag
@@ -47,7 +47,7 @@ class Norms(Attack):
         return self.factor * self.norms
 
 
-class LengthJudge(Judge[Norms]):
+class LengthJudge(AttackJudge[Norms]):
     """Tells attacks a factor, and keeps what they make of it."""
 
     def __init__(self, scenario, data, parts) -> None:
@@ -64,7 +64,7 @@ class LengthJudge(Judge[Norms]):
         assert self.begun, "before any attack works"
         attack.factor = 2.0
 
-    def score(self, number: int, attacks: Mapping[str, Norms]) -> Outcome:
+    def score(self, number: int, attacks: Mapping[str, Norms]) -> Scores:
         read = {name: attack.recovered.tolist() for name, attack in attacks.items()}
         read[GUESS] = [1.0]
         rows = [
@@ -72,7 +72,7 @@ class LengthJudge(Judge[Norms]):
             for name, lengths in read.items()
             for sample, length in enumerate(lengths)
         ]
-        return Outcome(rows, {FILES: json.dumps(read).encode()})
+        return Scores(rows, {FILES: json.dumps(read).encode()})
 
 
 def means(run):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from simsplit.attacking.input_scorer import Scorer
-from simsplit.attacking.judging import Outcome
+from simsplit.attacking.input_scorer import InputScorer
+from simsplit.attacking.judging import Scores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
@@ -20,7 +20,7 @@ COLUMNS = ("round", "attack", "image", "label", *FIGURES)
 BLACK, MEAN = "black", "mean_image"
 
 
-class ImageScorer(Scorer):
+class ImageScorer(InputScorer):
     """Scores images by MSE, PSNR, SSIM and LPIPS."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -35,14 +35,14 @@ class ImageScorer(Scorer):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Outcome:
+    ) -> Scores:
         """A row for each attack and image."""
         del own
         samples, rows = self.targets.chosen(self.data)
         truth = samples.inputs[rows].float() / 255
         images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
-        found = Outcome(files={IMAGES: encode_images(images)})
+        found = Scores(files={IMAGES: encode_images(images)})
         for name, made in list(images.items())[1:]:
             for index, figures in enumerate(image_figures(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])

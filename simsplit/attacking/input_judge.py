@@ -8,8 +8,8 @@ from torch import Tensor
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking.image_scorer import ImageScorer
-from simsplit.attacking.input_scorer import Scorer
-from simsplit.attacking.judging import Judge, Outcome
+from simsplit.attacking.input_scorer import InputScorer
+from simsplit.attacking.judging import AttackJudge, Scores
 from simsplit.attacking.row_scorer import RowScorer
 from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks import Attack
@@ -17,7 +17,7 @@ from simsplit.data import Prepared
 from simsplit.parties.calls import CountExposures, OwnTokens
 from simsplit.scenario import Scenario
 
-SCORERS: dict[str, type[Scorer]] = {
+SCORERS: dict[str, type[InputScorer]] = {
     "texts": TextScorer,
     "tables": RowScorer,
     "images": ImageScorer,
@@ -25,7 +25,7 @@ SCORERS: dict[str, type[Scorer]] = {
 """By the kind of data."""
 
 
-class InputJudge(Judge[Attack]):
+class InputJudge(AttackJudge[Attack]):
     """Scores recovered images, texts, or rows of numbers."""
 
     converges: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class InputJudge(Judge[Attack]):
         """Return those of the scorer."""
         return scorer_of(scenario).columns(scenario)
 
-    def score(self, number: int, attacks: Mapping[str, Attack]) -> Outcome:
+    def score(self, number: int, attacks: Mapping[str, Attack]) -> Scores:
         """Score a row for each attack and target, and the guesses that need no attack."""
         recovered = {name: attack.guesses() for name, attack in attacks.items()}
         return self.scorer.score(number, recovered, self._own_tokens(number))
@@ -52,6 +52,6 @@ class InputJudge(Judge[Attack]):
         return [self.pool.ask(client, call) for call in calls]
 
 
-def scorer_of(scenario: Scenario) -> type[Scorer]:
+def scorer_of(scenario: Scenario) -> type[InputScorer]:
     """Return the scorer for the scenario's kind of data."""
     return SCORERS[scenario.data.source.modality]

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from simsplit.attacking.judging import Outcome
+from simsplit.attacking.judging import Scores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.scenario import Scenario
 
 
-class Scorer(ABC):
+class InputScorer(ABC):
     """Compares recovered inputs of one kind of data with the targets."""
 
     @abstractmethod
@@ -26,5 +26,5 @@ class Scorer(ABC):
     @abstractmethod
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Outcome:
+    ) -> Scores:
         """Score a round; `own` masks, batch by batch, the targets' own tokens."""

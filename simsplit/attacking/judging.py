@@ -19,7 +19,7 @@ OneAttack = TypeVar("OneAttack", bound=Attack)
 
 
 @dataclass
-class Outcome:
+class Scores:
     """The scores of the attacks that recover one kind of things."""
 
     rows: list[Row] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Outcome:
 class Judgement:
     """The scores of all attacks after a round."""
 
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    scores: dict[str, Scores] = field(default_factory=dict)
     """By the kind of things that attacks recover."""
     curves: list[Row] = field(default_factory=list)
     """Figures of each attack with a part of its iterations."""
@@ -40,18 +40,18 @@ class Judgement:
     @property
     def tables(self) -> dict[str, list[Row]]:
         """The rows of the run's tables that attacks fill."""
-        return {RECOVERS[kind].table: each.rows for kind, each in self.outcomes.items()}
+        return {RECOVERS[kind].table: each.rows for kind, each in self.scores.items()}
 
     def save(self, path: Path, number: int) -> None:
         """Save what was recovered after a round in a run directory."""
-        for outcome in self.outcomes.values():
-            for files, content in outcome.files.items():
+        for each in self.scores.values():
+            for files, content in each.files.items():
                 files.save(path, number, content)
         if self.curves:
             CURVES.save(path, number, encode_csv(self.curves))
 
 
-class Judge(ABC, Generic[OneAttack]):
+class AttackJudge(ABC, Generic[OneAttack]):
     """Scores the attacks that recover one kind of things."""
 
     converges: ClassVar[bool] = False
@@ -75,5 +75,5 @@ class Judge(ABC, Generic[OneAttack]):
         del attack
 
     @abstractmethod
-    def score(self, number: int, attacks: Mapping[str, OneAttack]) -> Outcome:
+    def score(self, number: int, attacks: Mapping[str, OneAttack]) -> Scores:
         """Score what attacks have recovered of a round."""

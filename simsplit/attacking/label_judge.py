@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import Judge, Outcome, Row
-from simsplit.attacks.knowledge import View
+from simsplit.attacking.judging import AttackJudge, Row, Scores
+from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import components
 from simsplit.data import Prepared
@@ -43,7 +43,7 @@ from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
 
-class LabelJudge(Judge[LabelAttack]):
+class LabelJudge(AttackJudge[LabelAttack]):
     """Holds the targets' labels, tells attacks what they may know, and scores them."""
 
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly | None = None) -> None:
@@ -86,9 +86,9 @@ class LabelJudge(Judge[LabelAttack]):
         rows = torch.tensor(sorted(told), dtype=torch.int64)
         return KnownLabels(self.classes, rows, torch.from_numpy(self.labels)[rows])
 
-    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> Outcome:
+    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> Scores:
         """Score a row for each attack, view and adapter; then the floors."""
-        found = Outcome()
+        found = Scores()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
             share = attack.options.told
@@ -145,7 +145,7 @@ class LabelJudge(Judge[LabelAttack]):
         yield {"attack": CHANCE, **_cells(chance, labels)}
 
     def _components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
-        views: dict[tuple[str, int], View] = {}
+        views: dict[tuple[str, int], SeenView] = {}
         for attack in attacks.values():
             views |= {(view.name, view.adapter): view for view in attack.views}
         for view in views.values():

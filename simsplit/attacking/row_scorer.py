@@ -6,8 +6,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from simsplit.attacking.input_scorer import Scorer
-from simsplit.attacking.judging import Outcome
+from simsplit.attacking.input_scorer import InputScorer
+from simsplit.attacking.judging import Scores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.results.input_results import ORIGINALS
@@ -18,7 +18,7 @@ COLUMNS = ("round", "attack", "row", "label", "mse")
 MEAN = "mean_row"
 
 
-class RowScorer(Scorer):
+class RowScorer(InputScorer):
     """Scores rows by their mean squared error; standardised columns have a variance of one."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -32,7 +32,7 @@ class RowScorer(Scorer):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Outcome:
+    ) -> Scores:
         """A line for each attack and row."""
         del own
         samples, rows = self.targets.chosen(self.data)
@@ -40,7 +40,7 @@ class RowScorer(Scorer):
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
         made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}
         made[MEAN] = mean.expand_as(truth)
-        found = Outcome(files={ROWS: _encode({ORIGINALS: truth, **made})})
+        found = Scores(files={ROWS: _encode({ORIGINALS: truth, **made})})
         for name, guess in made.items():
             errors = (guess - truth).square().mean(1).tolist()
             for row, error in enumerate(errors):

@@ -16,10 +16,10 @@ from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import QUERIES, TARGETS
 from simsplit.attacking.curves import point, shortened
 from simsplit.attacking.judges import JUDGES
-from simsplit.attacking.judging import Judge, Judgement, Row
-from simsplit.attacking.served import Apart
+from simsplit.attacking.judging import AttackJudge, Judgement, Row
+from simsplit.attacking.served import ServedReplay
 from simsplit.attacks import Attack, AttackConfig, Knowledge
-from simsplit.attacks.knowledge import Seen
+from simsplit.attacks.knowledge import SeenViews
 from simsplit.attacks.pretrained import Pretrained
 from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
@@ -52,12 +52,12 @@ class Attacking:
         self.configs = scenario.attacks
         self.targets = scenario.targets
         self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
-        self._seen = Seen()
+        self._seen = SeenViews()
         words = data.vocabulary.size if data.vocabulary else 0
         # of nothing but the scenario: what attacks hold must not lead to the clients
         first = partial(_before_training, scenario.model, data.info, scenario.seed, device)
         self._pretrained = Pretrained(first, words)
-        calls = Apart(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
+        calls = ServedReplay(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
         self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
             config.title: config.build(self._knowledge(config.title)) for config in self.configs
@@ -70,7 +70,7 @@ class Attacking:
         if forging:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
-        self.judges: dict[str, Judge[Any]] = {
+        self.judges: dict[str, AttackJudge[Any]] = {
             kind: JUDGES[kind](scenario, data, parts) for kind in _kinds(scenario)
         }
 
@@ -151,7 +151,7 @@ class Attacking:
             titles = [config.title for config in self.configs if config.recovers == kind]
             of_kind = {title: attacks[title] for title in titles if title in attacks}
             if of_kind:
-                judged.outcomes[kind] = judge.score(number, of_kind)
+                judged.scores[kind] = judge.score(number, of_kind)
         return judged
 
     def _curve(
@@ -174,7 +174,7 @@ class Attacking:
                 told = partial(progress, f"{config.title} with {share:.0%} of its iterations")
                 self._let_work(less, attack, number, exposed, told)
                 scored = self._score(number, {config.title: attack})
-            found.append(point(config, share, scored.outcomes[config.recovers].rows))
+            found.append(point(config, share, scored.scores[config.recovers].rows))
         return found
 
     def state(self) -> dict[str, Tensor]:

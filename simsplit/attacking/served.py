@@ -13,7 +13,7 @@ SKETCHED = 1024
 """Numbers that a sample's gradient of adapters is kept as; a text's would take megabytes."""
 
 
-class Apart:
+class ServedReplay:
     """A batch's calls, made again without what clients trained, or for a sample at a time."""
 
     def __init__(self, trunk: nn.Module, seed: int) -> None:

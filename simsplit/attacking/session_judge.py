@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import Judge, Outcome, Row
+from simsplit.attacking.judging import AttackJudge, Row, Scores
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.session_attack import SessionAttack
@@ -125,7 +125,7 @@ def _learned(targets: TargetsConfig) -> dict[str, BertScore | Bleurt]:
 
 
 @dataclass
-class _Scores:
+class _Readings:
     """What comes of a judgement, as it is put together."""
 
     rows: list[Row] = field(default_factory=list)
@@ -134,7 +134,7 @@ class _Scores:
     """Prompts and responses as they were read, beside the private ones."""
 
 
-class SessionJudge(Judge[SessionAttack]):
+class SessionJudge(AttackJudge[SessionAttack]):
     """Holds what attacks read against what was private."""
 
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
@@ -161,9 +161,9 @@ class SessionJudge(Judge[SessionAttack]):
         """Give an attack what the server has of the sessions."""
         attack.hear(self._sessions().record(attack.known))
 
-    def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> Outcome:
+    def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> Scores:
         """Score a row for each attack, session and side, and one for both sides."""
-        spoken, found = self._sessions(), _Scores()
+        spoken, found = self._sessions(), _Readings()
         for name, attack in attacks.items():
             self._judge(name, list(attack.recovered.cpu()), spoken, found)
         for name, tokens in self._floors(spoken).items():
@@ -175,13 +175,13 @@ class SessionJudge(Judge[SessionAttack]):
         for row in found.rows:
             row["round"] = number
         self._add_learned(found, spoken)
-        return Outcome(found.rows, {SESSIONS: encode_lines(found.dialogues)})
+        return Scores(found.rows, {SESSIONS: encode_lines(found.dialogues)})
 
     def _sessions(self) -> Spoken:
         assert self.spoken is not None, "which judging begins with"
         return self.spoken
 
-    def _add_learned(self, found: _Scores, spoken: Spoken) -> None:
+    def _add_learned(self, found: _Readings, spoken: Spoken) -> None:
         """What networks say of each side as it was read, and of what was written."""
         if not self._learned:
             return
@@ -199,7 +199,7 @@ class SessionJudge(Judge[SessionAttack]):
             for row, value in zip(rows, score(texts, meant), strict=True):
                 row[name] = value
 
-    def _judge(self, name: str, tokens: Sequence[Tensor], spoken: Spoken, found: _Scores) -> None:
+    def _judge(self, name: str, tokens: Sequence[Tensor], spoken: Spoken, found: _Readings) -> None:
         private = zip(spoken.prompts, spoken.responses, tokens, strict=True)
         for session, (prompt, response, guess) in enumerate(private):
             place = {"attack": name, "session": session}

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simsplit.attacking.input_scorer import Scorer
-from simsplit.attacking.judging import Outcome, Row
+from simsplit.attacking.input_scorer import InputScorer
+from simsplit.attacking.judging import Row, Scores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import text_figures
@@ -38,7 +38,7 @@ class _Candidates(NamedTuple):
     pick: int | None = None
 
 
-class TextScorer(Scorer):
+class TextScorer(InputScorer):
     """Scores recovered texts by ROUGE-L, METEOR and token accuracy."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -56,7 +56,7 @@ class TextScorer(Scorer):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Outcome:
+    ) -> Scores:
         """Score a row for each attack and text."""
         samples, rows = self.targets.chosen(self.data)
         assert samples.texts is not None, "of texts"
@@ -73,7 +73,7 @@ class TextScorer(Scorer):
         }
         for name, floor in self._floors(truth).items():
             candidates[name] = [_Candidates([guess]) for guess in floor]
-        found, texts = Outcome(), []
+        found, texts = Scores(), []
         for name, every in candidates.items():
             for text, (figures, shown) in enumerate(self._compare(every, truth)):
                 place = {"attack": name, "text": text}

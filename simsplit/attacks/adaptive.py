@@ -21,7 +21,7 @@ from simsplit.attacks.base import descend
 from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, Seen, split_messages
+from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import inserted
 from simsplit.needs import Given, Need, Needs
@@ -104,7 +104,7 @@ class _Adaptive(Inverting):
         made_BLD = self.unmixer(_evened(x_MBLD))
         descend(self.learners["unmixer"], mse_loss(made_BLD, levelled(wanted_BLD)))
 
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         """One guess per text, from its unmixed messages."""
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         with torch.no_grad():

@@ -17,8 +17,8 @@ from torch.optim import Adam
 from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tag import Descent, best_match, moved_on
-from simsplit.attacks.text_attack import Read, Seen, split_messages, turned
+from simsplit.attacks.tag import LabelDescent, best_match, moved_on
+from simsplit.attacks.text_attack import Read, SeenBatch, split_messages, turned
 from simsplit.models.transformer import eager
 
 
@@ -53,7 +53,7 @@ class Bisr(Inverting):
         super().__init__(config, known)
         self.tail = eager(known.pretrained.own("tail"))
 
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         """SIP, then gradient matching, then matching of the smashed data."""
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         sign_R = self.signs(sent_MBLD, turned(self.known))
@@ -66,17 +66,17 @@ class Bisr(Inverting):
             tokens = self._by_smashed(self._by_gradient(read, seen), smashed, seen)
         return Read(tokens, self.together(sure_R, len(sent_MBLD)))
 
-    def _by_gradient(self, read_RLV: Tensor, seen: Seen) -> Tensor:
+    def _by_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
         """Tokens: SIP's soft labels, changed until their gradient fits."""
         soft = read_RLV / self.config.temperature
         start = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1)
-        how = Descent(self.config.gradient_steps, self.config.gradient_lr)
+        how = LabelDescent(self.config.gradient_steps, self.config.gradient_lr)
         labels, _ = best_match(self.tail, self.known, seen, start, how)
         tokens = moved_on(labels.argmax(-1), self.vocabulary.pad)
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)
         return tokens
 
-    def _by_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: Seen) -> Tensor:
+    def _by_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: SeenBatch) -> Tensor:
         """Tokens: embeddings changed until the head's output fits what was sent."""
         mask = next(iter(self.known.stack.context(seen.smashed.tensors)), None)
         known_VD = self.embeddings_VE

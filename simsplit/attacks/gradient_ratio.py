@@ -19,7 +19,7 @@ from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import (
     Read,
-    Seen,
+    SeenBatch,
     messages_of,
     payload,
     shared_secrets,
@@ -49,7 +49,7 @@ class GradientRatio(Inverting):
         """As the config says, or the method."""
         return self.config.messages or messages_of(self.known)
 
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         """One guess per text, from its unmixed messages."""
         assert seen.gradient is not None, "what the config asks for"
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.knowledge import Knowledge, View
+from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
@@ -29,7 +29,7 @@ class Kmeans(LabelAttack):
 
     options: KmeansConfig
 
-    def read(self, view: View) -> Clue:
+    def read(self, view: SeenView) -> Clue:
         found = clusters(view.rows, self.told.classes, self.options.starts, self.known.seed)
         return Clue(view.name, view.adapter, "accuracy", found)
 

@@ -29,7 +29,7 @@ from simsplit.seeds import seed_for
 ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
 
 
-class View(NamedTuple):
+class SeenView(NamedTuple):
     """One thing that the server sees of all targets."""
 
     name: ViewName
@@ -52,7 +52,7 @@ class Surrogate:
         return {"head": self.head, "method": self.stack.modules}
 
 
-class Served(Protocol):
+class ServedTransformer(Protocol):
     """A whole transformer, and what a batch's packets (by leg) come to in other calls."""
 
     def base(self, batch: Mapping[Leg, Packet]) -> Tensor:
@@ -66,13 +66,13 @@ class Served(Protocol):
 
 
 @dataclass
-class Seen:
+class SeenViews:
     """Views of packets by name; those of other packets are dropped."""
 
     packets: Sequence[Packet] = ()
-    views: dict[ViewName, list[View]] = field(default_factory=dict)
+    views: dict[ViewName, list[SeenView]] = field(default_factory=dict)
 
-    def of(self, packets: Sequence[Packet]) -> dict[ViewName, list[View]]:
+    def of(self, packets: Sequence[Packet]) -> dict[ViewName, list[SeenView]]:
         """The views of these packets, to look at and to add to."""
         if len(packets) != len(self.packets) or any(map(is_not, packets, self.packets)):
             self.packets, self.views = packets, {}
@@ -105,9 +105,9 @@ class Knowledge:
     """Only of texts."""
     learned: dict[Hashable, Mapping[str, Tensor]] = field(default_factory=dict)
     """Networks that attacks of this run have trained and others can reuse."""
-    served: Served | None = None
+    served: ServedTransformer | None = None
     """What the server of a whole transformer can compute of a batch by itself."""
-    seen: Seen = field(default_factory=Seen)
+    seen: SeenViews = field(default_factory=SeenViews)
     """What attacks of this judgement have made of the targets, and others can look at."""
     optimizer: OptimizerConfig | None = None
     """The clients' optimizer: a setting, as papers print it."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.attacks.base import Attack, AttackConfig, Done
-from simsplit.attacks.knowledge import Knowledge, View, ViewName
+from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.attacks.views import VIEWS, views_of
 from simsplit.methods.base import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs, needs_leg
@@ -99,7 +99,7 @@ class LabelAttack(Attack):
         super().__init__(known)
         self.options = config
         self.told = KnownLabels(0, torch.empty(0, dtype=torch.int64), torch.empty(0))
-        self.views: list[View] = []
+        self.views: list[SeenView] = []
         self.clues: list[Clue] = []
 
     def tell(self, told: KnownLabels) -> None:
@@ -116,7 +116,7 @@ class LabelAttack(Attack):
             yield number, len(self.views)
 
     @abstractmethod
-    def read(self, view: View) -> Clue | None:
+    def read(self, view: SeenView) -> Clue | None:
         """What a view tells; None where it can tell nothing."""
 
     @property

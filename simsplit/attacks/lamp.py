@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tag import Matching, MatchingConfig, Tag
+from simsplit.attacks.tag import GradientMatching, MatchingConfig, Tag
 from simsplit.seeds import numpy_rng_for
 
 
@@ -43,7 +43,7 @@ class Lamp(Tag):
         self.head = known.pretrained.segment("head")
         self.trunk = known.pretrained.segment("trunk")
 
-    def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
+    def between(self, number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
         """Every few steps, keep the best of many permutations of each text."""
         if (number + 1) % self.config.every:
             return
@@ -61,7 +61,7 @@ class Lamp(Tag):
                 least_R = torch.minimum(least_R, score_R)
             labels_RLV.copy_(_ordered(labels_RLV, best_RL))
 
-    def _score(self, soft_RLV: Tensor, matching: Matching) -> Tensor:
+    def _score(self, soft_RLV: Tensor, matching: GradientMatching) -> Tensor:
         return matching.distances(soft_RLV) + self.config.language * self._surprise(
             soft_RLV, *matching.context
         )

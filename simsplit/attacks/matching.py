@@ -19,7 +19,7 @@ LEAST_FALL = 1e-3
 """The share by which a loss must fall to count as falling."""
 
 
-class Descent(NamedTuple):
+class EmbeddingDescent(NamedTuple):
     """How far embeddings are changed."""
 
     steps: int
@@ -63,7 +63,7 @@ class Before(NamedTuple):
         return head.onwards(x_SLD, mask, cache)
 
 
-class Aim(NamedTuple):
+class HeadTarget(NamedTuple):
     """What the head is to put out, and where."""
 
     sent: Tensor
@@ -78,7 +78,7 @@ class Aim(NamedTuple):
 
 
 def matched(
-    start: Tensor, onwards: Callable[[Tensor], Tensor], aim: Aim, how: Descent
+    start: Tensor, onwards: Callable[[Tensor], Tensor], aim: HeadTarget, how: EmbeddingDescent
 ) -> Generator[None, None, Tensor]:
     """Step by step, and in the end what came nearest of all, session by session.
 

@@ -5,7 +5,7 @@ For two classes alone, as published: of more it says nothing, and has no row in 
 
 from typing import ClassVar, Literal
 
-from simsplit.attacks.knowledge import Knowledge, View
+from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
@@ -15,14 +15,14 @@ class NormConfig(LabelAttackConfig):
     kind: Literal["norm"] = "norm"
     two_classes: ClassVar[bool] = True
 
-    def build(self, known: Knowledge) -> "Norm":
-        return Norm(self, known)
+    def build(self, known: Knowledge) -> "NormAttack":
+        return NormAttack(self, known)
 
 
-class Norm(LabelAttack):
+class NormAttack(LabelAttack):
     """Scores each sample by the norm of its row: classes have gradients of different lengths."""
 
-    def read(self, view: View) -> Clue | None:
+    def read(self, view: SeenView) -> Clue | None:
         if self.told.classes != 2 or view.name == "direction":  # of length one
             return None
         return Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))

@@ -31,7 +31,7 @@ from torch.nn.functional import normalize
 
 from simsplit.attacks.base import Done
 from simsplit.attacks.kmeans import clusters
-from simsplit.attacks.knowledge import Knowledge, View
+from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import components
 from simsplit.attacks.undoing import Follower
@@ -74,7 +74,7 @@ class OptimizerInversionConfig(LabelAttackConfig):
 
 
 @dataclass
-class Seen:
+class SeenStep:
     """A step as one server sees it."""
 
     place: Tensor
@@ -103,7 +103,7 @@ class OptimizerInversion(LabelAttack):
         self.found: deque[tuple[int, Tensor]] = deque()
         """Steps, and each sample's gradient in them: B x n x D."""
         self._arrived: dict[Leg, list[Tensor]] = {}
-        self._before: Seen | None = None
+        self._before: SeenStep | None = None
 
     def observe(self, packet: Packet) -> None:
         """Keep what belongs to a step; when its messages have come, end the one before it."""
@@ -131,7 +131,7 @@ class OptimizerInversion(LabelAttack):
                 torch.stack([each[number] for number in own]) for each in (messages, replies)
             )
             ids, mask = self._arrived[Leg.INPUTS]
-            self._before = Seen(torch.tensor(place), ids, mask, adapters, seen, given)
+            self._before = SeenStep(torch.tensor(place), ids, mask, adapters, seen, given)
 
     def _own(self, count: int) -> list[int]:
         """Which of a step's messages go to the first server, as they go round."""
@@ -146,7 +146,7 @@ class OptimizerInversion(LabelAttack):
             for each in stack.messages(packet.leg, packet.tensors)
         ]
 
-    def _invert(self, before: Seen, after: Tensor) -> None:
+    def _invert(self, before: SeenStep, after: Tensor) -> None:
         """Find a step's gradient, set by set, and follow the optimizer through the step."""
         step, round_number, whole = before.place.tolist()
         bases = self._summed(before) if whole else self._directed(before)
@@ -168,12 +168,12 @@ class OptimizerInversion(LabelAttack):
         assert self.known.optimizer is not None, "clients have one"
         return Follower(self.known.optimizer)
 
-    def _summed(self, seen: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+    def _summed(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
         """For each set of adapters the replies, and the messages that they are to."""
         for number in range(len(seen.adapters)):
             yield seen.replies[:, number].T, seen.messages[:, :, number]
 
-    def _directed(self, seen: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+    def _directed(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
         """For each set of adapters what each direction of each sample comes to, and these."""
         served = self.known.served
         assert served is not None, "where adapters cross, a server has all of the model"
@@ -199,7 +199,7 @@ class OptimizerInversion(LabelAttack):
             return
         rows = torch.cat([rows for _, rows in self.found])
         views = [
-            View(name, adapter, each if name == "gradient" else normalize(each))
+            SeenView(name, adapter, each if name == "gradient" else normalize(each))
             for name in self.options.views
             for adapter, each in enumerate(rows.unbind(1))
         ]
@@ -207,11 +207,11 @@ class OptimizerInversion(LabelAttack):
             self.clues += self._clues(view)
             yield number, len(views)
 
-    def read(self, view: View) -> Clue | None:
+    def read(self, view: SeenView) -> Clue | None:
         """The last of its clues."""
         return self._clues(view)[-1]
 
-    def _clues(self, view: View) -> list[Clue]:
+    def _clues(self, view: SeenView) -> list[Clue]:
         steps, classes = tuple(step for step, _ in self.found), self.told.classes
         place, clues = (view.name, view.adapter), []
         if classes == 2:
@@ -225,7 +225,7 @@ class OptimizerInversion(LabelAttack):
         for number, follower in enumerate(self.followers):
             held |= {f"sets/{number}/{name}": value for name, value in follower.state().items()}
         if (before := self._before) is not None:
-            held |= {f"before/{each.name}": getattr(before, each.name) for each in fields(Seen)}
+            held |= {f"before/{each.name}": getattr(before, each.name) for each in fields(SeenStep)}
         return {**super().state(), **held, "lost": torch.tensor(self.lost)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -237,4 +237,4 @@ class OptimizerInversion(LabelAttack):
         for number in range(sum(name.endswith("/steps") for name in sets)):
             self.followers.append(self._follower())
             self.followers[number].load(below(sets, f"{number}/"))
-        self._before = Seen(**kept) if kept else None
+        self._before = SeenStep(**kept) if kept else None

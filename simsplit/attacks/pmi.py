@@ -12,11 +12,11 @@ from typing import Literal
 from pydantic import Field
 
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.matching import Aim, Before, Descent, matched, nearest
+from simsplit.attacks.matching import Before, EmbeddingDescent, HeadTarget, matched, nearest
 from simsplit.attacks.openings import OpenedConfig, Start
 from simsplit.attacks.session_attack import Steps
 from simsplit.attacks.session_records import Record
-from simsplit.attacks.vmi import Matching
+from simsplit.attacks.vmi import HeadMatching
 
 
 class _PatchedConfig(OpenedConfig):
@@ -59,13 +59,13 @@ class PidiConfig(_PatchedConfig):
         return "dsi"
 
 
-class Pmi(Matching):
+class Pmi(HeadMatching):
     """Patch after patch of all sessions, then all patches."""
 
     def __init__(self, config: _PatchedConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.patch = config.patch
-        self.each = Descent(config.patch_steps, config.step_size, config.stop_after)
+        self.each = EmbeddingDescent(config.patch_steps, config.step_size, config.stop_after)
         self.joint = self.each._replace(steps=config.joint_steps)
 
     def steps(self, record: Record) -> int:
@@ -78,10 +78,10 @@ class Pmi(Matching):
             rows = (record.lengths > begin).nonzero()[:, 0]  # which come so far
             here = slice(begin, begin + self.patch)
             before = Before.of(self.head, embedded[rows, :begin])
-            aim = Aim(record.sent[rows, here], record.real[rows, here])
+            aim = HeadTarget(record.sent[rows, here], record.real[rows, here])
             onwards = partial(before.onwards, self.head)
             found = yield from matched(embedded[rows, here], onwards, aim, self.each)
             embedded[rows, here] = found
-        aim = Aim(record.sent, record.real)
+        aim = HeadTarget(record.sent, record.real)
         found = yield from matched(embedded, self.head.onwards, aim, self.joint)
         return nearest(found, self.embeddings_VD)

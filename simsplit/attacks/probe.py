@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from simsplit.attacks.knowledge import Knowledge, View
+from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
@@ -30,16 +30,16 @@ class ProbeConfig(LabelAttackConfig):
         """As its field says."""
         return self.known
 
-    def build(self, known: Knowledge) -> "Probe":
-        return Probe(self, known)
+    def build(self, known: Knowledge) -> "ProbeAttack":
+        return ProbeAttack(self, known)
 
 
-class Probe(LabelAttack):
+class ProbeAttack(LabelAttack):
     """Fits trees, and reads the targets that it was told nothing of."""
 
     options: ProbeConfig
 
-    def read(self, view: View) -> Clue | None:
+    def read(self, view: SeenView) -> Clue | None:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         told = self.told

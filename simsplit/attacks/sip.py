@@ -10,7 +10,7 @@ from typing import Literal
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, Seen, split_messages
+from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 
 
 class SipConfig(InverterConfig):
@@ -25,5 +25,5 @@ class SipConfig(InverterConfig):
 class Sip(Inverting):
     """Applies the inverter to each message."""
 
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         return self.read(split_messages(self.known.smashed(seen.smashed), self.messages))

@@ -39,7 +39,7 @@ from simsplit.attacks.inverters import (
 )
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, Seen, shared_secrets, sources_of, split_messages
+from simsplit.attacks.text_attack import Read, SeenBatch, shared_secrets, sources_of, split_messages
 from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 
@@ -103,7 +103,7 @@ class SpanSearch(Inverting):
 
     config: SpanSearchConfig
 
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         """As many guesses for each text as there are peaks."""
         tokens_PBL, sure_PB = self._searched(seen.smashed)
         for packet in seen.again:

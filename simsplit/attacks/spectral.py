@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacks.knowledge import Knowledge, View
+from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
@@ -26,7 +26,7 @@ class SpectralConfig(LabelAttackConfig):
 class Spectral(LabelAttack):
     """Projects on the first right singular vector."""
 
-    def read(self, view: View) -> Clue | None:
+    def read(self, view: SeenView) -> Clue | None:
         if self.told.classes != 2:
             return None
         return Clue(view.name, view.adapter, "auc", components(view.rows, 1)[:, 0])

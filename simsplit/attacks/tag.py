@@ -26,7 +26,7 @@ from torch.optim import AdamW
 
 from simsplit.attacks.base import TextAttackConfig
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, Seen, TextAttack, payload, turned
+from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, payload, turned
 from simsplit.models.transformer import eager
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
@@ -59,10 +59,10 @@ class TagConfig(MatchingConfig):
         return Tag(self, known)
 
 
-class Matching:
+class GradientMatching:
     """Soft labels for a batch's rows, and the distance of their gradients from the client's."""
 
-    def __init__(self, tail: nn.Module, known: Knowledge, seen: Seen, sign: int = 1) -> None:
+    def __init__(self, tail: nn.Module, known: Knowledge, seen: SeenBatch, sign: int = 1) -> None:
         assert seen.features is not None, "what the config asks for"
         assert seen.gradient is not None, "what the config asks for"
         features = payload(known, seen.features)
@@ -105,7 +105,7 @@ class Matching:
         drawn = torch.randint(words, (rows, length), generator=rng_for(0, "usual labels"))
         return one_hot(drawn, words).to(self.logits_RLV)
 
-    def descend(self, labels_RLV: Tensor, how: "Descent") -> None:
+    def descend(self, labels_RLV: Tensor, how: "LabelDescent") -> None:
         """Optimize labels in place to match the gradient that was seen."""
         optimizer = AdamW([labels_RLV], lr=how.lr, eps=EPS, fused=True)
         for number in range(how.steps):
@@ -115,26 +115,26 @@ class Matching:
             how.between(number, labels_RLV, self)
 
 
-def _nothing(number: int, labels_RLV: Tensor, matching: Matching) -> None:
+def _nothing(number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
     del number, labels_RLV, matching
 
 
-class Descent(NamedTuple):
+class LabelDescent(NamedTuple):
     """How labels are optimized."""
 
     steps: int
     lr: float
-    between: Callable[[int, Tensor, Matching], None] = _nothing
+    between: Callable[[int, Tensor, GradientMatching], None] = _nothing
     """Called after each step."""
 
 
 def best_match(
-    tail: nn.Module, known: Knowledge, seen: Seen, start_RLV: Tensor, how: Descent
+    tail: nn.Module, known: Knowledge, seen: SeenBatch, start_RLV: Tensor, how: LabelDescent
 ) -> tuple[Tensor, Tensor]:
     """Labels whose gradient is a batch's, and their distances; of the sign that comes nearer."""
     found: list[tuple[Tensor, Tensor]] = []
     for sign in (1, -1) if turned(known, Leg.FEATURES_GRAD) else (1,):
-        matching = Matching(tail, known, seen, sign)
+        matching = GradientMatching(tail, known, seen, sign)
         labels = start_RLV.to(matching.logits_RLV).clone().requires_grad_()
         matching.descend(labels, how)
         with torch.no_grad():
@@ -157,18 +157,18 @@ class Tag(TextAttack):
         self.config = config
         self.tail = eager(known.pretrained.own("tail"))
 
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         """Match gradients from random labels, which are the text moved by one token."""
         assert seen.features is not None, "what the config asks for"
         rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
         rows, length = payload(self.known, seen.features).shape[:2]
         start = torch.randn((rows, length, self.vocabulary.size), generator=rng).softmax(-1)
-        how = Descent(self.config.iterations, self.config.lr, self.between)
+        how = LabelDescent(self.config.iterations, self.config.lr, self.between)
         with torch.enable_grad():
             labels_RLV, distances_R = best_match(self.tail, self.known, seen, start, how)
         return Read(labels_RLV.argmax(-1), -distances_R)
 
-    def between(self, number: int, labels_RLV: Tensor, matching: Matching) -> None:
+    def between(self, number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
         """A hook after each step of descent."""
 
 

@@ -22,7 +22,7 @@ from simsplit.packets import Leg, Packet
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenBatch:
     """The packets of one batch of targets."""
 
     smashed: Packet
@@ -72,7 +72,7 @@ class TextAttack(Attack):
         """Take learning step `number`."""
 
     @abstractmethod
-    def recover(self, seen: Seen) -> Read:
+    def recover(self, seen: SeenBatch) -> Read:
         """Guesses at a batch's texts: as many for each, in the order of messages."""
 
     @property
@@ -91,15 +91,15 @@ class TextAttack(Attack):
         return torch.cat([read.sureness for read in self._read] or [torch.empty(0)])
 
 
-def by_batch(targets: Sequence[Packet]) -> list[Seen]:
+def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:
     """The targets' packets, grouped by batch."""
-    found: list[Seen] = []
+    found: list[SeenBatch] = []
     for packet in targets:
         if packet.leg is Leg.SMASHED and found and packet.round != found[0].smashed.round:
             same = [place for place, seen in enumerate(found) if seen.smashed.step == packet.step]
             found[same[0]] = replace(found[same[0]], again=(*found[same[0]].again, packet))
         elif packet.leg is Leg.SMASHED:
-            found.append(Seen(packet))
+            found.append(SeenBatch(packet))
         elif packet.round != found[0].smashed.round:
             continue  # of other epochs smashed data alone are looked at
         elif packet.leg is Leg.FEATURES:

@@ -16,7 +16,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from simsplit.attacks.knowledge import Knowledge, View, ViewName
+from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.packets import Leg, Packet
 
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
@@ -24,7 +24,7 @@ VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 
 def views_of(
     known: Knowledge, targets: Sequence[Packet], names: Collection[ViewName] = VIEWS
-) -> list[View]:
+) -> list[SeenView]:
     """The views of these names that the targets' packets give, each made once a judgement."""
     seen = known.seen.of(targets)
     if missing := [name for name in names if name not in seen]:
@@ -34,15 +34,15 @@ def views_of(
 
 def _made(
     known: Knowledge, batches: Sequence["Batch"], names: Sequence[ViewName]
-) -> dict[ViewName, list[View]]:
+) -> dict[ViewName, list[SeenView]]:
     parts: dict[tuple[ViewName, int], list[Tensor]] = {}
     for batch in batches:
         for view in _of_batch(known, batch, names):
             parts.setdefault((view.name, view.adapter), []).append(view.rows.cpu())
-    made: dict[ViewName, list[View]] = {name: [] for name in names}
+    made: dict[ViewName, list[SeenView]] = {name: [] for name in names}
     for (name, adapter), rows in parts.items():
         if len(rows) == len(batches):  # a batch that the client left lacks its gradients
-            made[name].append(View(name, adapter, torch.cat(rows)))
+            made[name].append(SeenView(name, adapter, torch.cat(rows)))
     return made
 
 
@@ -60,7 +60,7 @@ def by_batch(targets: Sequence[Packet]) -> list[Batch]:
     return list(found.values())
 
 
-def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iterator[View]:
+def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iterator[SeenView]:
     by_adapter = Leg.ADAPTERS in batch
     texts = known.vocabulary is not None and not by_adapter
     features, grads = known.message(batch[Leg.FEATURES]), None
@@ -75,7 +75,7 @@ def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iter
         if name in makers:
             values = makers[name]()
             for adapter, rows in enumerate(values.unbind(1) if by_adapter else (values,)):
-                yield View(name, adapter, rows.flatten(1))
+                yield SeenView(name, adapter, rows.flatten(1))
 
 
 def _makers(

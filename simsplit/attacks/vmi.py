@@ -13,7 +13,7 @@ from torch import Tensor
 
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.matching import Aim, Descent, matched, nearest
+from simsplit.attacks.matching import EmbeddingDescent, HeadTarget, matched, nearest
 from simsplit.attacks.openings import OpenedConfig, Opening, SessionAttackConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
@@ -43,7 +43,7 @@ class VmiConfig(OpenedConfig):
         return Vmi(self, known)
 
 
-class Matching(SessionAttack):
+class HeadMatching(SessionAttack):
     """An attack that matches what the pretrained head puts out."""
 
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
@@ -64,19 +64,19 @@ class Matching(SessionAttack):
         return zeros
 
 
-class Vmi(Matching):
+class Vmi(HeadMatching):
     """All of a text at once."""
 
     def __init__(self, config: VmiConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.how = Descent(config.steps, config.step_size, config.stop_after)
+        self.how = EmbeddingDescent(config.steps, config.step_size, config.stop_after)
 
     def steps(self, record: Record) -> int:
         del record
         return self.how.steps + 1
 
     def read(self, record: Record) -> Steps:
-        aim = Aim(record.sent, record.real)
+        aim = HeadTarget(record.sent, record.real)
         found = yield from matched(self.started(record), self.head.onwards, aim, self.how)
         return nearest(found, self.embeddings_VD)
 
@@ -100,13 +100,13 @@ class RmiConfig(SessionAttackConfig):
         return Rmi(self, known)
 
 
-class Rmi(Matching):
+class Rmi(HeadMatching):
     """All of a text at once, as weights of all tokens."""
 
     def __init__(self, config: RmiConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.temperature = config.temperature
-        self.how = Descent(config.steps, config.step_size, config.stop_after)
+        self.how = EmbeddingDescent(config.steps, config.step_size, config.stop_after)
 
     def steps(self, record: Record) -> int:
         del record
@@ -117,6 +117,6 @@ class Rmi(Matching):
             return self.head.onwards((weights / self.temperature).softmax(-1) @ self.embeddings_VD)
 
         start = record.sent.new_zeros(*record.real.shape, len(self.embeddings_VD))
-        aim = Aim(record.sent, record.real)
+        aim = HeadTarget(record.sent, record.real)
         found = yield from matched(start, onwards, aim, self.how)
         return found.argmax(-1)

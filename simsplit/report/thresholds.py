@@ -14,7 +14,7 @@ from simsplit.results import Run, saved_scenario
 
 
 @dataclass(frozen=True)
-class Cut:
+class SignalCut:
     """A threshold that can be drawn beside a signal."""
 
     value: float
@@ -40,7 +40,7 @@ def detectors_of(run: Run) -> list[str]:
     return [name.removesuffix(ends) for name in columns if name.endswith(ends)]
 
 
-def cut_of(run: Run, detector: str) -> Cut | None:
+def cut_of(run: Run, detector: str) -> SignalCut | None:
     """A detector's threshold at the end.
 
     None where there is no such line: of a plugin's detector, and of one that averages over rounds.
@@ -51,7 +51,7 @@ def cut_of(run: Run, detector: str) -> Cut | None:
     last = run.clients[run.clients["round"] == run.clients["round"].max()]
     judged = int(last[f"{detector}_z"].notna().sum()) - len(config.trusted)
     value = config.threshold.cut(judged, config.side, len(run.rounds))
-    return Cut(value, config.side, isinstance(config.threshold, FixedConfig))
+    return SignalCut(value, config.side, isinstance(config.threshold, FixedConfig))
 
 
 def suspicion_of(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:

@@ -31,7 +31,7 @@ Row = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """Which columns a run's tables have beyond the usual."""
 
     figures: Sequence[str]
@@ -83,7 +83,7 @@ class Round:
 class Ledger:
     """Turns rounds into rows."""
 
-    def __init__(self, path: Path, columns: Columns, clock: Clock | None) -> None:
+    def __init__(self, path: Path, columns: TableColumns, clock: Clock | None) -> None:
         self.clock = clock
         chosen = {"method_loss": columns.methods, "staleness": columns.staleness}
         extra = tuple(name for name, wanted in chosen.items() if wanted)

@@ -3,13 +3,13 @@
 from simsplit.attacking import Attacking
 from simsplit.detectors.watch import COLUMNS, Watch
 from simsplit.evaluation import ATTACK_SUCCESS_ALL
-from simsplit.results.ledger import Columns
+from simsplit.results.ledger import TableColumns
 from simsplit.scenario import Scenario
 
 
-def table_columns(scenario: Scenario) -> Columns:
+def table_columns(scenario: Scenario) -> TableColumns:
     """Return the columns that this scenario adds to those of every run."""
-    return Columns(
+    return TableColumns(
         scenario.figures,
         own_figures=_own_figures(scenario),
         handed=scenario.shares,

@@ -17,7 +17,7 @@ from simsplit.metrics import falls
 from simsplit.report.comparison import compare
 from simsplit.report.runs import show
 from simsplit.results import Run
-from simsplit.results.ledger import Columns, Ledger
+from simsplit.results.ledger import Ledger, TableColumns
 from simsplit.results.summary import summarise
 
 OWN: dict[str, Any] = {"clients": {"heads": "per_client"}, "model": {"cut": "l2h"}}
@@ -147,7 +147,7 @@ def tables(
 ) -> Any:
     """A run directory of just these (validation, test) figures, summed up."""
     given = scenario(data={"validation": 0.2}, evaluate={"metrics": [metric]})
-    writer = Ledger(path, Columns(given.figures), None).writer
+    writer = Ledger(path, TableColumns(given.figures), None).writer
     writer.start(given.yaml(), {})
     columns = (f"validation_{metric}", f"test_{metric}")
     for number, values in enumerate(figures, start=1):

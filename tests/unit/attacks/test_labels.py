@@ -14,7 +14,7 @@ from texts import api_scenario, text_scenario
 
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.kmeans import clusters
-from simsplit.attacks.knowledge import View
+from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import KnownLabels
 from simsplit.attacks.spectral import components
 from simsplit.attacks.views import by_batch, state_at_gradient, views_of
@@ -32,7 +32,7 @@ def clue(kind, rows, labels, **fields):
     attack = ATTACKS[kind](**fields).build(setting().known)
     told = torch.arange(len(labels) // 2)
     attack.tell(KnownLabels(int(labels.max()) + 1, told, labels[told]))
-    return attack.read(View("features", 0, rows))
+    return attack.read(SeenView("features", 0, rows))
 
 
 def cloud(gap=6.0, count=60, width=20, classes=2):

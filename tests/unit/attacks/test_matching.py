@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from simsplit.attacks.lamp import _KINDS, Lamp, LampConfig, permutations
-from simsplit.attacks.tag import Descent, Matching, best_match, moved_on
-from simsplit.attacks.text_attack import Seen
+from simsplit.attacks.tag import GradientMatching, LabelDescent, best_match, moved_on
+from simsplit.attacks.text_attack import SeenBatch
 from simsplit.data.samples import IGNORED
 from simsplit.methods import Step
 from simsplit.methods.mixguard import MixguardConfig
@@ -40,7 +40,7 @@ def crossed(scale):
     loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
     (grad,) = torch.autograd.grad(loss, features)
     legs = {Leg.SMASHED: features, Leg.FEATURES: features, Leg.FEATURES_GRAD: scale * grad}
-    seen = Seen(*(Packet(0, leg, 0, 0, (value.detach(),)) for leg, value in legs.items()))
+    seen = SeenBatch(*(Packet(0, leg, 0, 0, (value.detach(),)) for leg, value in legs.items()))
     soft = one_hot(labels.clamp(min=0), logits.shape[-1]).float()
     unlearned = (labels == IGNORED)[..., None]
     return tail, seen, torch.where(unlearned, logits.detach().softmax(-1), soft)
@@ -49,7 +49,7 @@ def crossed(scale):
 @pytest.mark.parametrize("scale", [1.0, 37.0])
 def test_true_labels_match_whatever_the_scale_and_others_do_not(scale):
     tail, seen, true = crossed(scale)
-    matching = Matching(tail, Known(), seen)
+    matching = GradientMatching(tail, Known(), seen)
     assert matching.distances(true).max() < 1e-4
     wrong = true.roll(1, dims=1)
     assert matching.distances(wrong).min() > 0.1
@@ -58,7 +58,7 @@ def test_true_labels_match_whatever_the_scale_and_others_do_not(scale):
 def test_distance_is_differentiable_in_the_labels_alone():
     tail, seen, true = crossed(1.0)
     soft = true.roll(1, dims=1).requires_grad_()
-    Matching(tail, Known(), seen).distances(soft).sum().backward(inputs=[soft])
+    GradientMatching(tail, Known(), seen).distances(soft).sum().backward(inputs=[soft])
     assert soft.grad is not None
     assert soft.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in tail.parameters())
@@ -71,7 +71,7 @@ def test_published_steps_find_the_labels_of_a_gradient_of_any_size_and_sign(scal
     tail, seen, true = crossed(scale)
     known = Known(MixguardConfig()) if scale < 0 else Known()
     start = torch.randn(true.shape, generator=torch.Generator().manual_seed(2)).softmax(-1)
-    labels, distances = best_match(tail, known, seen, start, Descent(100, 0.09))
+    labels, distances = best_match(tail, known, seen, start, LabelDescent(100, 0.09))
     assert (labels.argmax(-1) == true.argmax(-1))[0].all()
     assert (labels.argmax(-1) == true.argmax(-1))[1, 3:].all()
     assert distances.max() < 0.1
@@ -94,7 +94,7 @@ class Reordering:
 @pytest.mark.slow
 def test_an_order_that_fits_the_gradient_better_is_taken_and_no_other_is():
     tail, seen, true = crossed(1.0)
-    matching = Matching(tail, Known(), seen)
+    matching = GradientMatching(tail, Known(), seen)
     logits = 20 * true
     logits[:, [3, 5]] = logits[:, [5, 3]]
     wrong = matching.distances(logits.softmax(-1))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from simsplit.attacks.matching import Aim, Before, Descent, matched, nearest
+from simsplit.attacks.matching import Before, EmbeddingDescent, HeadTarget, matched, nearest
 from simsplit.models.language import CausalLM
 from simsplit.seeds import rng_for
 
@@ -50,7 +50,7 @@ def test_a_patchs_gradient_is_that_of_the_text_with_what_is_before_it_frozen(fam
     real, here = torch.ones(3, 4, dtype=torch.bool), slice(4, 8)
     moving = x[:, here].clone().requires_grad_()
     before = Before.of(head, x[:, :4])
-    wanted = Aim(aim[:, here], real)
+    wanted = HeadTarget(aim[:, here], real)
     wanted.losses(before.onwards(head, moving)).sum().backward()
     whole = x.clone().requires_grad_()
     wanted.losses(head.onwards(whole)[:, here]).sum().backward()
@@ -65,11 +65,11 @@ def test_a_session_comes_to_the_same_whatever_stands_beside_it():
     start[1] = x[1] + 0.01  # one is nearly there, and is left early
     sent = head.onwards(x)
     real = torch.arange(11) < torch.tensor([11, 8, 5])[:, None]
-    how = Descent(steps=40, lr=0.05, stop_after=4)
-    together = run(matched(start, head.onwards, Aim(sent, real), how))
+    how = EmbeddingDescent(steps=40, lr=0.05, stop_after=4)
+    together = run(matched(start, head.onwards, HeadTarget(sent, real), how))
     for row in range(3):
         one = slice(row, row + 1)
-        alone = run(matched(start[one], head.onwards, Aim(sent[one], real[one]), how))
+        alone = run(matched(start[one], head.onwards, HeadTarget(sent[one], real[one]), how))
         kept = real[row]
         torch.testing.assert_close(together[row, kept], alone[0, kept], rtol=1e-3, atol=1e-4)
 
@@ -77,10 +77,10 @@ def test_a_session_comes_to_the_same_whatever_stands_beside_it():
 def test_what_comes_back_is_the_nearest_of_all_steps():
     """A rate that is far too high leaves the aim again; the start is one of the steps."""
     head, x = head_of("llama"), embedded()
-    aim = Aim(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
-    assert torch.equal(run(matched(x, head.onwards, aim, Descent(5, 10.0, 0))), x)
+    aim = HeadTarget(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
+    assert torch.equal(run(matched(x, head.onwards, aim, EmbeddingDescent(5, 10.0, 0))), x)
     near = x + 0.1
-    found = run(matched(near, head.onwards, aim, Descent(30, 0.01, 0)))
+    found = run(matched(near, head.onwards, aim, EmbeddingDescent(30, 0.01, 0)))
     assert (aim.losses(head.onwards(found)) < 0.5 * aim.losses(head.onwards(near))).all()
 
 
@@ -88,9 +88,9 @@ def test_padding_counts_for_nothing():
     sent, made = embedded(2, 4), embedded(2, 4, "made")
     real = torch.tensor([[True, True, True, False], [True, False, False, False]])
     wild = made.masked_fill(~real[..., None], 1e6)
-    assert torch.equal(Aim(sent, real).losses(made), Aim(sent, real).losses(wild))
+    assert torch.equal(HeadTarget(sent, real).losses(made), HeadTarget(sent, real).losses(wild))
     expected = (made[0, :3] - sent[0, :3]).square().mean()
-    torch.testing.assert_close(Aim(sent, real).losses(made)[0], expected)
+    torch.testing.assert_close(HeadTarget(sent, real).losses(made)[0], expected)
 
 
 def test_the_nearest_token_is_by_direction_alone():
@@ -102,6 +102,6 @@ def test_the_nearest_token_is_by_direction_alone():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_so_many_steps_and_no_more(steps):
     head, x = head_of("llama"), embedded()
-    aim = Aim(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
-    taken = sum(1 for _ in matched(x + 1, head.onwards, aim, Descent(steps, 0.01, 0)))
+    aim = HeadTarget(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
+    taken = sum(1 for _ in matched(x + 1, head.onwards, aim, EmbeddingDescent(steps, 0.01, 0)))
     assert taken == steps
