@@ -1,4 +1,4 @@
-"""Networks cut in three: every model by its `kind` in a scenario, and what a build gives."""
+"""Networks cut in three: every model by its `kind` in a scenario."""
 
 from typing import Annotated
 
@@ -44,7 +44,7 @@ Model = Annotated[
     | AdaptedClassifier,
     Field(discriminator="kind"),
 ]
-"""A scenario's `model`: the entries of MODELS, told apart by `kind`."""
+"""The type of a scenario's `model`: one of the entries of MODELS, chosen by `kind`."""
 
 __all__ = [
     "MODELS",

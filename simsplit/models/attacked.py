@@ -1,8 +1,8 @@
-"""The networks that reconstruction attacks are published on, cut where those papers cut them.
+"""Networks from papers on reconstruction attacks, cut where those papers cut them.
 
-ResNet-20 as SDAR's Keras code has it (Glorot-uniform weights, 1x1 convolutions on its shortcuts),
-MobileNet as FORA's, the small LeNet-like network of UnSplit. No segment modifies its input in
-place.
+They are ResNet-20 as in SDAR's Keras code (Glorot-uniform weights, 1x1 convolutions on its
+shortcuts), MobileNet as in FORA's, and UnSplit's small network, which is similar to LeNet. No
+segment modifies its input in place.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape, Start
 from simsplit.models.layers import BatchNorm2d
-from simsplit.models.vision import misfit
+from simsplit.models.vision import build_misfit
 
 
 class ResNet20(LaidOut):
@@ -24,17 +24,17 @@ class ResNet20(LaidOut):
     images_only: ClassVar[bool] = True
     kind: Literal["resnet20"] = "resnet20"
     cut: int = Field(default=4, ge=1, le=8)
-    """How many of the nine residual blocks the head has; SDAR's levels are 4 and 7."""
+    """Number of residual blocks in the head, of nine; SDAR's levels are 4 and 7."""
     width: int = Field(default=16, ge=1)
     """Channels of the first three blocks; the others have two and four times as many."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Blocks four and seven halve an image, rounding up."""
+        # Blocks four and seven halve the image, rounding up.
         halved = (self.cut > 3) + (self.cut > 6)
-        return self._shape(input_shape, halved), self._shape(input_shape, 2)
+        return self._compute_shape(input_shape, halved), self._compute_shape(input_shape, 2)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Stem and blocks, cut after `cut` blocks."""
+        """Build stem and blocks, and cut after `cut` blocks."""
         w = self.width
         stem = nn.Sequential(
             nn.Conv2d(input_shape[0], w, 3, padding=1, bias=False), BatchNorm2d(w), nn.ReLU()
@@ -46,13 +46,13 @@ class ResNet20(LaidOut):
             nn.Sequential(stem, *blocks[: self.cut]), nn.Sequential(*blocks[self.cut :]), tail
         )
 
-    def _shape(self, input_shape: InputShape, halved: int) -> Shape:
+    def _compute_shape(self, input_shape: InputShape, halved: int) -> Shape:
         height, width = (-(-side // 2**halved) for side in input_shape[1:])
         return (self.width * 2**halved, height, width)
 
 
 class Residual(nn.Module):
-    """Two 3x3 convolutions around a shortcut; more channels come with half the size."""
+    """A residual block of two 3x3 convolutions. If it has more outputs, it halves the size."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -83,10 +83,10 @@ class MobileNet(LaidOut):
     images_only: ClassVar[bool] = True
     kind: Literal["mobilenet"] = "mobilenet"
     cut: int = Field(default=2, ge=1, le=13)
-    """How many convolutions the head has, the first included; FORA's level is 2."""
+    """Number of convolutions in the head, the first one included; FORA's level is 2."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """The first convolution halves images, and so do four of the others, rounding up."""
+        # Strides of 2 halve the image, rounding up.
         layers = ((32, 2), *_MOBILE)[: self.cut]
         height, width = input_shape[1:]
         for _, stride in layers:
@@ -94,11 +94,11 @@ class MobileNet(LaidOut):
         return (layers[-1][0], height, width), (1024,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Convolutions, cut after `cut` of them; pooling ends the trunk."""
-        layers = [_convolved(input_shape[0], 32, 2)]
+        """Build the convolutions, and cut after `cut` of them; pooling ends the trunk."""
+        layers = [_build_convolution(input_shape[0], 32, 2)]
         inputs = 32
         for outputs, stride in (*_MOBILE, (1024, 1)):
-            layers.append(_separable(inputs, outputs, stride))
+            layers.append(_build_separable(inputs, outputs, stride))
             inputs = outputs
         trunk = [*layers[self.cut :], nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return Segments(
@@ -106,14 +106,17 @@ class MobileNet(LaidOut):
         )
 
 
-def _convolved(inputs: int, outputs: int, stride: int, size: int = 3, groups: int = 1) -> nn.Module:
+def _build_convolution(
+    inputs: int, outputs: int, stride: int, size: int = 3, groups: int = 1
+) -> nn.Module:
     conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
     return nn.Sequential(conv, BatchNorm2d(outputs), nn.ReLU())
 
 
-def _separable(inputs: int, outputs: int, stride: int) -> nn.Module:
+def _build_separable(inputs: int, outputs: int, stride: int) -> nn.Module:
     return nn.Sequential(
-        _convolved(inputs, inputs, stride, groups=inputs), _convolved(inputs, outputs, 1, size=1)
+        _build_convolution(inputs, inputs, stride, groups=inputs),
+        _build_convolution(inputs, outputs, 1, size=1),
     )
 
 
@@ -123,17 +126,17 @@ class MnistNet(LaidOut):
     images_only: ClassVar[bool] = True
     kind: Literal["mnistnet"] = "mnistnet"
     cut: Literal[2, 4] = 2
-    """Where UnSplit cuts: after the first pooling (2), or after the second ReLU (4)."""
+    """UnSplit's cuts: after the first pooling (2), or after the second ReLU (4)."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """8x12x12 or 16x8x8; all but 28x28 grey images are refused."""
+        """Return both shapes, or raise ScenarioError for other images than 28x28 grey ones."""
         if input_shape != (1, 28, 28):
             size = "" if input_shape[1:] == (28, 28) else "28"
-            raise misfit(f"{self.kind} takes 28x28 in 1 channel", input_shape, size)
+            raise build_misfit(f"{self.kind} takes 28x28 in 1 channel", input_shape, size)
         return ((8, 12, 12) if self.cut == 2 else (16, 8, 8)), (84,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Head, trunk and tail of UnSplit's network."""
+        """Build UnSplit's network, and cut it."""
         layers = [nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)]
         layers += [nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
         layers += [nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]

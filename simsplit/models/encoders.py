@@ -1,9 +1,9 @@
 """Encoders of the transformers library (BERT, RoBERTa, DeBERTa-v2), cut in three exactly.
 
-Every token looks both ways, so padding must be masked in all three segments: the mask crosses the
-cut beside the payload. The class is read off the first token by the family's own classification
-layers. What DeBERTa's layers share (its table of relative positions) each segment has a copy of, as
-input and output embeddings of language models come apart too.
+Every token attends in both directions, so padding must be masked in all three segments: the mask
+crosses the cut next to the payload. The family's own classification layers predict the class from
+the first token. DeBERTa's layers share a table of relative positions. Each segment has a copy of
+it, just as head and tail of language models have separate embeddings.
 """
 
 import copy
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "deberta-v2")
 """The library's names of the families."""
 _COUNTED_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
-"""Those whose first position is the number after padding's."""
+"""Families whose first position is the padding token's number plus one."""
 _RELATIVE = "deberta-v2"
 
 
-def positions_in(config: "PreTrainedConfig") -> int:
-    """How many tokens a text can have."""
+def count_positions(config: "PreTrainedConfig") -> int:
+    """Return the largest number of tokens of a text."""
     most: int = config.max_position_embeddings
     shifted = config.model_type in _COUNTED_FROM_PADDING
     return most - int(config.pad_token_id or 0) - 1 if shifted else most
 
 
 class EncoderBlocks(nn.Module):
-    """Some of an encoder's layers in a row."""
+    """Consecutive layers of an encoder."""
 
     def __init__(
         self, config: "PreTrainedConfig", layers: Iterable[nn.Module], shared: nn.Module | None
@@ -44,16 +44,18 @@ class EncoderBlocks(nn.Module):
         self.config = config
         self.layers = nn.ModuleList(layers)
         self.shared = shared
-        """What DeBERTa's layers share, without the layers."""
+        """DeBERTa's encoder without its layers: the parts that all layers share."""
 
     def forward(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
-        """All layers; `mask` says which tokens are real."""
-        assert past is None, "only what predicts tokens has a cache"
+        """Apply all layers; `mask` marks the tokens that are not padding."""
+        assert past is None, "only models that predict tokens have a cache"
         if not len(self.layers):
             return x_BLD
-        return self._plain(x_BLD, mask) if self.shared is None else self._relative(x_BLD, mask)
+        if self.shared is None:
+            return self._apply_absolute(x_BLD, mask)
+        return self._apply_relative(x_BLD, mask)
 
-    def _plain(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+    def _apply_absolute(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         from transformers.masking_utils import create_bidirectional_mask
 
         attended = create_bidirectional_mask(
@@ -63,9 +65,9 @@ class EncoderBlocks(nn.Module):
             x_BLD = layer(x_BLD, attended)
         return x_BLD
 
-    def _relative(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+    def _apply_relative(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         shared: Any = self.shared
-        real = _whole(x_BLD, mask)
+        real = _fill_mask(x_BLD, mask)
         given = {"relative_pos": shared.get_rel_pos(x_BLD), "rel_embeddings": None}
         given["rel_embeddings"] = shared.get_rel_embedding()
         attended, first = shared.get_attention_mask(real), x_BLD
@@ -77,7 +79,7 @@ class EncoderBlocks(nn.Module):
 
 
 class EncoderHead(nn.Module):
-    """Tokens, positions, and the first layers."""
+    """The embeddings of tokens and positions, and the first layers."""
 
     def __init__(self, embeddings: nn.Module, blocks: EncoderBlocks) -> None:
         super().__init__()
@@ -85,23 +87,23 @@ class EncoderHead(nn.Module):
 
     @property
     def tokens(self) -> nn.Module:
-        """The embedding of tokens alone."""
+        """The embedding of tokens, without positions."""
         tokens: nn.Module = self.embeddings.word_embeddings  # type: ignore[assignment]
         return tokens
 
     def forward(self, ids_BL: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
-        """Embedded, and taken through the layers."""
+        """Embed the tokens, and apply the layers."""
         return self.onwards(self.tokens(ids_BL), mask, past)
 
     def onwards(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
-        """The same from embeddings of tokens on."""
+        """Continue from embeddings of tokens: add positions, and apply the layers."""
         config = self.blocks.config
         given: dict[str, Tensor] = {}
         if config.model_type in _COUNTED_FROM_PADDING:
-            real = _whole(x_BLD, mask)
+            real = _fill_mask(x_BLD, mask)
             given["position_ids"] = (real.cumsum(-1) * real).long() + int(config.pad_token_id or 0)
         if config.model_type == _RELATIVE:
-            given["mask"] = _whole(x_BLD, mask)
+            given["mask"] = _fill_mask(x_BLD, mask)
         out: Tensor = self.blocks(self.embeddings(inputs_embeds=x_BLD, **given), mask, past)
         return out
 
@@ -114,12 +116,12 @@ class EncoderTail(nn.Module):
         self.blocks, self.reader = blocks, reader
 
     def forward(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
-        """The text's logits, repeated at every position; a label stands at one of them alone."""
+        """Return the text's logits, repeated at every position: the label is at one of them."""
         logits_BC: Tensor = self.reader(self.blocks(x_BLD, mask, past))
         return logits_BC[:, None].expand(-1, x_BLD.shape[1], -1)
 
 
-class Pooled(nn.Module):
+class PooledClassifier(nn.Module):
     """BERT's and DeBERTa's classification layers: a pooled first token, dropout, a linear layer."""
 
     def __init__(self, pooler: nn.Module, dropout: nn.Module, classifier: nn.Module) -> None:
@@ -131,11 +133,12 @@ class Pooled(nn.Module):
         return out
 
 
-def classifying(
+def build_classifier(
     model: "PreTrainedModel", missing: Iterable[str], seed: int, scope: tuple[Scope, ...]
 ) -> nn.Module:
-    """The classification layers of a whole model; those without saved weights are drawn anew."""
-    # BERT's pooler is the body's, DeBERTa's the classifier's, and RoBERTa's classifier pools itself
+    """Copy the classification layers of a whole model, and draw those without saved weights."""
+    # BERT's pooler belongs to the body, DeBERTa's to the whole model, and RoBERTa's classifier
+    # contains the pooling.
     pooler = getattr(model.base_model, "pooler", None) or getattr(model, "pooler", None)
     whole: Any = model
     parts: list[nn.Module] = [whole.classifier] if pooler is None else [pooler, whole.classifier]
@@ -150,32 +153,34 @@ def classifying(
                     model._init_weights(module)  # type: ignore[no-untyped-call]
     if pooler is None:
         return copies[0]
-    return Pooled(copies[0], copy.deepcopy(whole.dropout), copies[1])
+    return PooledClassifier(copies[0], copy.deepcopy(whole.dropout), copies[1])
 
 
-def encoder_segment(
+def copy_encoder_segment(
     model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module | None
 ) -> nn.Module:
-    """A copy of one segment."""
+    """Copy one segment out of an encoder."""
     body: Any = model.base_model
     encoder = body.encoder
     own = cut.layers_of(owner, len(encoder.layer))
     shared = None
     if model.config.model_type == _RELATIVE:
         if body.z_steps > 1:
-            raise ScenarioError("model.name", "runs its last layer several times, and is not cut")
-        shared = _without_layers(encoder, first=own.start == 0)
+            raise ScenarioError(
+                "model.name", "runs its last layer several times; such an encoder cannot be cut"
+            )
+        shared = _copy_without_layers(encoder, first=own.start == 0)
     blocks = EncoderBlocks(model.config, encoder.layer[own], shared)
     if owner == "head":
         return copy.deepcopy(EncoderHead(body.embeddings, blocks))
     if owner == "trunk":
         return copy.deepcopy(blocks)
-    assert reader is not None, "a tail's"
+    assert reader is not None, "a tail has classification layers"
     return copy.deepcopy(EncoderTail(blocks, reader))
 
 
-def _without_layers(encoder: nn.Module, *, first: bool) -> nn.Module:
-    """What layers share; the convolution stands behind the first layer alone."""
+def _copy_without_layers(encoder: nn.Module, *, first: bool) -> nn.Module:
+    """Copy the parts that layers share; only the segment of the first layer has a convolution."""
     bare = copy.copy(encoder)
     bare._modules = {name: part for name, part in encoder._modules.items() if name != "layer"}
     if not first:
@@ -183,8 +188,8 @@ def _without_layers(encoder: nn.Module, *, first: bool) -> nn.Module:
     return bare
 
 
-def _whole(x_BLD: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask as numbers, all ones if there is none."""
+def _fill_mask(x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mask as numbers; all ones without a mask."""
     if mask is None:
         return torch.ones(x_BLD.shape[:2], device=x_BLD.device)
     return mask.float()

@@ -1,8 +1,9 @@
-"""Fresh weights for a cut network, every segment from a stream of its own.
+"""The base of all models, and fresh weights for each segment from a separate random stream.
 
-A network's usual constructor draws all its weights in one go, so a client's head would change with
-the trunk's depth and a client's tail with both. Here a model is laid out once on the meta device
-(layers without memory or draws), and each segment is copied from that layout and initialised alone.
+A network's usual constructor draws all weights from one stream, so a client's head would change
+with the trunk's depth, and a client's tail with both. Here a model is built once on the meta device
+(layers without memory or draws). Each segment is copied from that layout and initialised
+separately.
 """
 
 import copy
@@ -17,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from simsplit.config import Config
-from simsplit.models.warm import warmed
+from simsplit.models.warm import load_weights
 from simsplit.seeds import Scope, isolated
 
 InputShape = tuple[int, ...]
-"""One sample: channels, height and width of an image, or the tokens of a text."""
+"""The shape of one sample: channels, height and width of an image, or the length of a text."""
 
 Shape = tuple[int, ...]
 
@@ -29,11 +30,11 @@ Owner = Literal["head", "trunk", "tail"]
 
 
 Start = Literal["torch", "kaiming", "glorot"]
-"""As torch's layers do by themselves; convolutions as in torchvision's ResNets; as in Keras."""
+"""The initial weights: torch's defaults; convolutions as in torchvision's ResNets; as in Keras."""
 
 
 class Segments(NamedTuple):
-    """A network cut in three; joined in this order they are the whole network."""
+    """The three segments of a network; in this order they form the whole network."""
 
     head: nn.Module
     trunk: nn.Module
@@ -42,26 +43,27 @@ class Segments(NamedTuple):
 
 @dataclass
 class CutNetwork:
-    """Head and tail (the client's) around a trunk (the server's), and the shapes between them."""
+    """The client's head and tail, the server's trunk between them, and the shapes at both cuts."""
 
     head: nn.Module
     trunk: nn.Module
     tail: nn.Module
     cut_shape: tuple[int, ...]
-    """Per sample, what the head puts out, e.g. (64, 8, 8)."""
+    """The shape of the head's output per sample, such as (64, 8, 8)."""
     feature_shape: tuple[int, ...]
-    """Per sample, what the trunk puts out, e.g. (512,)."""
+    """The shape of the trunk's output per sample, such as (512,)."""
 
     def loss(self, outputs: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Cross entropy of the tail's logits, averaged over what is to be learned; that share of
-        each label is spread over all classes.
+        """Return the cross-entropy of the tail's logits, averaged over all labels that are given.
+
+        A share of `smoothing` of each label is spread over all classes.
         """
         flat = outputs.flatten(0, -2), labels.flatten()
         return F.cross_entropy(*flat, label_smoothing=smoothing)
 
 
 class SegmentRequest(NamedTuple):
-    """Which segment to make, for which samples and classes, and from which draws."""
+    """The arguments of `make_segment`: the segment, its samples and classes, and its draws."""
 
     owner: Owner
     input_shape: InputShape
@@ -71,16 +73,16 @@ class SegmentRequest(NamedTuple):
 
 
 class SplitConfig(Config):
-    """Base of the models: says what crosses between the segments, and makes each of them."""
+    """Base of all models, which compute the shapes at the cuts and make the segments."""
 
     @property
     def at_hand(self) -> bool:
-        """Whether nothing must be fetched to know its shapes."""
+        """Whether the shapes are known without fetching anything."""
         return True
 
     @property
     def start_known(self) -> bool:
-        """Whether everybody knows the weights that clients start from."""
+        """Whether the weights that clients start from are public."""
         return False
 
     @property
@@ -90,10 +92,10 @@ class SplitConfig(Config):
 
     @abstractmethod
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Cut and feature shape per sample; ScenarioError if such samples do not fit the network.
+        """Return cut and feature shape per sample, or raise ScenarioError for unsuitable samples.
 
-        By arithmetic: tracing the layers, even on the meta device, loads a second's worth of
-        torch's compiler, and a scenario is to be validated at once.
+        Models compute them by arithmetic. Tracing the layers, even on the meta device, would load
+        torch's compiler, which takes a second, and validating a scenario must be quick.
         """
 
     def segment(
@@ -104,12 +106,12 @@ class SplitConfig(Config):
         seed: int,
         scope: tuple[Scope, ...] = (),
     ) -> nn.Module:
-        """Make one of the three, on the CPU; `scope` picks other draws."""
+        """Make one of the three segments on the CPU; another `scope` gives other draws."""
         return self.make_segment(SegmentRequest(owner, input_shape, num_classes, seed, scope))
 
     @abstractmethod
-    def make_segment(self, asked: SegmentRequest) -> nn.Module:
-        """Make the segment that is asked for, on the CPU."""
+    def make_segment(self, request: SegmentRequest) -> nn.Module:
+        """Make the requested segment on the CPU."""
 
     def build(
         self,
@@ -118,7 +120,7 @@ class SplitConfig(Config):
         seed: int,
         scope: tuple[Scope, ...] = (),
     ) -> CutNetwork:
-        """The whole network; `scope` picks another head and tail for the same trunk."""
+        """Make the whole network; another `scope` gives another head and tail, but not trunk."""
         cut_shape, feature_shape = self.shapes(input_shape)
         return CutNetwork(
             head=self.segment("head", input_shape, num_classes, seed, scope),
@@ -130,18 +132,18 @@ class SplitConfig(Config):
 
 
 class LaidOut(SplitConfig):
-    """Base of the networks whose layers are laid out here, and whose weights start afresh."""
+    """Base of the networks whose layers are built in this package, with fresh weights."""
 
     start: ClassVar[Start] = "torch"
-    """How weights start."""
+    """How weights are initialised."""
     images_only: ClassVar[bool] = False
     """Whether a sample must have channels, height and width."""
     weights: Path | None = None
-    """Where weights start from: a .safetensors file (of torchvision's names, for one), a folder
-    that `simsplit export` wrote, or a run directory. Null: fresh ones, by the seed."""
+    """Initial weights: a .safetensors file (such as one with torchvision's names), a folder that
+    `simsplit export` wrote, or a run directory. Null: fresh weights, drawn by the seed."""
     learns: tuple[Owner, ...] = ("head", "trunk", "tail")
-    """Segments that learn; the others keep the weights that they start with. (Whoever trains a
-    clone of a segment, as attacks do, trains it all the same.)"""
+    """Segments that learn; the others keep the weights that they start with. Attacks that train a
+    clone of a segment train it in any case."""
 
     @property
     def learning(self) -> tuple[Owner, ...]:
@@ -149,24 +151,24 @@ class LaidOut(SplitConfig):
 
     @staticmethod
     def called(owner: Owner) -> tuple[Owner, str]:
-        """A segment, and what stands before its weights' names in the network as a whole."""
+        """Return a segment, and the prefix of its weights' names in the whole network."""
         return owner, ""
 
     @abstractmethod
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """The three segments, their weights of no account; called under the meta device."""
+        """Build the three segments; their weights do not matter, as on the meta device."""
 
-    def make_segment(self, asked: SegmentRequest) -> nn.Module:
-        """Copy the layout, with weights from a stream of its own."""
-        segments = _layout(self, asked.input_shape, asked.num_classes)
-        layout: nn.Module = getattr(segments, asked.owner)
-        segment = fresh(layout, asked.owner, asked.seed, asked.scope, start=self.start)
+    def make_segment(self, request: SegmentRequest) -> nn.Module:
+        """Copy the segment from the layout, and initialise it from a separate stream."""
+        segments = _lay_out(self, request.input_shape, request.num_classes)
+        layout: nn.Module = getattr(segments, request.owner)
+        segment = copy_fresh(layout, request.owner, request.seed, request.scope, start=self.start)
         if self.weights is not None:
-            warmed(segment, self.called(asked.owner), self.weights)
+            load_weights(segment, self.called(request.owner), self.weights)
         return segment
 
 
-def fresh(
+def copy_fresh(
     layout: nn.Module,
     owner: Owner,
     seed: int,
@@ -174,7 +176,7 @@ def fresh(
     *,
     start: Start = "torch",
 ) -> nn.Module:
-    """A copy of `layout` on the CPU with weights from the stream ("model", owner, *scope)."""
+    """Copy `layout` to the CPU, with weights from the stream ("model", owner, *scope)."""
     segment = copy.deepcopy(layout).to_empty(device="cpu")
     with isolated(seed, "model", owner, *scope):
         for module in segment.modules():
@@ -183,9 +185,9 @@ def fresh(
 
 
 def _reset(module: nn.Module, start: Start) -> None:
-    """Initialise what `module` itself owns, its children excepted."""
+    """Initialise the weights of `module` itself, without its children's."""
     if start == "kaiming" and isinstance(module, nn.Conv2d):
-        assert module.bias is None, "a kaiming convolution's bias would stay unset memory"
+        assert module.bias is None, "the bias of a kaiming convolution would stay uninitialised"
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     elif start == "glorot" and isinstance(module, nn.Conv2d | nn.Linear):
         nn.init.xavier_uniform_(module.weight)
@@ -198,8 +200,9 @@ def _reset(module: nn.Module, start: Start) -> None:
 
 
 @lru_cache(maxsize=64)
-def _layout(config: LaidOut, input_shape: InputShape, num_classes: int) -> Segments:
-    """The segments on the meta device; builds copy from them, so they are never handed out."""
-    config.shapes(input_shape)  # refuses what does not fit, before the layers do
+def _lay_out(config: LaidOut, input_shape: InputShape, num_classes: int) -> Segments:
+    """Build the segments on the meta device. Callers must copy them, since they are cached."""
+    # Refuse unsuitable samples with a ScenarioError, before a layer raises something else.
+    config.shapes(input_shape)
     with torch.device("meta"):
         return config.segments(input_shape, num_classes)

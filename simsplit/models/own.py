@@ -1,7 +1,7 @@
 """Networks that a Python call passes: any module, cut by the names of its layers; or three modules.
 
-torch.fx traces only what a cut goes through: the network itself and whatever holds a named layer.
-All other layers stay as they are, so their code may do what it likes.
+torch.fx traces only the modules that a cut goes through: the network itself, and modules that
+contain a named layer. All other layers stay unchanged, so their code need not be traceable.
 """
 
 import copy
@@ -14,21 +14,29 @@ from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError, near
 from simsplit.held import held, hold
-from simsplit.models.fresh import InputShape, SegmentRequest, Segments, Shape, SplitConfig, fresh
+from simsplit.models.fresh import (
+    InputShape,
+    SegmentRequest,
+    Segments,
+    Shape,
+    SplitConfig,
+    copy_fresh,
+)
 from simsplit.seeds import rng_for
 
 Place = str | int
-FEW = 2
+_PROBES = 2
+"""Number of samples in the batch that measures a network."""
 
 
 class SplitModel:
-    """A network of one's own, cut in three.
+    """A user's network, cut in three.
 
     Args:
         modules: The network; or head, trunk and tail.
-        cut: Where the network is cut: the name of the head's last layer, and that of the tail's
-            first. Of an nn.Sequential also two positions, as in `net[:1]`, `net[1:4]`, `net[4:]`.
-        fresh: Whether weights are drawn anew by the scenario's seed; false: as they are.
+        cut: The names of the head's last layer and of the tail's first layer. For an nn.Sequential
+            also two positions, as in `net[:1]`, `net[1:4]`, `net[4:]`.
+        fresh: Whether weights are drawn by the scenario's seed; false: the network's weights.
 
     >>> SplitModel(torchvision.models.resnet18(num_classes=10), cut=("layer1", "fc"))
     ... # doctest: +SKIP
@@ -47,12 +55,15 @@ class SplitModel:
             (self.whole,) = modules
             self.segments = _cut(modules[0], cut)
         else:
-            raise ScenarioError("model", _unclear(modules, cut))
+            raise ScenarioError("model", _explain_arguments(modules, cut))
         _refuse_shared(self.segments)
 
-    def measured(self, input_shape: InputShape) -> tuple[Shape, Shape, int]:
-        """Cut, features and number of outputs; held exactly against the whole network."""
-        x = torch.rand(FEW, *input_shape, generator=rng_for(0, "own model"))
+    def measure(self, input_shape: InputShape) -> tuple[Shape, Shape, int]:
+        """Return cut shape, feature shape and number of outputs, from a forward pass.
+
+        Raise ScenarioError if the three segments do not compute exactly what the network does.
+        """
+        x = torch.rand(_PROBES, *input_shape, generator=rng_for(0, "own model"))
         copies = [copy.deepcopy(segment).cpu().eval() for segment in self.segments]
         crossing, out = [], x
         for name, segment in zip(Segments._fields, copies, strict=True):
@@ -61,24 +72,29 @@ class SplitModel:
                     out = segment(out.detach().requires_grad_())
             except Exception as error:  # noqa: BLE001 - whatever a user's layers raise
                 raise ScenarioError(
-                    "model", f"its {name} cannot be applied to samples of {input_shape}: {error}"
+                    "model",
+                    f"its {name} cannot be applied to samples of shape {input_shape}: {error}",
                 ) from None
-            if not isinstance(out, Tensor) or len(out) != FEW:
+            if not isinstance(out, Tensor) or len(out) != _PROBES:
                 raise ScenarioError(
-                    "model", f"its {name} must put out one tensor, a row per sample"
+                    "model", f"its {name} must return one tensor with a row per sample"
                 )
             crossing.append(tuple(out.shape[1:]))
         if self.whole is not None:
             with torch.no_grad():
                 expected = copy.deepcopy(self.whole).cpu().eval()(x)
             if not torch.equal(out.detach(), expected):
-                raise ScenarioError("model", "cut in three it gives other outputs than as a whole")
+                raise ScenarioError(
+                    "model", "its three segments compute other outputs than the whole network"
+                )
         if len(crossing[2]) != 1:
-            raise ScenarioError("model", f"must put out a score per class, got {crossing[2]}")
+            raise ScenarioError(
+                "model", f"must return a score per class, got the shape {crossing[2]} per sample"
+            )
         return crossing[0], crossing[1], crossing[2][0]
 
     def __getstate__(self) -> dict[str, Any]:
-        """With the names of frozen weights: between processes weights cross as plain tensors."""
+        """Add the names of frozen weights: between processes, weights cross as plain tensors."""
         frozen = [
             [name for name, weight in segment.named_parameters() if not weight.requires_grad]
             for segment in self.segments
@@ -86,7 +102,7 @@ class SplitModel:
         return {**self.__dict__, "whole": None, "frozen": frozen}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Weights again, and no plain tensors."""
+        """Turn plain tensors into parameters again."""
         frozen = state.pop("frozen")
         self.__dict__.update(state)
         for segment, names in zip(self.segments, frozen, strict=True):
@@ -100,7 +116,7 @@ class SplitModel:
 
     @property
     def digest(self) -> str:
-        """Of layers and weights."""
+        """The hash of layers and weights."""
         hasher = hashlib.blake2b(digest_size=8)
         for segment in self.segments:
             hasher.update(repr(segment).encode())
@@ -114,49 +130,49 @@ class SplitModel:
 
 
 class GivenModel(SplitConfig):
-    """A network passed from Python: `run(scenario, model=...)`. Not to be written by hand."""
+    """A network passed from Python: `run(scenario, model=...)`. Scenarios do not set it by hand."""
 
     kind: Literal["given"] = "given"
     digest: str = ""
-    """Of layers and weights; a resumed run must be passed the same again."""
+    """Hash of layers and weights. A resumed run must get the same network again."""
     fresh: bool = False
-    """Whether weights are drawn anew by the seed."""
+    """Whether weights are drawn by the seed; false: the network's weights."""
 
     @property
     def at_hand(self) -> bool:
-        """Whether it was passed in this process."""
+        """Whether the network was passed in this process."""
         return held(self.digest) is not None
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """As a pass of the network itself has them."""
-        cut, features, _ = _measured(self._model(), input_shape)
+        """Return cut and feature shape, measured by a forward pass."""
+        cut, features, _ = _measure_once(self._get_model(), input_shape)
         return cut, features
 
-    def make_segment(self, asked: SegmentRequest) -> nn.Module:
-        """Copy a segment of the network, with its weights or others."""
-        outputs = _measured(self._model(), asked.input_shape)[2]
-        if outputs < asked.num_classes:
+    def make_segment(self, request: SegmentRequest) -> nn.Module:
+        """Copy a segment of the network, with its weights or fresh ones."""
+        outputs = _measure_once(self._get_model(), request.input_shape)[2]
+        if outputs < request.num_classes:
             raise ScenarioError(
-                "model", f"puts out {outputs} scores, and there are {asked.num_classes} classes"
+                "model", f"returns {outputs} scores, but there are {request.num_classes} classes"
             )
-        given: nn.Module = getattr(self._model().segments, asked.owner)
+        given: nn.Module = getattr(self._get_model().segments, request.owner)
         if self.fresh:
-            return fresh(given, asked.owner, asked.seed, asked.scope).train()
+            return copy_fresh(given, request.owner, request.seed, request.scope).train()
         return copy.deepcopy(given).train()
 
-    def _model(self) -> SplitModel:
+    def _get_model(self) -> SplitModel:
         model = held(self.digest)
         if model is None:
             raise ScenarioError(
                 "model",
-                f"was passed from Python (digest {self.digest}); do so again: "
+                f"was passed from Python (digest {self.digest}); pass it again: "
                 "run('RUN/scenario.yaml', 'RUN', resume=True, model=...)",
             )
         return cast("SplitModel", model)
 
 
 def given_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenModel:
-    """The config of a network that was passed; it is held in this process from now on."""
+    """Keep a network in this process from now on, and return its config."""
     if isinstance(model, nn.Module):
         model = SplitModel(model)
     elif not isinstance(model, SplitModel):
@@ -166,19 +182,20 @@ def given_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenMod
     return GivenModel(digest=digest, fresh=model.fresh)
 
 
-def _measured(model: SplitModel, input_shape: InputShape) -> tuple[Shape, Shape, int]:
-    """As `measured`, once for each shape."""
+def _measure_once(model: SplitModel, input_shape: InputShape) -> tuple[Shape, Shape, int]:
+    """Return the model's measurements, which are taken once per shape."""
     known: dict[InputShape, tuple[Shape, Shape, int]] = model.__dict__.setdefault("_known", {})
     if input_shape not in known:
-        known[input_shape] = model.measured(input_shape)
+        known[input_shape] = model.measure(input_shape)
     return known[input_shape]
 
 
-def _unclear(modules: Sequence[nn.Module], cut: object) -> str:
+def _explain_arguments(modules: Sequence[nn.Module], cut: object) -> str:
+    """Return what is wrong with the arguments of SplitModel."""
     if len(modules) == 1:
         names = ", ".join(name for name, _ in modules[0].named_children())
         return (
-            "say where it is cut: SplitModel(net, cut=(the head's last layer, the tail's first)); "
+            "needs a cut: SplitModel(net, cut=(the head's last layer, the tail's first)); "
             f"its layers: {names}"
         )
     got = f"{len(modules)} modules" + ("" if cut is None else " and a cut")
@@ -191,38 +208,39 @@ def _cut(net: nn.Module, cut: tuple[Place, Place]) -> Segments:
         first, second = (place + len(net) * (place < 0) for place in (first, second))
         if not 0 < first < second < len(net):
             raise ScenarioError(
-                "model.cut", f"got {cut}; each part of {len(net)} layers must have one at least"
+                "model.cut",
+                f"must leave a layer or more to each segment, got {cut} of {len(net)} layers",
             )
         return Segments(net[:first], net[first:second], net[second:])
-    return _traced(net, *map(str, cut))
+    return _cut_by_names(net, *map(str, cut))
 
 
-def _traced(net: nn.Module, last: str, first: str) -> Segments:
-    """Three graphs: up to the layer `last`, on to the layer `first`, and from there."""
+def _cut_by_names(net: nn.Module, last: str, first: str) -> Segments:
+    """Cut a traced network after the layer `last` and before the layer `first`."""
     from torch import fx
     from torch.fx.passes.split_module import split_module
 
-    graph = _graph(net, last, first)
+    graph = _trace(net, last, first)
     nodes = list(graph.nodes)
     ends = {node.target: place for place, node in enumerate(nodes) if node.op == "call_module"}
     if last not in ends or first not in ends or ends[last] >= ends[first]:
         raise ScenarioError("model.cut", f"'{last}' must come before '{first}' in a forward pass")
     places = {node: place for place, node in enumerate(nodes)}
 
-    def part(node: Any) -> int:  # noqa: ANN401 - fx's
+    def number_segment(node: Any) -> int:  # noqa: ANN401 - fx's
         return (places[node] > ends[last]) + (places[node] >= ends[first])
 
-    whole = split_module(fx.GraphModule(net, graph), net, part)
+    whole = split_module(fx.GraphModule(net, graph), net, number_segment)
     made = [module for _, module in whole.named_children()]
     if len(made) != 3:
-        raise ScenarioError("model.cut", f"nothing is left between '{last}' and '{first}'")
+        raise ScenarioError("model.cut", f"leaves no layer between '{last}' and '{first}'")
     for name, module in zip(Segments._fields, made, strict=True):
         _refuse_several(name, cast("fx.GraphModule", module))
     return Segments(*made)
 
 
-def _graph(net: nn.Module, *cuts: str) -> Any:  # noqa: ANN401 - fx's
-    """The network's graph, opened as far as the cuts go; each named layer is one node."""
+def _trace(net: nn.Module, *cuts: str) -> Any:  # noqa: ANN401 - fx's
+    """Trace the network into a graph in which each named layer is one node."""
     from torch import fx
 
     layers = dict(net.named_modules())
@@ -236,7 +254,7 @@ def _graph(net: nn.Module, *cuts: str) -> Any:  # noqa: ANN401 - fx's
     holders = {name.rsplit(".", up)[0] for name in cuts for up in range(1, name.count(".") + 1)}
 
     class Tracer(fx.Tracer):
-        """Goes into what holds a cut, and no further."""
+        """A tracer that enters only modules that contain a cut."""
 
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
             del m
@@ -251,7 +269,7 @@ def _graph(net: nn.Module, *cuts: str) -> Any:  # noqa: ANN401 - fx's
 
 
 def _refuse_several(name: str, module: Any) -> None:  # noqa: ANN401 - a GraphModule
-    """A segment must take one tensor and give one: that is what crosses the cut."""
+    """Raise ScenarioError if several tensors would cross the cut at this segment."""
     takes = [str(node.target) for node in module.graph.nodes if node.op == "placeholder"]
     gives = module.graph.output_node().args[0]
     if len(takes) != 1 or isinstance(gives, tuple | list):
@@ -264,7 +282,7 @@ def _refuse_several(name: str, module: Any) -> None:  # noqa: ANN401 - a GraphMo
 
 
 def _refuse_shared(segments: Segments) -> None:
-    """Weights that two parties would both have."""
+    """Raise ScenarioError if two segments would share weights."""
     owners: dict[int, str] = {}
     for name, segment in zip(Segments._fields, segments, strict=True):
         for weight, parameter in segment.named_parameters():

@@ -1,4 +1,4 @@
-"""A network for rows of numbers: linear layers, cut between any two of them."""
+"""A network of linear layers for rows of numbers, cut between any two of them."""
 
 from itertools import pairwise
 from math import prod
@@ -18,33 +18,35 @@ class Mlp(LaidOut):
 
     kind: Literal["mlp"] = "mlp"
     widths: tuple[int, ...] = Field(default=(64, 64, 32), min_length=2)
-    """Values after each hidden layer; one more layer puts out the classes."""
+    """Widths of the hidden layers; the last layer, whose outputs are the classes, comes after them.
+    """
     head: int = Field(default=1, ge=1)
-    """How many layers the client has at the start."""
+    """Number of layers in the client's head."""
     tail: int = Field(default=1, ge=1)
-    """How many layers the client has at the end, that of the classes included."""
+    """Number of layers in the client's tail, the last layer included."""
     activation: Literal["relu", "tanh", "gelu"] = "relu"
-    """What follows each hidden layer."""
+    """Activation after each hidden layer."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the values after each hidden layer that is dropped in training."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """The widths at the two cuts; the trunk must be left a layer."""
+        """Return the widths at the two cuts, or raise ScenarioError if the trunk has no layer."""
         trunk = len(self.widths) + 1 - self.head - self.tail
         if trunk < 1:
             most = len(self.widths) - 1
             raise ScenarioError(
                 "model.head",
-                f"head ({self.head}) and tail ({self.tail}) leave the server none of the "
-                f"{len(self.widths) + 1} layers; together they may have {most + 1}",
+                f"head and tail together must have at most {most + 1} of the "
+                f"{len(self.widths) + 1} layers, so that the trunk has one, got head: {self.head}, "
+                f"tail: {self.tail}",
             )
         if min(self.widths) < 1:
-            raise ScenarioError("model.widths", f"must be 1 or more, got {min(self.widths)}")
+            raise ScenarioError("model.widths", f"must be 1 or more each, got {min(self.widths)}")
         return (self.widths[self.head - 1],), (self.widths[-self.tail],)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Hidden layers with their activations, then the layer of the classes."""
-        blocks = [self._block(*pair) for pair in pairwise((prod(input_shape), *self.widths))]
+        """Build the hidden layers with their activations and the last layer, and cut them."""
+        blocks = [self._build_block(*pair) for pair in pairwise((prod(input_shape), *self.widths))]
         blocks.append([nn.Linear(self.widths[-1], num_classes)])
         cuts = (0, self.head, len(blocks) - self.tail, len(blocks))
         head, trunk, tail = (
@@ -53,6 +55,6 @@ class Mlp(LaidOut):
         )
         return Segments(nn.Sequential(nn.Flatten(), *head), trunk, tail)
 
-    def _block(self, inputs: int, outputs: int) -> list[nn.Module]:
+    def _build_block(self, inputs: int, outputs: int) -> list[nn.Module]:
         dropout = [nn.Dropout(self.dropout)] if self.dropout else []
         return [nn.Linear(inputs, outputs), _ACTIVATIONS[self.activation](), *dropout]

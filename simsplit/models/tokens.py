@@ -1,4 +1,4 @@
-"""How a language model reads: from texts to its tokens, and back."""
+"""Tokenizers of language models: from texts to tokens, and back."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 BYTES = 3 + 256
-"""Tokens of a model that reads bytes: padding, begin, end, and one for each byte."""
+"""Vocabulary of a model that reads bytes: padding, begin, end, and one token per byte."""
 _PAD, _BEGIN, _END = range(3)
 
 
 class Reader:
-    """Tokens of one model. Of all it knows only this crosses from models to data."""
+    """The tokenizer of one model, and all that the data's side needs to know of the model."""
 
     def __init__(
         self,
@@ -26,17 +26,17 @@ class Reader:
         classifies: bool,
         both_ways: bool = False,
     ) -> None:
-        """Without a tokenizer texts are read byte by byte; `size` is the vocabulary's."""
+        """Read texts with a tokenizer, or byte by byte; `size` is the vocabulary's."""
         self._tokenizer = tokenizer
         self.size = size
         self.classifies = classifies
-        """Whether the model predicts classes rather than tokens."""
+        """Whether the model predicts classes, not tokens."""
         self.both_ways = both_ways
-        """Whether every token looks both ways: padding must be masked on either side."""
+        """Whether tokens attend in both directions, so that padding on any side needs a mask."""
         self.begin: int | None = _BEGIN
         self.end, self.pad = _END, _PAD
         self.close: int | None = _END if both_ways else None
-        """The token after every text, if the model wants one."""
+        """The token that the model expects after every text, if any."""
         if tokenizer is not None:
             end = tokenizer.eos_token_id
             self.begin, self.end = tokenizer.bos_token_id, 0 if end is None else int(end)
@@ -47,25 +47,25 @@ class Reader:
 
     @property
     def special(self) -> frozenset[int]:
-        """Tokens that stand for no text."""
+        """The tokens that represent no text."""
         named = {self.begin, self.end, self.pad, self.close}
         if self._tokenizer is not None:
             named |= set(self._tokenizer.all_special_ids)
         return frozenset(token for token in named if token is not None)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Each text's tokens, no special ones among them."""
+        """Return each text's tokens, without special ones."""
         if self._tokenizer is None:
             return [[byte + _END + 1 for byte in text.encode()] for text in texts]
         if not texts:
             return []
-        found: list[list[int]] = self._tokenizer(
+        ids: list[list[int]] = self._tokenizer(
             list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False
         )["input_ids"]
-        return found
+        return ids
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text that tokens stand for; special ones are left out."""
+        """Return the text that the tokens represent; special ones are left out."""
         special = self.special
         kept = [int(token) for token in tokens if int(token) not in special]
         if self._tokenizer is None:
@@ -76,23 +76,23 @@ class Reader:
 
 @lru_cache(maxsize=4)
 def tokenizer_of(name: str, revision: str | None) -> "PreTrainedTokenizerBase":
-    """A model's tokenizer, from its folder or the hub."""
+    """Load a model's tokenizer from its folder or the hub."""
     from transformers import AutoTokenizer
 
-    with loading(name):
-        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, revision=revision)
-    return found
+    with refusing_unloadable(name):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, revision=revision)
+    return tokenizer
 
 
 @contextmanager
-def loading(name: str) -> Iterator[None]:
-    """A context in which a model that cannot be had is a ScenarioError with the ways out."""
+def refusing_unloadable(name: str) -> Iterator[None]:
+    """Turn any error in loading a model into a ScenarioError that names alternatives."""
     try:
         yield
     except Exception as error:  # the hub's client raises from half a dozen packages
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ScenarioError(
             "model.name",
-            f"'{name}' cannot be loaded ({lines[0]}); name a model of the hub, a folder that "
-            "holds one, or simsplit/demo, which needs no network",
+            f"'{name}' cannot be loaded ({lines[0]}); use a model on the hub, a folder with one, "
+            "or simsplit/demo, which needs no network",
         ) from error

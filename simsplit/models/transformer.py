@@ -1,9 +1,10 @@
-"""A transformer of the transformers library, cut in three: exact, padded either side, cached.
+"""A transformer of the transformers library, cut in three exactly, with padding and caches.
 
 Each segment builds causal mask, positions and rotary angles once for all of its layers, as the
-whole model does. Padding on the right needs no mask: under causal attention nothing real looks at
-it. On the left it does, so the mask goes along to every segment. Layers count from 0 in each
-segment, since a segment has a cache of its own and asks its first layer how much it has seen.
+whole model does. Padding on the right needs no mask, since under causal attention no real token
+attends to it. Padding on the left does, so all segments get the mask. Layers count from 0 in each
+segment, since each segment has a separate cache, which asks its first layer how many tokens it has
+seen.
 """
 
 import copy
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Family(NamedTuple):
-    """What a kind of model calls its parts, inside of its body."""
+    """The names of a model's parts in its body."""
 
     tokens: str
     layers: str
     norm: str
     positions: str | None = None
-    """An embedding of positions, in place of rotary angles."""
+    """An embedding of positions, instead of rotary angles."""
     dropout: str | None = None
     attention: str = "self_attn"
 
@@ -38,7 +39,7 @@ GPT2 = Family("wte", "h", "ln_f", positions="wpe", dropout="drop", attention="at
 
 
 def family_of(model: "PreTrainedModel") -> Family:
-    """How the parts of a model are called; ScenarioError for models of another make."""
+    """Return the names of a model's parts, or raise ScenarioError for an unknown architecture."""
     body = model.base_model
     for family, needed in ((ROTARY, "rotary_emb"), (GPT2, "wpe")):
         if all(hasattr(body, name) for name in (family.tokens, family.layers, needed)):
@@ -46,15 +47,19 @@ def family_of(model: "PreTrainedModel") -> Family:
             if kinds <= {"full_attention"}:
                 return family
             other = ", ".join(sorted(kinds - {"full_attention"}))
-            raise ScenarioError("model.name", f"has layers of {other}, which cannot be cut yet")
+            raise ScenarioError(
+                "model.name",
+                f"has layers with {other}, which cannot be cut; allowed: full_attention",
+            )
     made = type(model).__name__
     raise ScenarioError(
-        "model.name", f"is a {made}; models made like Llama, Qwen3 or GPT-2 can be cut"
+        "model.name",
+        f"is a {made}, which cannot be cut; allowed: models built like Llama, Qwen3 or GPT-2",
     )
 
 
 class Blocks(nn.Module):
-    """Some of a model's layers in a row."""
+    """Consecutive layers of a model."""
 
     def __init__(
         self, config: "PreTrainedConfig", layers: Iterable[nn.Module], rotary: nn.Module | None
@@ -68,12 +73,12 @@ class Blocks(nn.Module):
     def forward(
         self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
-        """All layers; `mask` says which tokens, those in `past` included, are real."""
+        """Apply all layers; `mask` marks the tokens, those in `past` included, that are real."""
         if not len(self.layers):
             return x_BLD
         from transformers.masking_utils import create_causal_mask
 
-        positions = positions_of(x_BLD, mask, past)
+        positions = compute_positions(x_BLD, mask, past)
         attended = create_causal_mask(self.config, x_BLD, mask, past, positions)
         given: dict[str, Any] = {"position_ids": positions, self.cached_as: past}
         if self.rotary is not None:
@@ -89,21 +94,23 @@ class Blocks(nn.Module):
 
 
 def _takes_cache(layer: nn.Module) -> bool:
-    """Whether a layer calls its cache so, as they do from transformers 5.24 on."""
+    """Return whether the layer's argument is called `cache`, as from transformers 5.24 on."""
     return "cache" in inspect.signature(layer.forward).parameters
 
 
-def positions_of(x: Tensor, mask: Tensor | None, past: "Cache | None") -> Tensor:
-    """Where tokens stand, counted from the first real one."""
+def compute_positions(x: Tensor, mask: Tensor | None, past: "Cache | None") -> Tensor:
+    """Return the positions of the tokens, counted from the first real one."""
     length = x.shape[1]
-    if mask is not None:  # of all tokens so far; a segment without layers has an empty cache
+    # The mask covers all tokens so far. It comes first, since the cache of a segment without layers
+    # is always empty.
+    if mask is not None:
         return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
     seen = past.get_seq_length() if past is not None else 0
     return torch.arange(seen, seen + length, device=x.device)[None]
 
 
 class Head(nn.Module):
-    """Tokens, and the first layers."""
+    """The embedding of tokens, and the first layers."""
 
     def __init__(self, tokens: nn.Module, blocks: Blocks, family: Family, body: nn.Module) -> None:
         super().__init__()
@@ -115,15 +122,15 @@ class Head(nn.Module):
     def forward(
         self, ids_BL: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
-        """Embedded, and taken through the layers."""
+        """Embed the tokens, and apply the layers."""
         return self.onwards(self.tokens(ids_BL), mask, past)
 
     def onwards(
         self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
-        """The same from embeddings on."""
+        """Continue from embeddings of tokens: add positions, and apply the layers."""
         if self.positions is not None:
-            x_BLD = x_BLD + self.positions(positions_of(x_BLD, mask, past))
+            x_BLD = x_BLD + self.positions(compute_positions(x_BLD, mask, past))
         if self.dropout is not None:
             x_BLD = self.dropout(x_BLD)
         out: Tensor = self.blocks(x_BLD, mask, past)
@@ -144,14 +151,14 @@ class Tail(nn.Module):
         past: "Cache | None" = None,
         last: bool = False,
     ) -> Tensor:
-        """Logits at every position, or at the last alone: over many tokens they take long."""
+        """Return logits at every position, or only at the last, which is faster in writing."""
         out_BLD = self.blocks(x_BLD, mask, past)
         out: Tensor = self.reader(self.norm(out_BLD[:, -1:] if last else out_BLD))
         return out
 
 
 class Cut(NamedTuple):
-    """Where a model is cut: so many layers in the head, so many in the tail."""
+    """The numbers of layers in head and tail."""
 
     head: int
     tail: int
@@ -168,8 +175,8 @@ class Cut(NamedTuple):
         return slice(first, first if self.skips_trunk else last)
 
 
-def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
-    """A copy of one segment; weights that head and tail of the whole model tie come apart."""
+def copy_segment(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
+    """Copy one segment; weights that the whole model shares between head and tail become two."""
     family, body = family_of(model), model.base_model
     layers: nn.ModuleList = getattr(body, family.layers)
     own = layers[cut.layers_of(owner, len(layers))]
@@ -185,8 +192,8 @@ def segment_of(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module
     return segment
 
 
-def linear_reader(width: int, classes: int, seed: int, scope: tuple[Scope, ...]) -> nn.Module:
-    """Draw a layer that reads classes off a token's state."""
+def build_linear_reader(width: int, classes: int, seed: int, scope: tuple[Scope, ...]) -> nn.Module:
+    """Draw a linear layer that predicts classes from a token's state."""
     with isolated(seed, "model", "reader", *scope):
         layer = nn.Linear(width, classes, bias=False)
         nn.init.normal_(layer.weight, std=0.02)
@@ -194,14 +201,14 @@ def linear_reader(width: int, classes: int, seed: int, scope: tuple[Scope, ...])
 
 
 def layers_of(segment: nn.Module) -> nn.ModuleList:
-    """The transformer layers of a segment, of an encoder too."""
+    """Return the transformer layers of a segment, also of an encoder's."""
     blocks: Any = segment if hasattr(segment, "layers") else segment.blocks
     layers: nn.ModuleList = blocks.layers
     return layers
 
 
 def eager(segment: nn.Module) -> nn.Module:
-    """Attention that can be differentiated twice, in place."""
+    """Switch a segment to attention that can be differentiated twice, in place."""
     for module in segment.modules():
         config = getattr(module, "config", None)
         if config is not None:

@@ -1,11 +1,11 @@
-"""Image classifiers cut in three as LightSplit's Table II cuts them.
+"""Image classifiers, cut in three as in LightSplit's Table II.
 
-The L1H head is a network's stem, or its first convolution; the L2H head is one block deeper. In the
-two small networks the paper adds that block. For ResNet-18 it prints one trunk size beside both
-heads, which is what adding gives, while a cut that goes deeper into one network would move the
-block out of the trunk; both are offered. The paper names no activation after the small networks'
-added block, so there is none. All trunks start with a convolution and no segment modifies its input
-in place: what crosses the cut is a leaf, and the other side still needs it as it was.
+The L1H head is a network's stem or first convolution; the L2H head is one block deeper. In the two
+small networks the paper adds that block. For ResNet-18 the paper gives the same trunk size for both
+heads, which means that the block is added; a deeper cut of one network would move the block out of
+the trunk. Both are options. The paper names no activation after the small networks' added block, so
+there is none. All trunks start with a convolution, and no segment modifies its input in place: the
+tensor that crosses the cut is a leaf, and the other side still needs its values.
 """
 
 from collections import OrderedDict
@@ -24,32 +24,34 @@ Cut = Literal["l1h", "l2h"]
 
 
 class ResNet18(LaidOut):
-    """torchvision's ResNet-18; its segments keep torchvision's names for their weights."""
+    """torchvision's ResNet-18, whose segments keep torchvision's names of the weights."""
 
     start: ClassVar[Start] = "kaiming"
 
     images_only: ClassVar[bool] = True
     kind: Literal["resnet18"] = "resnet18"
     cut: Cut = "l2h"
-    """How deep the head is: the stem alone (l1h), or the stem and one residual block (l2h)."""
+    """The head: the stem (l1h), or the stem and one residual block (l2h)."""
     l2h: Literal["moved", "added"] = "moved"
-    """Whether the l2h head takes its block from the trunk or gets one more. No effect on l1h."""
+    """The block of the l2h head: taken from the trunk (moved), or an additional one (added). No
+    effect on l1h."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
     """imagenet: 7x7 convolution, stride 2, and max pooling. cifar: 3x3, stride 1, no pooling."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """The stem halves images twice (rounding up) or never; too few pixels are refused."""
+        """Return both shapes, or raise ScenarioError for images that are too small."""
+        # The imagenet stem halves the image twice, rounding up; the cifar stem never does.
         stem_stride = 4 if self.stem == "imagenet" else 1
-        smallest = stem_stride * 4 + 1  # so that there is still something for layer4 to halve
+        smallest = stem_stride * 4 + 1  # so that layer4 still gets more than one pixel to halve
         if min(input_shape[1:]) < smallest:
             takes = f"{self.kind} with the {self.stem} stem takes {smallest}x{smallest} or larger"
-            raise misfit(takes, input_shape, f"{smallest} or more")
+            raise build_misfit(takes, input_shape, f"{smallest} or more")
         height, width = (-(-side // stem_stride) for side in input_shape[1:])
         return (64, height, width), (512,)
 
     @staticmethod
     def called(owner: Owner) -> tuple[Owner, str]:
-        """The tail is one layer."""
+        """Return the tail's layer as `fc.`; the other segments need no prefix."""
         return owner, "fc." if owner == "tail" else ""
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
@@ -58,7 +60,7 @@ class ResNet18(LaidOut):
         from torchvision.models.resnet import BasicBlock
 
         net = resnet18(num_classes=num_classes, norm_layer=BatchNorm2d)
-        head = self._stem(net, input_shape[0])
+        head = self._build_stem(net, input_shape[0])
         layer1 = net.layer1
         if self.cut == "l2h" and self.l2h == "moved":
             head["layer1"], layer1 = layer1[:1], layer1[1:]
@@ -68,8 +70,8 @@ class ResNet18(LaidOut):
         trunk = OrderedDict(layer1=layer1, **rest, avgpool=net.avgpool, flatten=nn.Flatten())
         return Segments(nn.Sequential(head), nn.Sequential(trunk), net.fc)
 
-    def _stem(self, net: "ResNet", channels: int) -> OrderedDict[str, nn.Module]:
-        """The layers before layer1, for images of any number of channels."""
+    def _build_stem(self, net: "ResNet", channels: int) -> OrderedDict[str, nn.Module]:
+        """Return the layers before layer1, for images of any number of channels."""
         if self.stem == "cifar":
             conv = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
             return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu)
@@ -83,25 +85,25 @@ class SimpleCNN(LaidOut):
     images_only: ClassVar[bool] = True
     kind: Literal["simplecnn"] = "simplecnn"
     cut: Cut = "l2h"
-    """How deep the head is: the first convolution (l1h), or a second one besides (l2h)."""
+    """The head: the first convolution (l1h), or a second one as well (l2h)."""
     l2h: Literal["added"] = "added"
-    """The l2h head's second convolution is always one that the l1h network does not have."""
+    """The l2h head's second convolution is an additional one, which the l1h network lacks."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """20x12x12 or 20x14x14 at the cut; only sizes that the linear layers are made for pass."""
+        """Return both shapes, or raise ScenarioError for sizes other than 28x28 and 32x32."""
         size_fits = input_shape[1:] in ((28, 28), (32, 32))
         if not size_fits or input_shape[0] not in (1, 3):
             takes = f"{self.kind} takes 28x28 or 32x32 in 1 or 3 channels"
-            raise misfit(takes, input_shape, "" if size_fits else "28 or 32")
+            raise build_misfit(takes, input_shape, "" if size_fits else "28 or 32")
         side = (input_shape[1] - 4) // 2
         return (20, side, side), (512,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Table II's layers; with 3 channels of 32x32 the first linear layer takes 1,250 values."""
+        """Build Table II's layers, and cut them."""
         channels, side, _ = input_shape
         head = [nn.Conv2d(channels, 20, 5), nn.ReLU(), nn.MaxPool2d(2)]
         if self.cut == "l2h":
-            head += _same_size_block(20)
+            head += _build_same_size_block(20)
         pooled = ((side - 4) // 2 - 4) // 2
         trunk = nn.Sequential(
             nn.Conv2d(20, 50, 5),
@@ -115,50 +117,51 @@ class SimpleCNN(LaidOut):
 
 
 class MicronNet(LaidOut):
-    """The small traffic-sign network, for 32x32 colour images.
+    """A small network for traffic signs, in 32x32 colour images.
 
-    Its first linear layer takes 74x4x4 values, which unpadded convolutions give only without the
-    third pooling of the network's own paper: the sides go 32, 28, 14, 12, 6, 4.
+    The first linear layer has 74x4x4 inputs. Unpadded convolutions give that size only without the
+    third pooling of MicronNet's paper: the sides are 32, 28, 14, 12, 6, 4.
     """
 
     images_only: ClassVar[bool] = True
     kind: Literal["micronnet"] = "micronnet"
     cut: Cut = "l2h"
-    """How deep the head is: two convolutions (l1h), or a third one besides (l2h)."""
+    """The head: two convolutions (l1h), or a third one as well (l2h)."""
     l2h: Literal["added"] = "added"
-    """The l2h head's third convolution is always one that the l1h network does not have."""
+    """The l2h head's third convolution is an additional one, which the l1h network lacks."""
 
     def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """29x14x14 at the cut; all but 32x32 colour images are refused."""
+        """Return both shapes, or raise ScenarioError for other images than 32x32 colour ones."""
         if input_shape != (3, 32, 32):
             size = "" if input_shape[1:] == (32, 32) else "32"
-            raise misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
+            raise build_misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
         return (29, 14, 14), (300,)
 
     def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Head, trunk and tail as LightSplit's Table II cuts them."""
+        """Build Table II's layers, and cut them."""
         head = [BatchNorm2d(3), nn.Conv2d(3, 1, 1), BatchNorm2d(1), nn.ReLU()]
-        head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _pool()]
+        head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _build_pooling()]
         if self.cut == "l2h":
-            head += _same_size_block(29)
-        trunk = [nn.Conv2d(29, 59, 3), BatchNorm2d(59), nn.ReLU(), _pool()]
+            head += _build_same_size_block(29)
+        trunk = [nn.Conv2d(29, 59, 3), BatchNorm2d(59), nn.ReLU(), _build_pooling()]
         trunk += [nn.Conv2d(59, 74, 3), BatchNorm2d(74), nn.ReLU(), nn.Flatten()]
         trunk += [nn.Linear(74 * 4 * 4, 300), nn.ReLU(), BatchNorm1d(300)]
         return Segments(nn.Sequential(*head), nn.Sequential(*trunk), nn.Linear(300, num_classes))
 
 
-def _same_size_block(channels: int) -> list[nn.Module]:
-    """What L2H adds to a small network's head: padded, so that the cut keeps L1H's shape."""
+def _build_same_size_block(channels: int) -> list[nn.Module]:
+    """Build the block that L2H adds to a small network's head."""
+    # It is padded, so that the cut keeps L1H's shape.
     return [nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels)]
 
 
-def _pool() -> nn.MaxPool2d:
-    """MicronNet's overlapping pooling, which rounds up."""
+def _build_pooling() -> nn.MaxPool2d:
+    """Build MicronNet's overlapping pooling, which rounds up."""
     return nn.MaxPool2d(3, stride=2, ceil_mode=True)
 
 
-def misfit(takes: str, input_shape: InputShape, size: str) -> ScenarioError:
-    """The error for images that do not fit; `size` is what would, empty if it is not the size."""
+def build_misfit(takes: str, input_shape: InputShape, size: str) -> ScenarioError:
+    """Build the error for unsuitable images; `size` is a size that fits, if the size is wrong."""
     got = "x".join(str(extent) for extent in input_shape)
     resize = f"set data.source.size to {size}, or " if size else ""
     return ScenarioError("model.kind", f"{takes}, got {got}; {resize}choose another model")

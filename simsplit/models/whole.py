@@ -1,4 +1,4 @@
-"""Whole transformers, to be cut: with weights drawn anew, or saved in a folder or on the hub."""
+"""Whole transformers, from which segments are copied: random ones, or saved ones."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -8,68 +8,74 @@ from pydantic import Field, model_validator
 
 from simsplit.config import Config
 from simsplit.models.encoders import ENCODERS
-from simsplit.models.tokens import BYTES, loading
+from simsplit.models.tokens import BYTES, refusing_unloadable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
 T5 = "t5"
-"""The library's name of a family of which the encoder alone is used, and served whole."""
+"""The library's name of a family that is served whole; only its encoder is used."""
 
 
 class Sizes(Config):
-    """A transformer with random weights; its tokens are bytes."""
+    """A transformer with random weights, whose tokens are bytes."""
 
     family: Literal["llama", "qwen3", "gpt2", "bert", "roberta", "deberta-v2", "t5"] = "llama"
-    """The architecture; the last four are encoders, which classify only, and t5 is served whole."""
+    """The architecture. The last four are encoders, which only classify; t5 can only be served
+    whole (adapted_classifier)."""
     width: int = Field(default=32, ge=2)
     """Values per token between layers."""
     layers: int = Field(default=6, ge=1)
-    """Blocks of attention and MLP."""
+    """Number of layers, each of attention and MLP."""
     heads: int = Field(default=2, ge=1)
-    """Attention heads per layer."""
+    """Attention heads per layer. Twice their number must divide `width`."""
     vocabulary: int = Field(default=BYTES, ge=BYTES)
     """Number of tokens."""
     context: int = Field(default=512, ge=2)
-    """Maximum number of positions."""
+    """Largest number of tokens of a text."""
     public: bool = False
     """Whether attackers know the random weights that clients start from, as they know pretrained
-    ones; false: they have a head and a tail of other draws, and little to learn from."""
+    ones; false: their head and tail have other random weights, from which they learn little."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _refuse_odd_heads(self) -> Self:
         if self.width % (2 * self.heads):
-            raise ValueError(f"width must divide into {self.heads} heads of an even size")
+            raise ValueError(
+                f"width must be a multiple of {2 * self.heads} (twice the heads), got {self.width}"
+            )
         return self
 
 
-def drawn(sizes: Sizes, classes: int | None) -> "PreTrainedModel":
-    """Weights from the global stream, which the caller lends; an encoder has classes."""
-    config = config_of(sizes)
+def draw_model(sizes: Sizes, classes: int | None) -> "PreTrainedModel":
+    """Build a model with random weights; `classes` is set for encoders.
+
+    The weights come from torch's global stream, which the caller must have seeded (`isolated`).
+    """
+    config = build_config(sizes)
     if sizes.family == T5:
-        encoder: PreTrainedModel = _t5()(config)
+        encoder: PreTrainedModel = _get_t5_class()(config)
         return encoder
     if classes is not None:
         config.num_labels = classes
-    model: PreTrainedModel = _kind(classes).from_config(config)
+    model: PreTrainedModel = _get_auto_class(classes).from_config(config)
     return model
 
 
-def _kind(classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
+def _get_auto_class(classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
 
 
-def _t5() -> Any:  # noqa: ANN401 - the library's classes are untyped
+def _get_t5_class() -> Any:  # noqa: ANN401 - the library's classes are untyped
     from transformers import T5EncoderModel
 
     return T5EncoderModel
 
 
-def config_of(sizes: Sizes) -> "PreTrainedConfig":
-    """The library's configuration of these sizes."""
+def build_config(sizes: Sizes) -> "PreTrainedConfig":
+    """Build the library's configuration of these sizes."""
     from transformers import AutoConfig
 
     own: dict[str, Any] = {
@@ -81,9 +87,9 @@ def config_of(sizes: Sizes) -> "PreTrainedConfig":
     }
     if sizes.family in ENCODERS:
         del own["tie_word_embeddings"]
-        # RoBERTa counts positions from padding's number on
         own |= {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers}
         own |= {"num_attention_heads": sizes.heads, "intermediate_size": 3 * sizes.width}
+        # RoBERTa's first position is the padding token's number plus one, so it needs one more.
         own |= {"max_position_embeddings": sizes.context + (sizes.family == "roberta")}
         own |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
         if sizes.family == "deberta-v2":
@@ -112,11 +118,11 @@ def config_of(sizes: Sizes) -> "PreTrainedConfig":
 
 
 @lru_cache(maxsize=8)
-def config_at(name: str, revision: str | None) -> "PreTrainedConfig":
-    """A saved model's configuration."""
+def load_config(name: str, revision: str | None) -> "PreTrainedConfig":
+    """Load a saved model's configuration."""
     from transformers import AutoConfig
 
-    with loading(name):
+    with refusing_unloadable(name):
         config: PreTrainedConfig = AutoConfig.from_pretrained(name, revision=revision)
     return config
 
@@ -125,19 +131,21 @@ def config_at(name: str, revision: str | None) -> "PreTrainedConfig":
 def saved(
     name: str, revision: str | None, classes: int | None
 ) -> "tuple[PreTrainedModel, frozenset[str]]":
-    """The whole model and the weights that it has no saved values of; segments are copies, so it
-    stays as it is. An encoder has classes.
+    """Load a whole model, and return it with the names of weights that have no saved values.
+
+    `classes` is set for encoders. The model is cached, so callers must copy segments from it.
     """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     given = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
     where, before = Path(name), logging.get_verbosity()
-    logging.set_verbosity(40)  # errors alone: a classifier that is not saved is no news
+    logging.set_verbosity(40)  # errors only: a missing classifier is expected
     try:
-        with loading(name):
-            kind = _t5() if config_at(name, revision).model_type == T5 else _kind(classes)
-            model, told = kind.from_pretrained(
+        with refusing_unloadable(name):
+            is_t5 = load_config(name, revision).model_type == T5
+            kind = _get_t5_class() if is_t5 else _get_auto_class(classes)
+            model, report = kind.from_pretrained(
                 str(where) if where.is_dir() else name,
                 revision=revision,
                 dtype="float32",
@@ -146,5 +154,5 @@ def saved(
             )
     finally:
         logging.set_verbosity(before)
-    mismatched = {each[0] for each in told["mismatched_keys"]}
-    return model, frozenset(told["missing_keys"]) | mismatched
+    mismatched = {each[0] for each in report["mismatched_keys"]}
+    return model, frozenset(report["missing_keys"]) | mismatched

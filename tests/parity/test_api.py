@@ -15,7 +15,7 @@ from simsplit.data.texts import TextBatcher
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.models.served import Adapters, Served
-from simsplit.models.whole import config_of
+from simsplit.models.whole import build_config
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 
@@ -27,7 +27,7 @@ class Whole(torch.nn.Module):
 
     def __init__(self, given: Scenario, classes: int) -> None:
         super().__init__()
-        config = config_of(given.model.sizes)
+        config = build_config(given.model.sizes)
         config.num_labels = classes
         self.family = given.model.sizes.family
         parts = given.model.build((given.data.source.length,), classes, given.seed)
@@ -221,11 +221,11 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model": {"lora": None}}, "model.lora: got null, which is full fine-tuning; over an API"),
-        ({"model": {"lora": {"dropout": 0.1}}}, "model.lora.dropout: got 0.1; an API answers"),
-        ({"model": {"lora": {"targets": []}}}, "model.lora.targets: names no layer; give"),
-        ({"model": {"learns": ["head"]}}, "model.learns: a head that never learns"),
-        ({"model": {"learns": ["tail"], "adapters": 2}}, "model.adapters: got 2, and learns"),
+        ({"model": {"lora": None}}, "model.lora: got null"),
+        ({"model": {"lora": {"dropout": 0.1}}}, "model.lora.dropout: must be 0, got 0.1"),
+        ({"model": {"lora": {"targets": []}}}, "model.lora.targets: "),
+        ({"model": {"learns": ["head"]}}, "model.learns: must contain tail, got ['head']"),
+        ({"model": {"learns": ["tail"], "adapters": 2}}, "model.adapters: must be 1, got 2"),
         ({"model": {"adapters": 0}}, "model.adapters: must be at least 1"),
         ({"topology": "u_shaped"}, "topology: got u_shaped, and an adapted_classifier is not cut"),
         ({"aggregation": "splitfed_v1"}, "aggregation: got splitfed_v1; it needs smashed data"),

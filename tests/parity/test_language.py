@@ -14,7 +14,7 @@ from texts import text_scenario
 from simsplit import run
 from simsplit.data.batches import batch_indices
 from simsplit.data.texts import TextBatcher
-from simsplit.models.whole import config_of
+from simsplit.models.whole import build_config
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 
@@ -24,7 +24,7 @@ FAMILIES = pytest.mark.parametrize("family", quick(["llama", "qwen3", "gpt2"], "
 
 def whole(given: Scenario, classes: int) -> torch.nn.Module:
     """The uncut model, with the weights that the segments start from."""
-    config = config_of(given.model.sizes)
+    config = build_config(given.model.sizes)
     config.num_labels = classes
     made = (
         transformers.AutoModelForCausalLM.from_config(config)

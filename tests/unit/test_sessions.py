@@ -14,8 +14,8 @@ from simsplit.assembly.evaluating import writer_for
 from simsplit.errors import ProtocolError, RunFailedError, ScenarioError, SimsplitError
 from simsplit.evaluation.sampling import Sampling, chosen, drawn, warped
 from simsplit.evaluation.writing import InSession, WholeTexts
-from simsplit.models.transformer import Cut, segment_of
-from simsplit.models.whole import Sizes, config_of
+from simsplit.models.transformer import Cut, copy_segment
+from simsplit.models.whole import Sizes, build_config
 from simsplit.packets import Leg
 from simsplit.parties.calls import LoadShared, SharedState
 from simsplit.parties.sessions import Session
@@ -31,7 +31,7 @@ SAMPLING = Sampling(temperature=1.3, top_p=0.8)
 
 @lru_cache
 def whole(family):
-    config = config_of(Sizes(family=family, **SIZES))
+    config = build_config(Sizes(family=family, **SIZES))
     with isolated(0, "whole", family):
         model = transformers.AutoModelForCausalLM.from_config(config).eval()
         for weight in model.parameters():  # or all texts are one token, again and again
@@ -56,7 +56,7 @@ class Cutting:
         owned = {"head": client.head, "trunk": server.trunk, "tail": client.tail or server.tail}
         for owner, segment in owned.items():
             theirs = whole(family)
-            copy = segment_of(theirs, owner, Cut(head, tail), theirs.get_output_embeddings())
+            copy = copy_segment(theirs, owner, Cut(head, tail), theirs.get_output_embeddings())
             segment.load_state_dict(copy.state_dict())
         self.parts.wire.taps.append(self)
 

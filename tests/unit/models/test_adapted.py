@@ -5,7 +5,7 @@ import torch
 import transformers
 
 from simsplit.models.adapted import AdaptedClassifier
-from simsplit.models.whole import Sizes, config_of
+from simsplit.models.whole import Sizes, build_config
 from simsplit.seeds import isolated, rng_for
 
 DROPOUT = {
@@ -22,7 +22,7 @@ IDS = torch.randint(3, 250, (3, 9), generator=rng_for(0, "tokens"))
 
 def saved(family: str, path) -> torch.nn.Module:
     """A model as one saves it, with dropout wherever the family has some."""
-    config = config_of(Sizes(family=family, width=16, layers=2, context=32))
+    config = build_config(Sizes(family=family, width=16, layers=2, context=32))
     for name in DROPOUT[family]:
         setattr(config, name, 0.3)
     with isolated(0, "saved"):
@@ -60,6 +60,6 @@ def test_a_class_is_read_at_a_real_token_on_whichever_side_padding_is(family, fi
     states = torch.rand(2, 9, 16)
     mask = torch.ones(2, 9, dtype=torch.long)
     mask[0, :4], mask[1, 7:] = 0, 0
-    read = made.trunk.pooled(states, mask)
+    read = made.trunk.pool(states, mask)
     places = (4, 0) if first else (8, 6)
     assert torch.equal(read, torch.stack([states[row, place] for row, place in enumerate(places)]))

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from simsplit.data.sources import ParquetSource
-from simsplit.models.airbench import LEAST, Airbench, Norm, whitening
+from simsplit.models.airbench import VARIANCE_EPS, Airbench, Norm, build_whitening_filters
 
 WIDTH = 24
 
@@ -92,8 +92,8 @@ def test_filters_are_those_that_the_published_code_finds_in_cifar10(real_data):
     images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True)
     patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
     values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
-    theirs = vectors.T / (values + LEAST).sqrt()[:, None]
-    ours = whitening()[:12].flatten(1).double()
+    theirs = vectors.T / (values + VARIANCE_EPS).sqrt()[:, None]
+    ours = build_whitening_filters()[:12].flatten(1).double()
     cosines = F.normalize(ours) @ F.normalize(theirs).T
     nearest = cosines.abs().argmax(1)
     assert sorted(nearest.tolist()) == list(range(12))

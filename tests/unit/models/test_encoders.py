@@ -8,7 +8,7 @@ from builders import finished, scenario
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM, SequenceClassifier
-from simsplit.models.whole import Sizes, config_of
+from simsplit.models.whole import Sizes, build_config
 from simsplit.results import Run
 from simsplit.seeds import isolated, rng_for
 
@@ -22,7 +22,7 @@ def sizes(family: str) -> Sizes:
 
 def saved(family: str, path, kind=transformers.AutoModelForSequenceClassification, **changes):
     """A model as one saves it."""
-    config = config_of(sizes(family))
+    config = build_config(sizes(family))
     config.num_labels = 3
     for name, value in changes.items():
         setattr(config, name, value)
@@ -37,7 +37,7 @@ def saved(family: str, path, kind=transformers.AutoModelForSequenceClassificatio
 def padded() -> tuple[torch.Tensor, torch.Tensor]:
     mask = torch.arange(11) < LENGTHS[:, None]
     ids = torch.randint(3, 250, (3, 11), generator=rng_for(0, "tokens"))
-    return ids.masked_fill(~mask, config_of(sizes("bert")).pad_token_id), mask
+    return ids.masked_fill(~mask, build_config(sizes("bert")).pad_token_id), mask
 
 
 def through(made, ids, mask):
@@ -101,7 +101,7 @@ def test_adapters_start_as_nothing_and_the_classes_learn_beside_them(family):
 
 
 def test_an_encoder_predicts_no_tokens():
-    with pytest.raises(ScenarioError, match="predicts no next token: use sequence_classifier"):
+    with pytest.raises(ScenarioError, match=r"model\.kind: got causal_lm.*sequence_classifier"):
         CausalLM(sizes=sizes("bert"), head=1, tail=1).build((11,), 1, 0)
 
 

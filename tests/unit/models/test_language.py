@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from simsplit.__main__ import app
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM, SequenceClassifier
-from simsplit.models.whole import Sizes, config_of
+from simsplit.models.whole import Sizes, build_config
 from simsplit.seeds import isolated
 
 SMALL = Sizes(width=16, layers=4)
@@ -29,7 +29,7 @@ def same(one, other):
 def folder(tmp_path):
     """A model of the library's, saved as one saves them."""
     with isolated(0, "saved"):
-        model = transformers.AutoModelForCausalLM.from_config(config_of(SMALL))
+        model = transformers.AutoModelForCausalLM.from_config(build_config(SMALL))
     model.save_pretrained(tmp_path / "model")
     return tmp_path / "model", model
 
@@ -114,7 +114,8 @@ def test_adapters_of_a_classifier_leave_its_last_layer_to_learn():
         (
             CausalLM(sizes=SMALL, head=2, tail=2),
             (32,),
-            "model.sizes.layers: must leave the trunk a layer or more, got head: 2, tail: 2 of 4",
+            "model.sizes.layers: must leave at least one layer to the trunk, got head: 2, tail: 2 "
+            "of 4",
         ),
         (CausalLM(name="/no/such/model"), (32,), "model.name: '/no/such/model' cannot be loaded"),
         (

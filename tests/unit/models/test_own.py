@@ -58,7 +58,7 @@ def test_a_cut_network_computes_what_the_whole_does(
     crossing: tuple[tuple[int, ...], ...] | None,
 ) -> None:
     model = SplitModel(net, cut=cut)
-    found = model.measured(shape)
+    found = model.measure(shape)
     assert crossing is None or found[:2] == crossing
     x = torch.randn(3, *shape)
     head, trunk, tail = (segment.eval() for segment in model.segments)
@@ -98,8 +98,12 @@ class Skipping(nn.Module):
         (Net(), ("last", "first"), "'last' must come before 'first'"),
         (Tied(), ("first", "last"), "would share the weights"),
         (Skipping(), ("first", "last"), "several tensors would cross"),
-        (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), (1, 2), "one at least"),
-        (Net(), None, "say where it is cut.*first, blocks, last"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+            (1, 2),
+            r"model\.cut: .*got \(1, 2\) of 2",
+        ),
+        (Net(), None, r"model: .*SplitModel.*first, blocks, last"),
     ],
 )
 def test_cuts_that_cannot_be_are_refused(
@@ -111,12 +115,12 @@ def test_cuts_that_cannot_be_are_refused(
 
 def test_three_modules_are_held_to_samples() -> None:
     model = SplitModel(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3))
-    assert model.measured((4,)) == ((8,), (8,), 3)
+    assert model.measure((4,)) == ((8,), (8,), 3)
     with pytest.raises(ScenarioError, match="its head cannot be applied to samples of"):
-        model.measured((5,))
+        model.measure((5,))
     in_place = SplitModel(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
     with pytest.raises(ScenarioError, match=r"its trunk cannot be applied.*in-place"):
-        in_place.measured((4,))
+        in_place.measure((4,))
 
 
 def test_a_digest_tells_networks_apart() -> None:
@@ -136,5 +140,5 @@ def test_fresh_weights_come_from_the_seed() -> None:
     assert torch.equal(weights[0], weights[1])
     assert torch.equal(weights[0], parts[0].weight)
     assert not torch.equal(weights[2], weights[3])
-    with pytest.raises(ScenarioError, match="puts out 3 scores, and there are 4 classes"):
+    with pytest.raises(ScenarioError, match=r"model: .*3 scores.*4 classes"):
         kept.segment("head", (4,), 4, 0)

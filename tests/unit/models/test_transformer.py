@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from simsplit.models.transformer import Cut, eager, segment_of
+from simsplit.models.transformer import Cut, copy_segment, eager
 from simsplit.seeds import isolated, rng_for
 
 transformers = pytest.importorskip("transformers")
@@ -39,7 +39,7 @@ def whole(family: str):
 
 def segments(model, cut: Cut):
     reader = model.get_output_embeddings()
-    return [segment_of(model, owner, cut, reader).eval() for owner in ("head", "trunk", "tail")]
+    return [copy_segment(model, owner, cut, reader).eval() for owner in ("head", "trunk", "tail")]
 
 
 def through(parts, ids, mask=None, pasts=(None, None, None)):
