@@ -1,1 +1,1 @@
-"""Where clients live: in this process."""
+"""This room runs clients: in this process, or on several hosts by Ray."""

@@ -1,7 +1,7 @@
-"""Ray's runtime: started quietly, or joined where one runs, and taken down however the block ends.
+"""This module starts or joins Ray's runtime, and always shuts it down after use.
 
-Whoever needs Ray asks here for it, so that one place knows its switches. Ray is imported when a
-cluster is asked for and not before.
+All users of Ray start it here, so that its switches are set in one place. Ray is imported only when
+a cluster is needed.
 """
 
 import logging
@@ -20,31 +20,32 @@ from simsplit.errors import ScenarioError
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # an actor that is charged no GPU still sees the one that it shares
+    # An actor without a reserved GPU must still see the one that it shares.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # `uv run` would have Ray pack up the working folder, run directories and all
+    # Under `uv run`, Ray would pack the working folder, including run directories.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 _FAST = {
-    # a batch at the cut is often just above Ray's 100 KB, beyond which it takes a way twice as long
+    # A batch at the cut often exceeds Ray's 100 KB, above which a call takes twice as long.
     "RAY_max_direct_call_object_size": str(2 * 2**20),
 }
 _PATIENT = {
-    # Ray's own half a minute is short where other work has the processors
+    # Ray's half a minute is too short if other work occupies the processors.
     "RAY_gcs_server_port_wait_time_s": "120",
 }
 _LATE = "timed out during startup"
-"""What Ray says when a node is not up within half a minute, for which it has no switch."""
+"""A part of Ray's message if a node needs more than half a minute, a limit without a switch."""
 _WORKERS = {
-    # between two calls a host has nothing to do, and its idle threads would keep processors busy
-    # which the server needs: libgomp spins for milliseconds before it sleeps
+    # Between two calls a host is idle. Its threads would keep processors busy that the server
+    # needs, since libgomp spins for milliseconds before it sleeps.
     "GOMP_SPINCOUNT": "3000",
 }
 SMALL_STORE_BYTES = 100 * 2**20
-"""For callers that send a few numbers at a time; Ray takes a third of the memory unless told."""
+"""The shared memory for callers that send few numbers; by default Ray takes a third of the memory.
+"""
 
 ANSWER_S = 5.0
-"""How long a cluster has to answer."""
+"""The time limit for a cluster's answer, in seconds."""
 
 
 @contextmanager
@@ -53,14 +54,15 @@ def cluster(
     processors: int | None = None,
     object_store_bytes: int = SMALL_STORE_BYTES,
 ) -> Iterator[None]:
-    """Ray for the length of a block; one that was running before is used and left running.
+    """Run a block with Ray; use a runtime that this process has started before, and keep it.
 
     Args:
-        address: Of a running cluster (`auto`, `ray://host:port`, `host:port`); None: start one.
-        processors: What a cluster started here hands out; None: all there are.
-        object_store_bytes: Shared memory of a cluster started here.
+        address: Address of a running cluster (`auto`, `ray://host:port`, `host:port`); None: start
+            a local one.
+        processors: Number of processors of a cluster started here; None: all.
+        object_store_bytes: Shared memory of a cluster started here, in bytes.
 
-    Workers import from wherever this process does, the working folder included.
+    Workers import from the same folders as this process, including the working folder.
     """
     import ray
 
@@ -79,14 +81,14 @@ def cluster(
         "_temp_dir": folder,
     }
     try:
-        with _stdout_kept_clean():
+        with _keep_stdout_clean():
             if address is None:
-                _init_again_if_late({"address": "local"} | local)
+                _init_with_retry({"address": "local"} | local)
             else:
                 try:
                     _init({"address": address})
                 except ConnectionError as error:
-                    raise _unreachable(address, error) from None
+                    raise _make_unreachable_error(address, error) from None
             try:
                 yield
             finally:
@@ -95,12 +97,13 @@ def cluster(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _init_again_if_late(options: Mapping[str, Any]) -> None:
+def _init_with_retry(options: Mapping[str, Any]) -> None:
+    """Start Ray; try once more if it was too slow."""
     import ray
 
     try:
         _init(options)
-    except Exception as error:  # Ray raises a bare one
+    except Exception as error:  # Ray raises a plain Exception
         if _LATE not in str(error).lower():
             raise
         ray.shutdown()
@@ -113,35 +116,35 @@ def _init(options: Mapping[str, Any]) -> None:
     ray.init(
         log_to_driver=False,
         logging_level=logging.ERROR,
-        runtime_env={"env_vars": {"PYTHONPATH": import_path(), **_WORKERS}},
+        runtime_env={"env_vars": {"PYTHONPATH": get_import_path(), **_WORKERS}},
         **options,
     )
 
 
 def _refuse_unreachable(address: str) -> None:
-    """ScenarioError within seconds; Ray itself tries for minutes, and warns all the while."""
+    """Raise ScenarioError within seconds if nothing answers; Ray itself would try for minutes."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     if address != "auto" and place.hostname and place.port:
         try:
             socket.create_connection((place.hostname, place.port), timeout=ANSWER_S).close()
         except OSError as error:
-            raise _unreachable(address, error) from None
+            raise _make_unreachable_error(address, error) from None
 
 
-def _unreachable(address: str, error: OSError) -> ScenarioError:
+def _make_unreachable_error(address: str, error: OSError) -> ScenarioError:
     return ScenarioError(
         "engine.address",
         f"no Ray cluster answers at {address} ({str(error).rstrip('.')}); start one there (`ray "
-        "start --head`), or leave engine.address out to have one started here",
+        "start --head`), or leave engine.address out to start one here",
     )
 
 
 @contextmanager
-def _stdout_kept_clean() -> Iterator[None]:
-    """Ray prints the death of a worker on stdout, whatever `log_to_driver` says; callers see to it.
+def _keep_stdout_clean() -> Iterator[None]:
+    """Keep Ray from printing the death of a worker on stdout, which callers report themselves.
 
-    There is no switch for it, so the function that prints is replaced. Where a later Ray has it no
-    more, nothing happens.
+    Ray prints it whatever `log_to_driver` is, without a switch, so the function that prints is
+    replaced. If a later Ray does not have this function, nothing is changed.
     """
     from ray._private import worker
 
@@ -156,8 +159,8 @@ def _stdout_kept_clean() -> Iterator[None]:
         setattr(worker, "print_to_stdstream", printing)  # noqa: B010
 
 
-def import_path() -> str:
-    """Where this process imports from beyond its installation, as PYTHONPATH."""
+def get_import_path() -> str:
+    """Return the import folders outside of the Python installation, in PYTHONPATH's format."""
     installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
     folders = [Path(entry).resolve() for entry in ("", *sys.path)]
     own = [path for path in folders if not installed & {path, *path.parents}]
@@ -165,5 +168,9 @@ def import_path() -> str:
 
 
 def _short_folder() -> str | None:
-    """A socket's path may have a hundred letters, which some systems' temporary folders use up."""
-    return "/tmp" if os.name == "posix" else None  # mkdtemp makes a private one in it
+    """Return a folder with a short path, or None for the system's temporary folder.
+
+    The path of a socket is limited to about a hundred characters, and some systems' temporary
+    folders exceed that.
+    """
+    return "/tmp" if os.name == "posix" else None  # mkdtemp makes a private folder in it

@@ -1,4 +1,4 @@
-"""Which engine a scenario asks for. What comes out of a run does not depend on it."""
+"""This module defines a scenario's engine, which runs the clients and does not change results."""
 
 from typing import Annotated, Literal
 
@@ -8,39 +8,41 @@ from simsplit.config import Config
 
 
 class InlineEngine(Config):
-    """All clients in this process, one after another."""
+    """An engine that runs all clients in this process, one after another."""
 
     kind: Literal["inline"] = "inline"
 
 
 class HostsConfig(Config):
-    """Clients on Ray actors, many on each."""
+    """The options of engines with hosts, Ray actors that run many clients each."""
 
     hosts: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Number of hosts; auto: as processors allow, at most one per client."""
+    """Number of hosts. auto: as many as processors allow, at most one per client."""
     threads: int = Field(default=1, ge=1)
-    """torch threads of each host; the scenario's `threads` are the server's."""
+    """torch threads of each host; the scenario's `threads` sets those of the server."""
     address: str | None = None
-    """Ray cluster to join: auto, host:port, or ray://host:port; null: start a local one."""
+    """Address of the Ray cluster to join: auto, host:port, or ray://host:port. Null: a local
+    cluster is started."""
     gpus_per_host: float = Field(default=0, ge=0)
-    """GPUs that Ray reserves per host; above 0, hosts compute on their GPU."""
+    """GPUs that Ray reserves per host. If above 0, hosts compute on their GPU."""
 
     @field_validator("hosts", mode="before")
     @classmethod
-    def _auto_or_some(cls, value: object) -> object:
+    def _check_hosts(cls, value: object) -> object:
+        # Checked here, since pydantic would report one error for each member of the union.
         if value != "auto" and not (type(value) is int and value >= 1):
             raise ValueError(f"must be auto or a whole number from 1, got {value!r}")
         return value
 
 
 class RayEngine(HostsConfig):
-    """Clients on several hosts at once, as Ray actors."""
+    """An engine that runs clients on several hosts at once, as Ray actors."""
 
     kind: Literal["ray"] = "ray"
 
 
 class AutoEngine(HostsConfig):
-    """Ray if it saves time, else inline; the run says which, and why."""
+    """An engine that uses Ray if it saves time, else this process; the run reports its choice."""
 
     kind: Literal["auto"] = "auto"
 

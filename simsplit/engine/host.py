@@ -1,8 +1,8 @@
-"""A host: what runs inside an actor, and how tensors travel to it and back.
+"""This module defines a host, which runs inside a Ray actor, and the transport of tensors to it.
 
-Tensors cross as numpy arrays, which Ray moves through shared memory; they arrive as copies, since
-shared memory is read-only and a layer that works in place would tear the process down. Exceptions
-come back as values: they keep whose they were, and need not be picklable.
+Tensors cross as numpy arrays, which Ray moves through shared memory. They arrive as copies, since
+shared memory is read-only and a layer that writes in place would crash the process. Exceptions
+return as values: so they keep the name of their client, and need not be picklable.
 """
 
 import os
@@ -26,19 +26,19 @@ Answer = TypeVar("Answer")
 
 
 class Recipe(Protocol):
-    """What a host builds its clients from."""
+    """The description from which a host builds its clients."""
 
     @property
     def imports(self) -> Callable[[], object] | None:
-        """What a host has to do before it can be sent the recipe, if anything."""
+        """The call that a host must make before it can receive the recipe, or None."""
 
     def build(self, numbers: Sequence[ClientId]) -> InlinePool:
-        """Build these clients as they are before training."""
+        """Build these clients in their state before training."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What was raised on a host, and where there."""
+    """An exception that was raised on a host, and its traceback."""
 
     error: ClientError | ProtocolError | RunFailedError
     trace: str
@@ -50,7 +50,7 @@ class Failure:
 
 
 class Host:
-    """Clients of one process, called from another."""
+    """The clients of one process, called from another process."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -60,38 +60,38 @@ class Host:
         self.failed: Failure | None = None
 
     def pid(self) -> int:
-        """The process that this host is."""
+        """Return the number of this host's process."""
         return os.getpid()
 
     def resident_bytes(self) -> int | None:
-        """What this host has in memory, wherever it is."""
+        """Return the resident memory of this host's process."""
         return resident_bytes()
 
     def prepare(self, imports: Callable[[], object]) -> object:
-        """Import what the recipe's parts are from: plugins by file are on no path."""
+        """Import the modules of the recipe's parts; plugins given by file are on no import path."""
         self.failed = None
 
-        def done() -> None:
-            imports()  # what it gives stays here
+        def import_only() -> None:
+            imports()  # its result need not be picklable, so it is not returned
 
-        return self._answer(done)
+        return self._answer(import_only)
 
     def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
-        """Hold these clients from now on, and no others."""
+        """Build these clients; they replace the clients that the host had before."""
         self.device, self.failed = torch.device(device), None
-        self.pool = InlinePool({})  # let the memory of the former ones go first
+        self.pool = InlinePool({})  # frees the memory of the former clients first
         self.pool = recipe.build(numbers)
 
     def ask_each(self, calls: Mapping[ClientId, Call[object]]) -> object:
-        """The clients' answers, or the first failure."""
+        """Return the clients' answers, or the first failure."""
         return self._answer(lambda: {c: self._ask(c, call) for c, call in calls.items()})
 
     def ask(self, client: ClientId, call: Call[object]) -> object:
-        """One client's answer, or its failure."""
+        """Return one client's answer, or its failure."""
         return self._answer(lambda: self._ask(client, call))
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """As `ask`, where nobody waits: a failure is what the next call is answered with."""
+        """Call a client whose answer nobody waits for; the next call returns a failure of it."""
         answer = self.ask(client, call)
         if isinstance(answer, Failure):
             self.failed = answer
@@ -103,18 +103,18 @@ class Host:
         return self._answer(lambda: workshop.train(client, job, trunk))
 
     def workshop_state(self) -> dict[str, Tensor]:
-        """Return what its workshop remembers."""
+        """Return the state of the host's workshop."""
         return self.pool.workshop_state()
 
     def load_workshop(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `workshop_state` returned."""
+        """Restore a state that `workshop_state` returned."""
         self.pool.load_workshop(state)
 
     def _ask(self, client: ClientId, call: Call[object]) -> object:
         return self.pool.ask(client, call if self.device.type == "cpu" else call.moved(self.device))
 
     def _answer(self, call: Callable[[], object]) -> object:
-        """What a call gives, or a failure: its own, or one that is still to be told."""
+        """Return the call's result, or its failure, or an earlier failure of `tell`."""
         if self.failed is not None:
             return self.failed
         try:
@@ -127,7 +127,7 @@ class Host:
 
 
 def on_device(value: Answer, device: torch.device) -> Answer:
-    """Packets' tensors on a device; anything else as it is."""
+    """Move the tensors of packets to a device; return any other value unchanged."""
     if device.type == "cpu":
         return value
     if isinstance(value, Packet):
@@ -138,30 +138,31 @@ def on_device(value: Answer, device: torch.device) -> Answer:
 
 
 def cross_as_numpy() -> None:
-    """Have Ray send this process's tensors as numpy arrays."""
+    """Make Ray send this process's tensors as numpy arrays."""
     import ray.util
 
     for kind in (Tensor, nn.Parameter):
-        ray.util.register_serializer(kind, serializer=_packed, deserializer=_unpacked)
+        ray.util.register_serializer(kind, serializer=_pack, deserializer=_unpack)
 
 
-def _packed(tensor: Tensor) -> tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]:
-    """As bytes in memory's order, since numpy knows neither all types nor all layouts."""
+def _pack(tensor: Tensor) -> tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]:
+    """Pack a tensor as bytes in memory order, since numpy lacks some dtypes and layouts."""
     plain = tensor.detach().cpu()
     if torch.empty_like(plain, device="meta").stride() != plain.stride():
-        plain = plain.clone()  # it lies with gaps, or upon itself
+        plain = plain.clone()  # removes gaps and overlaps
     flat = plain.as_strided((plain.numel(),), (1,))
     return flat.view(torch.uint8).numpy(), plain.dtype, plain.shape, plain.stride()
 
 
-def _unpacked(packed: tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]) -> Tensor:
-    """Laid out as it was: other layouts take other kernels, which round otherwise.
+def _unpack(packed: tuple[np.ndarray, torch.dtype, torch.Size, tuple[int, ...]]) -> Tensor:
+    """Unpack a tensor with its original layout; other layouts select kernels that round otherwise.
 
-    Bytes are images, which are only ever picked from: those of all hosts are one in shared memory.
+    Tensors of uint8 are images, which are only indexed: they are not copied, so that all hosts
+    share one array in shared memory.
     """
     array, dtype, shape, stride = packed
     if dtype is not torch.uint8:
         return torch.tensor(array).view(dtype).as_strided(shape, stride)
-    with warnings.catch_warnings():  # torch warns of an array that must not be written to
+    with warnings.catch_warnings():  # torch warns of a read-only array
         warnings.simplefilter("ignore")
         return torch.from_numpy(array).as_strided(shape, stride)
