@@ -188,7 +188,7 @@ class Experiment:
         )
         row, clients = self.ledger.enter(entry, parts.wire, progress.simulated_s)
         self.ledger.time(number, trained - started, evaluated - trained, progress.elapsed_s)
-        progress.simulated_s = float(str(row.get("simulated_total_s", 0.0)))
+        progress.simulated_s = row.simulated_total_s or 0.0
         progress.round = number
         main = live.program.is_last(lineup.phase)
         self.observers.round(RoundTold(number, row, clients, figures, progress.elapsed_s, main))
@@ -200,19 +200,14 @@ class Experiment:
             figures, own = self._evaluated(0)
             attacked = self._attacked(0)
         spent = time.perf_counter() - started
-        none: frozenset[ClientId] = frozenset()
-        malicious = frozenset(self.scenario.malicious)
         entry = Round(
             number=0,
             phase=phase.name,
             everybody=self.clients,
-            reports={},
-            dropped=none,
-            late=none,
             figures=figures,
             own=own,
             attacked=attacked,
-            malicious=malicious,
+            malicious=frozenset(self.scenario.malicious),
         )
         row, clients = self.ledger.enter(entry, self.parts.wire, 0.0)
         self.live.progress.elapsed_s = spent

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-Row = Mapping[str, object]
+from simsplit.rows import ClientRow, RoundRow
+
 Status = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -28,9 +29,9 @@ class RoundTold:
     """The results of one round."""
 
     number: int
-    row: Row
+    row: RoundRow
     """The round's row of the `rounds` table."""
-    clients: Sequence[Row]
+    clients: Sequence[ClientRow]
     """The round's rows of the `clients` table."""
     figures: Mapping[str, float]
     """Metrics of the evaluated splits; empty if no evaluation was due."""

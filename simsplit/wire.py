@@ -6,10 +6,12 @@ that it keeps, since a hand-over's tensors are the live weights.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.phases import EVALUATE, Moment
+from simsplit.rows import WireRow
 
 WireKey = tuple[int, ClientId, str, Leg]
 Counts = dict[WireKey, list[int]]
@@ -81,17 +83,16 @@ class Wire:
         for place, number in enumerate(more):
             count[place] += number
 
-    def drain(self) -> list[dict[str, object]]:
+    def drain(self) -> list[WireRow]:
         """Return the rows counted since the last call, in the order of their first packet."""
-        rows: list[dict[str, object]] = []
+        rows: list[WireRow] = []
         for (round_number, client, phase, leg), counts in self.take().items():
             packets, nbytes, *received = counts
             if phase != EVALUATE:
                 self.up += nbytes if leg.up else 0
                 self.down += 0 if leg.up else nbytes
-            row: dict[str, object] = {"round": round_number, "client": client, "phase": phase}
-            row |= {"leg": str(leg), "packets": packets, "bytes": nbytes}
+            row = WireRow(round_number, client, phase, leg, packets, nbytes)
             if any(received):
-                row |= dict(zip(RECEIVED, received, strict=True))
+                row = replace(row, received_packets=received[0], received_bytes=received[1])
             rows.append(row)
         return rows

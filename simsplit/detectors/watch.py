@@ -13,21 +13,17 @@ from simsplit.detectors.readings import Readings, Signal
 from simsplit.detectors.windows import format_window
 from simsplit.metrics.detection import detection
 from simsplit.packets import ClientId
+from simsplit.rows import DetectionRow
 from simsplit.states import below
-
-Row = dict[str, object]
-FIGURES = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
-COUNTS = ("clients", "malicious", "flagged", "caught")
-COLUMNS = ("round", "detector", "window", "threshold", *COUNTS, *FIGURES)
 
 
 @dataclass(frozen=True)
 class Findings:
     """The results of all detectors for one round."""
 
-    clients: dict[ClientId, Row] = field(default_factory=dict)
+    clients: dict[ClientId, dict[str, float]] = field(default_factory=dict)
     """Columns of the `clients` table by client."""
-    detections: list[Row] = field(default_factory=list)
+    detections: list[DetectionRow] = field(default_factory=list)
     """Rows of the `detections` table."""
     flagged: dict[str, set[ClientId]] = field(default_factory=dict)
     """Flagged clients by detector."""
@@ -84,7 +80,8 @@ class Watch:
         judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
         figures = detection(judged, flagged, self.malicious)
         how = {"window": format_window(config.window), "threshold": config.threshold.said}
-        findings.detections.append({"round": number, "detector": config.title, **how, **figures})
+        cells = {"round": number, "detector": config.title, **how, **figures}
+        findings.detections.append(DetectionRow.of(cells))
 
     def state(self) -> dict[str, Tensor]:
         """Return what the detectors remember between rounds."""
@@ -110,4 +107,4 @@ def sketched_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
     return list(dict.fromkeys(signal for config in configs for signal in config.sketched))
 
 
-__all__ = ["COLUMNS", "Detector", "Findings", "Watch", "signals_of", "sketched_of"]
+__all__ = ["Detector", "Findings", "Watch", "signals_of", "sketched_of"]

@@ -17,10 +17,11 @@ from typing import Any
 
 from simsplit.errors import install_command
 from simsplit.observers.base import ObserverConfig
-from simsplit.progress import Observer, Plan, RoundTold, Row, Status
+from simsplit.progress import Observer, Plan, RoundTold, Status
 from simsplit.results import SWEEP, saved_scenario
 from simsplit.results.directory import replace
 from simsplit.results.input_results import PICTURE
+from simsplit.rows import Cells, ClientRow
 
 Field = str | int | float | bool
 
@@ -98,7 +99,7 @@ class Tracker(Observer, ABC):
         """Write what is not written, and say how the run ended."""
 
 
-def numbers(row: Row) -> dict[str, float]:
+def numbers(row: Cells) -> dict[str, float]:
     """The numbers of a row, without that of the round."""
     return {
         name: float(value)
@@ -107,7 +108,7 @@ def numbers(row: Row) -> dict[str, float]:
     }
 
 
-def spreads(clients: Sequence[Row]) -> dict[str, list[float]]:
+def spreads(clients: Sequence[ClientRow]) -> dict[str, list[float]]:
     """Each column's finite values over the clients that have one."""
     columns: dict[str, list[float]] = {}
     for row in clients:
@@ -117,7 +118,7 @@ def spreads(clients: Sequence[Row]) -> dict[str, list[float]]:
     return columns
 
 
-def verdicts(clients: Sequence[Row]) -> dict[str, float]:
+def verdicts(clients: Sequence[ClientRow]) -> dict[str, float]:
     """Of each detector how many clients it flagged, how many of these are malicious, and a 1 for
     each of them by number.
     """
@@ -127,11 +128,11 @@ def verdicts(clients: Sequence[Row]) -> dict[str, float]:
             if not name.endswith(_FLAGGED) or math.isnan(value):
                 continue
             title = f"flagged/{name.removesuffix(_FLAGGED)}"
-            bad = value if row.get("malicious") == 1 else 0.0
+            bad = value if row.malicious else 0.0
             found[title] = found.get(title, 0.0) + value
             found[f"{title}/malicious"] = found.get(f"{title}/malicious", 0.0) + bad
             if value:
-                found[f"{title}/client_{row['client']}"] = 1.0
+                found[f"{title}/client_{row.client}"] = 1.0
     return found
 
 

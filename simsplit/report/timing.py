@@ -5,16 +5,18 @@ trained on) and from the FLOPs that its summary states, so a run need not be rep
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.headline import headline, said
 from simsplit.network import Flops, NetworkConfig, Work, order_of, round_times
-from simsplit.packets import ClientId, Leg
+from simsplit.packets import ClientId
+from simsplit.phases import EVALUATE
 from simsplit.preflight import size
 from simsplit.report.tables import Table
 from simsplit.results import Run
+from simsplit.results.ledger import works_of
+from simsplit.rows import ClientRow, WireRow
 from simsplit.topologies import TOPOLOGIES
-from simsplit.wire import RECEIVED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,37 +129,15 @@ def _elapsed_s(run: Run, scenario: Mapping[str, Any], network: NetworkConfig) ->
 
 
 def _works(run: Run) -> dict[int, Works]:
-    """Each round's work by client, in the order of the tables; round 0 is what came before."""
-    packets: dict[tuple[int, ClientId], dict[Leg, int]] = {}
-    nbytes: dict[tuple[int, ClientId], dict[Leg, int]] = {}
-    training = run.wire[run.wire["phase"] != "evaluate"]
-    received = _received(training)
-    for row in training.itertuples(index=False):
-        key, leg = (int(cast("int", row.round)), int(cast("int", row.client))), Leg(str(row.leg))
-        for table, value in ((packets, row.packets), (nbytes, row.bytes)):
-            of_client = table.setdefault(key, {})
-            of_client[leg] = of_client.get(leg, 0) + int(cast("int", value))
-    columns = ("round", "client", "steps", "samples")
-    trained = zip(*(run.clients[column].astype(int) for column in columns), strict=True)
-    counts = {(number, client): rest for number, client, *rest in trained}
-    works: dict[int, Works] = {}
-    for key in sorted(dict.fromkeys((*counts, *packets)), key=lambda key: key[0]):
-        steps, samples = counts.get(key, (0, 0))
-        sent = packets.get(key, {}), nbytes.get(key, {})
-        works.setdefault(key[0], {})[key[1]] = Work(
-            steps, samples, *sent, received.get(key, (0, 0))
-        )
-    return works
-
-
-def _received(wire: "pd.DataFrame") -> dict[tuple[int, ClientId], tuple[int, int]]:
-    """Packets and bytes of hand-overs that each client received in each round, if any."""
-    if not set(RECEIVED) <= set(wire.columns):
-        return {}
-    summed = wire.groupby(["round", "client"])[list(RECEIVED)].sum().astype(int)
+    """Return each round's work by client, in the order of the tables; round 0 came before them."""
+    counts: dict[int, dict[ClientId, tuple[int, int]]] = {}
+    sent: dict[int, list[WireRow]] = {}
+    for row in ClientRow.in_frame(run.clients):
+        counts.setdefault(row.round, {})[row.client] = row.steps, row.samples
+    for each in WireRow.in_frame(run.wire):
+        if each.phase != EVALUATE:
+            counts.setdefault(each.round, {}).setdefault(each.client, (0, 0))
+            sent.setdefault(each.round, []).append(each)
     return {
-        (int(cast("int", number)), int(cast("int", client))): (int(packets), int(nbytes))
-        for (number, client), (packets, nbytes) in zip(
-            summed.index, summed.to_numpy().tolist(), strict=True
-        )
+        number: works_of(counts[number], sent.get(number, ()), number) for number in sorted(counts)
     }

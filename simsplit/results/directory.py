@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from simsplit.errors import RunError, RunFailedError
-
-Row = Mapping[str, object]
+from simsplit.rows import Cells
 
 SCENARIO = "scenario.yaml"
 SUMMARY = "summary.json"
@@ -36,7 +35,7 @@ class RunWriter:
         self.path = path
         self.columns = {table: tuple(names) for table, names in columns.items()}
 
-    def start(self, scenario: str, environment: Row) -> None:
+    def start(self, scenario: str, environment: Cells) -> None:
         """Make the folder and what describes the run."""
         try:
             (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
@@ -55,7 +54,7 @@ class RunWriter:
         with writing(self.path / SCENARIO):
             replace(self.path / SCENARIO, scenario.encode())
 
-    def append(self, table: str, rows: Iterable[Row]) -> None:
+    def append(self, table: str, rows: Iterable[Cells]) -> None:
         """Add rows to a table; a column that a row lacks stays empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns[table], restval="", lineterminator="\n")
@@ -90,11 +89,11 @@ class RunWriter:
         with writing(self.path / name):
             replace(self.path / name, text.encode())
 
-    def write_json(self, name: str, values: Row) -> None:
+    def write_json(self, name: str, values: Cells) -> None:
         """Write a small file whole or not at all."""
         self.write_text(name, json.dumps(values, indent=2) + "\n")
 
-    def write_table(self, table: str, rows: Sequence[Row]) -> None:
+    def write_table(self, table: str, rows: Sequence[Cells]) -> None:
         """Write a table of a run's end, whole or not at all."""
         with writing(self._file(table)):
             replace(self._file(table), encode_csv(rows))
@@ -139,7 +138,7 @@ def replace(target: Path, content: bytes) -> None:
         raise
 
 
-def encode_csv(rows: Sequence[Row], digits: int | None = None) -> bytes:
+def encode_csv(rows: Sequence[Cells], digits: int | None = None) -> bytes:
     """Encode rows, of which there is at least one; floats in full, or to so many digits."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")

@@ -4,8 +4,8 @@ Columns that a scenario has no use for are left out: of methods' losses without 
 out where everybody stays, of simulated time without a network.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simsplit.network.clock import Work
@@ -14,6 +14,7 @@ from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import EVALUATE
 from simsplit.results.directory import RunWriter
+from simsplit.rows import Cells, ClientRow, DetectionRow, RoundRow, TableRow, TimingRow, WireRow
 from simsplit.wire import RECEIVED, Wire
 
 ROUND_COLUMNS = ("round", "phase", "steps", "samples", "train_loss", "train_accuracy")
@@ -24,10 +25,8 @@ CLIENT_COLUMNS = ("round", "client", "steps", "samples", "train_loss", "train_ac
 TRUTH_COLUMNS = ("malicious", "barred")
 CLIENT_TIME_COLUMNS = ("compute_s", "transfer_s", "simulated_s", "waiting")
 WIRE_COLUMNS = ("round", "client", "phase", "leg", "packets", "bytes")
-TIMING_COLUMNS = ("round", "train_s", "evaluate_s", "elapsed_s")
 
 Report = Mapping[str, float]
-Row = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -57,24 +56,24 @@ class TableColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What one round came to."""
+    """The results of one round."""
 
     number: int
     phase: str
     everybody: Sequence[ClientId]
-    reports: Mapping[ClientId, Report]
-    """Of those who took part, in their order."""
-    dropped: frozenset[ClientId]
-    late: frozenset[ClientId]
+    reports: Mapping[ClientId, Report] = field(default_factory=dict)
+    """Of the clients that took part, in their order."""
+    dropped: frozenset[ClientId] = frozenset()
+    late: frozenset[ClientId] = frozenset()
     figures: Report
     """Of the splits that were evaluated; empty where none was due."""
     own: Mapping[ClientId, Report]
     """The same for each client that was scored with a model of its own."""
-    signals: Mapping[ClientId, Mapping[str, object]] = field(default_factory=dict)
+    signals: Mapping[ClientId, Report] = field(default_factory=dict)
     """What detectors made of each client."""
-    detections: Sequence[Mapping[str, object]] = ()
-    """What each detector came to."""
-    attacked: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    detections: Sequence[DetectionRow] = ()
+    """The result of each detector."""
+    attacked: Mapping[str, Sequence[Cells]] = field(default_factory=dict)
     """What attacks recovered, by table."""
     malicious: frozenset[ClientId] = frozenset()
     barred: frozenset[ClientId] = frozenset()
@@ -112,31 +111,41 @@ class Ledger:
                     *(*WIRE_COLUMNS, *(RECEIVED if columns.handed else ())),
                     *(("transfer_s",) if timed else ()),
                 ),
-                "timing": TIMING_COLUMNS,
+                "timing": TimingRow.columns(),
             },
         )
 
-    def enter(self, done: Round, wire: Wire, simulated_s: float) -> tuple[Row, list[Row]]:
-        """Append a round to the tables; its rows of `rounds` and `clients` are given back.
+    def enter(
+        self, done: Round, wire: Wire, simulated_s: float
+    ) -> tuple[RoundRow, list[ClientRow]]:
+        """Append a round to the tables, and return its rows of `rounds` and `clients`.
 
-        `simulated_s` is what the rounds before it took.
+        `simulated_s` is how long the rounds before it took.
         """
         up, down = wire.up, wire.down
-        sent = wire.drain()
+        sent = self._timed(wire.drain())
+        row = replace(
+            self._round_row(done),
+            bytes_up=wire.up - up,
+            bytes_down=wire.down - down,
+            bytes_total=wire.up + wire.down,
+        )
         times = self._times(done, sent)
-        row = self._round_row(done)
-        row |= {"bytes_up": wire.up - up, "bytes_down": wire.down - down}
-        row["bytes_total"] = wire.up + wire.down
         if times is not None:
             seconds = times.seconds + self._announced_s(done, sent)
-            row |= {"simulated_s": seconds, "simulated_total_s": simulated_s + seconds}
-            row |= {"server_busy": times.server_busy, "waiting": times.waiting}
-        self.writer.append("wire", sent)
-        self.writer.append("rounds", [row])
+            row = replace(
+                row,
+                simulated_s=seconds,
+                simulated_total_s=simulated_s + seconds,
+                server_busy=times.server_busy,
+                waiting=times.waiting,
+            )
+        self._append("wire", sent)
+        self._append("rounds", [row])
         rows = [self._client_row(done, client, times) for client in done.everybody]
-        self.writer.append("clients", rows)
+        self._append("clients", rows)
         if "detections" in self.writer.columns:
-            self.writer.append("detections", done.detections)
+            self._append("detections", done.detections)
         for table, rows_of_attacks in done.attacked.items():
             if table in self.writer.columns:
                 self.writer.append(table, rows_of_attacks)
@@ -144,35 +153,47 @@ class Ledger:
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:
         """Append a round's wall-clock seconds."""
-        times = (number, round(train_s, 4), round(evaluate_s, 4), round(elapsed_s, 4))
-        self.writer.append("timing", [dict(zip(TIMING_COLUMNS, times, strict=True))])
+        train_s, evaluate_s, elapsed_s = (round(s, 4) for s in (train_s, evaluate_s, elapsed_s))
+        self._append("timing", [TimingRow(number, train_s, evaluate_s, elapsed_s)])
 
-    def _times(self, done: Round, sent: Sequence[Row]) -> RoundTimes | None:
-        """What the round took in simulated time; every row of `sent` is given its own share."""
+    def _append(self, table: str, rows: Iterable[TableRow]) -> None:
+        self.writer.append(table, (row.cells for row in rows))
+
+    def _timed(self, sent: list[WireRow]) -> list[WireRow]:
+        """Return the rows with their simulated time on the links, if there is a network."""
+        if self.clock is None:
+            return sent
+        timed = []
+        for row in sent:
+            received_s = self.clock.rates[row.client].received_s(*row.received)
+            sent_s = self.clock.transfer_s(row.client, row.leg, row.packets, row.bytes)
+            timed.append(replace(row, transfer_s=sent_s + received_s))
+        return timed
+
+    def _times(self, done: Round, sent: Sequence[WireRow]) -> RoundTimes | None:
+        """Return how long the round took in simulated time, if there is a network."""
         if self.clock is None:
             return None
-        for row in sent:
-            client, leg = int(str(row["client"])), Leg(str(row["leg"]))
-            packets, nbytes = int(str(row["packets"])), int(str(row["bytes"]))
-            received_s = self.clock.rates[client].received_s(*received_of(row))
-            row["transfer_s"] = self.clock.transfer_s(client, leg, packets, nbytes) + received_s
-        return self.clock.round(works_of(done.reports, sent, done.number))
+        counts = {
+            client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
+            for client, report in done.reports.items()
+        }
+        return self.clock.round(works_of(counts, sent, done.number))
 
-    def _announced_s(self, done: Round, sent: Sequence[Row]) -> float:
-        """What came before the first round, which counts into it as its bytes do."""
+    def _announced_s(self, done: Round, sent: Sequence[WireRow]) -> float:
+        """Return the time before the first round, which counts into it as its bytes do."""
         assert self.clock is not None, "asked for where there is one"
-        idle: dict[ClientId, Report] = {client: {} for client in done.everybody}
+        idle = dict.fromkeys(done.everybody, (0, 0))
         return self.clock.round(works_of(idle, sent, 0)).seconds
 
-    def _round_row(self, done: Round) -> Row:
+    def _round_row(self, done: Round) -> RoundRow:
         """Sums and sample-weighted means over the clients that trained; no means where none did."""
         reports = [report for report in done.reports.values() if "samples" in report]
-        samples = sum(report["samples"] for report in reports)
-        row: Row = {
+        cells: dict[str, object] = {
             "round": done.number,
             "phase": done.phase,
             "steps": sum(report["steps"] for report in reports),
-            "samples": samples,
+            "samples": sum(report["samples"] for report in reports),
             "clients": len(done.reports),
             "dropped": len(done.dropped),
             "late": len(done.late),
@@ -182,54 +203,53 @@ class Ledger:
         for name in self.averaged:
             told = [(report[name], report["samples"]) for report in reports if name in report]
             if told:
-                row[name] = sum(mean * size for mean, size in told) / sum(size for _, size in told)
-        return self._known("rounds", row | dict(done.figures))
+                total = sum(size for _, size in told)
+                cells[name] = sum(mean * size for mean, size in told) / total
+        return RoundRow.of(self._known("rounds", cells | dict(done.figures)))
 
-    def _client_row(self, done: Round, client: ClientId, times: RoundTimes | None) -> Row:
-        row: Row = {"round": done.number, "client": client, "steps": 0, "samples": 0}
-        row |= {"dropped": int(client in done.dropped), "late": int(client in done.late)}
-        row |= {"malicious": int(client in done.malicious), "barred": int(client in done.barred)}
-        row |= {**done.reports.get(client, {}), **done.own.get(client, {})}
-        row |= done.signals.get(client, {})
+    def _client_row(self, done: Round, client: ClientId, times: RoundTimes | None) -> ClientRow:
+        cells: dict[str, object] = {
+            "round": done.number,
+            "client": client,
+            "dropped": int(client in done.dropped),
+            "late": int(client in done.late),
+            "malicious": int(client in done.malicious),
+            "barred": int(client in done.barred),
+            **done.reports.get(client, {}),
+            **done.own.get(client, {}),
+            **done.signals.get(client, {}),
+        }
         if times is not None and client in times.clients:
             of_client = times.clients[client]
-            row |= {"compute_s": of_client.compute_s, "transfer_s": of_client.transfer_s}
-            row |= {"simulated_s": of_client.seconds, "waiting": of_client.waiting}
-        return self._known("clients", row)
+            cells |= {"compute_s": of_client.compute_s, "transfer_s": of_client.transfer_s}
+            cells |= {"simulated_s": of_client.seconds, "waiting": of_client.waiting}
+        return ClientRow.of(self._known("clients", cells))
 
-    def _known(self, table: str, row: Row) -> Row:
+    def _known(self, table: str, cells: Cells) -> Cells:
+        """Return the cells of the columns that a table has."""
         columns = self.writer.columns[table]
-        return {name: value for name, value in row.items() if name in columns}
+        return {name: value for name, value in cells.items() if name in columns}
 
 
 def works_of(
-    reports: Mapping[ClientId, Report], sent: Sequence[Mapping[str, object]], round_number: int
+    counts: Mapping[ClientId, tuple[int, int]], sent: Iterable[WireRow], round_number: int
 ) -> dict[ClientId, Work]:
-    """What each client of a round did and sent in it, without evaluation."""
-    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
-    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in reports}
-    received = dict.fromkeys(reports, (0, 0))
+    """Return what each client did and sent in a round, without evaluation.
+
+    `counts` are the steps and samples of each client that is asked about.
+    """
+    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
+    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
+    received = dict.fromkeys(counts, (0, 0))
     for row in sent:
-        client, leg = int(str(row["client"])), Leg(str(row["leg"]))
-        if row["phase"] != EVALUATE and row["round"] == round_number and client in packets:
+        client, leg = row.client, row.leg
+        if row.phase != EVALUATE and row.round == round_number and client in packets:
             # a step of another phase in between has rows of its own
-            packets[client][leg] = packets[client].get(leg, 0) + int(str(row["packets"]))
-            nbytes[client][leg] = nbytes[client].get(leg, 0) + int(str(row["bytes"]))
-            more, known = received_of(row), received[client]
+            packets[client][leg] = packets[client].get(leg, 0) + row.packets
+            nbytes[client][leg] = nbytes[client].get(leg, 0) + row.bytes
+            more, known = row.received, received[client]
             received[client] = known[0] + more[0], known[1] + more[1]
     return {
-        client: Work(
-            int(report.get("steps", 0)),
-            int(report.get("samples", 0)),
-            packets[client],
-            nbytes[client],
-            received[client],
-        )
-        for client, report in reports.items()
+        client: Work(steps, samples, packets[client], nbytes[client], received[client])
+        for client, (steps, samples) in counts.items()
     }
-
-
-def received_of(row: Mapping[str, object]) -> tuple[int, int]:
-    """Packets and bytes of others that a row's client received."""
-    packets, nbytes = (int(str(row.get(name, 0))) for name in RECEIVED)
-    return packets, nbytes

@@ -1,18 +1,22 @@
 """Reads a run directory: its tables as DataFrames, its summary as a dict."""
 
+import csv
 import io
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from simsplit.errors import RunError, counted, listed
 from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
 from simsplit.results.input_results import means_over_targets
 from simsplit.results.recovers import RECOVERS
+from simsplit.rows import TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Kind = TypeVar("Kind", bound=TableRow)
 
 
 class Run:
@@ -166,6 +170,19 @@ class Run:
         except (OSError, json.JSONDecodeError) as error:
             raise RunError(f"cannot read {file}: {error}") from None
         return values
+
+
+def rows_in(file: Path, kind: type[Kind]) -> list[Kind]:
+    """Read a table that may still be growing, without a line that is not whole.
+
+    The list is empty where there is no such table, or what is there cannot be read.
+    """
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            whole = csv.DictReader(line for line in lines if line.endswith("\n"))
+            return [kind.from_table(cells) for cells in whole if None not in cells.values()]
+    except (OSError, ValueError, KeyError):
+        return []
 
 
 def _read_table(file: Path) -> "pd.DataFrame":

@@ -4,7 +4,6 @@ A cell's own run directory says whether it finished and how far it came. `sweep.
 that cannot know: what the sweep set, and why a cell failed whose process left no word.
 """
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,8 @@ from typing import Any
 from simsplit.errors import RunError
 from simsplit.metrics.headline import headline
 from simsplit.results.directory import SUMMARY, replace, writing
+from simsplit.results.run import rows_in
+from simsplit.rows import RoundRow
 
 SWEEP = "sweep.json"
 
@@ -94,15 +95,10 @@ def progress_of(path: Path) -> RunProgress:
     """How far the run in a directory has come; nothing of it needs to be there yet."""
     rounds = summary_of(path).get("rounds")
     done, score, figure = 0, None, RunProgress.figure
-    try:
-        with (path / "rounds.csv").open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(line for line in file if line.endswith("\n")):
-                done = int(row["round"])
-                figure = headline(row) or figure
-                if row.get(figure):
-                    score = float(row[figure])
-    except (OSError, ValueError, KeyError):
-        pass
+    for row in rows_in(path / "rounds.csv", RoundRow):
+        done, figure = row.round, headline(row) or figure
+        if isinstance(value := row.get(figure), int | float):
+            score = float(value)
     return RunProgress(done, rounds, score, figure)
 
 

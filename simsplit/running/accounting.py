@@ -28,11 +28,11 @@ statistics then. Other methods must come after the noise and do nothing but enco
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from simsplit.errors import install_command
 from simsplit.methods import MethodConfig
@@ -40,10 +40,8 @@ from simsplit.methods.clipping import Release, Response
 from simsplit.models.language import LanguageConfig
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import EVALUATE
+from simsplit.rows import WireRow
 from simsplit.scenario import Scenario
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST = 100
 """Of a client with fewer samples, epsilon is told at the delta of this many."""
@@ -93,14 +91,16 @@ def guarantees_of(scenario: Scenario) -> list[Guarantee]:
     return [*found, *([both] if both else [])]
 
 
-def times_sent(wire: "pd.DataFrame", steps: Mapping[ClientId, int]) -> dict[ClientId, int]:
-    """How often the sample of each client was sent that was sent most often.
+def times_sent(wire: Iterable[WireRow], steps: Mapping[ClientId, int]) -> dict[ClientId, int]:
+    """Return how often each client sent the one of its samples that it sent most often.
 
     `steps` is how many batches make an epoch of each client.
     """
-    sent = wire[wire["leg"].isin([Leg.SMASHED, Leg.INPUTS]) & (wire["phase"] != EVALUATE)]
-    batches = sent.groupby("client")["packets"].sum()
-    return {c: math.ceil(int(batches.get(c, 0)) / each) for c, each in steps.items() if each}
+    batches: Counter[ClientId] = Counter()
+    for row in wire:
+        if row.leg in (Leg.SMASHED, Leg.INPUTS) and row.phase != EVALUATE:
+            batches[row.client] += row.packets
+    return {client: math.ceil(batches[client] / each) for client, each in steps.items() if each}
 
 
 def spent(

@@ -1,9 +1,10 @@
 """Which columns the tables of a scenario's run have."""
 
 from simsplit.attacking import Attacking
-from simsplit.detectors.watch import COLUMNS, Watch
+from simsplit.detectors.watch import Watch
 from simsplit.evaluation import ATTACK_SUCCESS_ALL
 from simsplit.results.ledger import TableColumns
+from simsplit.rows import DetectionRow
 from simsplit.scenario import Scenario
 
 
@@ -18,7 +19,7 @@ def table_columns(scenario: Scenario) -> TableColumns:
         staleness=scenario.schedule.kind == "asynchronous",
         malicious=bool(scenario.detectors or scenario.clients.malicious),
         signals=Watch.columns(scenario.detectors),
-        detections=COLUMNS if scenario.detectors else (),
+        detections=DetectionRow.columns() if scenario.detectors else (),
         reported=[name for method in scenario.method for name in method.reported],
         attacked=Attacking.columns(scenario),
     )

@@ -11,6 +11,7 @@ from simsplit.parties.calls import CountSteps
 from simsplit.progress import Observer, Plan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.summary import summarise
+from simsplit.rows import WireRow
 from simsplit.running.accounting import guarantees_of, times_sent, told
 from simsplit.running.live import LiveRun
 
@@ -55,7 +56,7 @@ class Notes(Observer):
         if not guarantees:
             return {}
         steps = live.parts.pool.ask_all(live.parts.clients, CountSteps("private"))
-        times = times_sent(Run.load(self.path).wire, steps)
+        times = times_sent(WireRow.in_frame(Run.load(self.path).wire), steps)
         samples = [len(part) for part in live.data.parts]
         every = [told(each, times, samples) for each in guarantees]
         if rows := [row for _, of_one in every for row in of_one]:

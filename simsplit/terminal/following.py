@@ -3,7 +3,6 @@
 Nothing is locked, and nothing is written: lines that are not whole yet are left for the next look.
 """
 
-import csv
 import json
 import time
 from collections.abc import Mapping
@@ -14,17 +13,17 @@ from typing import Any
 from simsplit.results import summary_of
 from simsplit.results.directory import ENVIRONMENT, SUMMARY
 from simsplit.results.processes import lives
-
-Row = dict[str, object]
+from simsplit.results.run import rows_in
+from simsplit.rows import RoundRow, TimingRow
 
 
 @dataclass(frozen=True)
 class Look:
     """A run as it was at one moment."""
 
-    rows: Mapping[int, Row] = field(default_factory=dict)
+    rows: Mapping[int, RoundRow] = field(default_factory=dict)
     """Of `rounds.csv`, by round."""
-    timing: Mapping[int, Row] = field(default_factory=dict)
+    timing: Mapping[int, TimingRow] = field(default_factory=dict)
     """Of `timing.csv`."""
     summary: Mapping[str, Any] = field(default_factory=dict)
     alive: bool | None = None
@@ -48,8 +47,7 @@ class Look:
     @property
     def elapsed_s(self) -> float:
         """Seconds that its rounds took, those before a resume included."""
-        last = self.timing.get(max(self.timing, default=0), {})
-        return float(str(last.get("elapsed_s", 0.0)))
+        return self.timing[max(self.timing)].elapsed_s if self.timing else 0.0
 
     @property
     def left_s(self) -> float | None:
@@ -66,29 +64,9 @@ def look(path: Path) -> Look:
     alive = lives(_read(path / ENVIRONMENT).get("process"))
     summary = summary_of(path)  # after its process: one that has just ended has left its status
     resuming = _changed(path / SUMMARY) < _changed(path / ENVIRONMENT)
-    rows, timing = rows_of(path / "rounds.csv"), rows_of(path / "timing.csv")
-    return Look(rows, timing, summary, alive, resuming, _still_s(path))
-
-
-def rows_of(file: Path) -> dict[int, Row]:
-    """The whole lines of a table by round, with numbers as such; a later line counts."""
-    try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            whole = csv.DictReader(line for line in lines if line.endswith("\n"))
-            return {int(row["round"]): _typed(row) for row in whole if None not in row.values()}
-    except (OSError, ValueError, KeyError):
-        return {}
-
-
-def _typed(row: Mapping[str, str]) -> Row:
-    return {name: _value(text) for name, text in row.items() if text}
-
-
-def _value(text: str) -> object:
-    try:
-        return float(text) if not text.isdecimal() else int(text)
-    except ValueError:
-        return text
+    rounds = {row.round: row for row in rows_in(path / "rounds.csv", RoundRow)}
+    timing = {row.round: row for row in rows_in(path / "timing.csv", TimingRow)}
+    return Look(rounds, timing, summary, alive, resuming, _still_s(path))
 
 
 def _still_s(path: Path) -> float:

@@ -57,8 +57,8 @@ class Pace:
 
     def round(self, told: RoundTold) -> None:
         """A round is done, and what was told within it counts no more."""
-        steps, samples = (float(str(told.row.get(name, 0))) for name in ("steps", "samples"))
-        self.steps, self.per_step = int(steps), samples / steps if steps else 0.0
+        steps, samples = told.row.steps, told.row.samples
+        self.steps, self.per_step = steps, samples / steps if steps else 0.0
         self.done, self.part, self.beside, self._what = told.number, 0.0, "", ""
         self.round_started = time.monotonic()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -50,10 +51,10 @@ def opening(config: PretrainConfig, out: Path) -> str:
     )
 
 
-def closing(facts: Mapping[str, object], out: Path, *, kept: bool) -> str:
-    """The lines after it: how it went, where it lies, what for."""
+def closing(facts: Mapping[str, Any], out: Path, *, kept: bool) -> str:
+    """Return the lines after it: how it went, where it lies, what for."""
     losses = f"validation loss {facts['validation_loss']:.3f}, training {facts['train_loss']:.3f}"
-    spent = f"{facts['tokens_seen']:,} tokens in {clock(float(str(facts['seconds'])))}"
+    spent = f"{facts['tokens_seen']:,} tokens in {clock(facts['seconds'])}"
     return (
         f"{facts['weights']:,} weights, {losses}, {spent}\n"
         f"The model lies in {out}{', where it was already' if kept else ''}; "

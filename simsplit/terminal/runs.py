@@ -11,7 +11,8 @@ from rich.text import Text
 from simsplit.errors import counted
 from simsplit.metrics.headline import headline, said
 from simsplit.preflight import size
-from simsplit.progress import Observer, Plan, RoundTold, Row, Status
+from simsplit.progress import Observer, Plan, RoundTold, Status
+from simsplit.rows import RoundRow
 from simsplit.terminal.pace import Pace, clock
 
 QUIET_S = 20.0
@@ -39,25 +40,25 @@ def opening(plan: Plan) -> str:
     )
 
 
-def figures(row: Row) -> str:
-    """What a round's task came to, its loss and bytes in a few words."""
+def figures(row: RoundRow) -> str:
+    """Say in a few words how a round went: its task's figures, its loss and its bytes."""
     words = []
     for split in ("test", "validation"):
         name = headline(row, split) or ""
         if isinstance(value := row.get(name), int | float):
             words.append(f"{said(name)} {value:.1%}")
-    if "train_loss" in row:
-        words.append(f"loss {row['train_loss']:.4f}")
+    if row.train_loss is not None:
+        words.append(f"loss {row.train_loss:.4f}")
     else:
-        words.append("methods alone learned" if row.get("steps") else _idle(row))
-    words.append(f"{size(float(str(row['bytes_total'])))} sent")
+        words.append("methods alone learned" if row.steps else _idle(row))
+    words.append(f"{size(row.bytes_total)} sent")
     return "  ".join(words)
 
 
-def _idle(row: Row) -> str:
-    """Why a round has no training loss."""
-    named = {"dropped": "dropped out", "late": "late"}
-    counts = [f"{row[name]} {word}" for name, word in named.items() if row.get(name)]
+def _idle(row: RoundRow) -> str:
+    """Say why a round has no training loss."""
+    named = {"dropped out": row.dropped, "late": row.late}
+    counts = [f"{count} {word}" for word, count in named.items() if count]
     return f"nobody trained ({', '.join(counts) or 'no client could be reached'})"
 
 

@@ -149,11 +149,10 @@ class _Sweep:
 
 def _round(seen: Look, number: int) -> str:
     """A finished round in a line."""
-    row, timing = seen.rows[number], seen.timing.get(number, {})
+    row, timing = seen.rows[number], seen.timing.get(number)
     rounds = seen.summary.get("rounds", "?")
-    steps, samples = (float(str(row.get(name, 0))) for name in ("steps", "samples"))
-    rate = rate_of(steps, samples, float(str(timing.get("train_s", 0.0))))
-    gone = f"{clock(float(str(timing['elapsed_s'])))} gone" if "elapsed_s" in timing else ""
+    rate = rate_of(row.steps, row.samples, timing.train_s) if timing else ""
+    gone = f"{clock(timing.elapsed_s)} gone" if timing else ""
     words = (f"round {number:>{len(str(rounds))}}/{rounds}", figures(row), rate, gone)
     return "  ".join(filter(None, words))
 

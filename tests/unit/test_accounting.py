@@ -22,6 +22,7 @@ from simsplit.parties.client import Client
 from simsplit.report.comparison import compare
 from simsplit.report.runs import show
 from simsplit.results import Run
+from simsplit.rows import WireRow
 from simsplit.running import accounting
 from simsplit.running.accounting import Guarantee, epsilon_of, guarantees_of, spent, times_sent
 from simsplit.scenario import Scenario, parse
@@ -76,16 +77,13 @@ def test_k_sendings_are_one_at_a_root_of_k_and_renyi_accounting_is_near_above():
 
 
 def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
-    wire = pd.DataFrame(
-        [
-            (1, 0, "train", "smashed", 5),  # two epochs of two batches, and a fifth batch
-            (2, 0, "train", "smashed", 0),
-            (1, 1, "train", "smashed", 4),  # of four batches
-            (1, 1, "train", "features_grad", 9),
-            (1, 1, "evaluate", "smashed", 7),  # held-out samples, and what attacks look at
-        ],
-        columns=["round", "client", "phase", "leg", "packets"],
-    )
+    wire = [
+        WireRow(1, 0, "train", Leg.SMASHED, 5),  # two epochs of two batches, and a fifth batch
+        WireRow(2, 0, "train", Leg.SMASHED, 0),
+        WireRow(1, 1, "train", Leg.SMASHED, 4),  # of four batches
+        WireRow(1, 1, "train", Leg.FEATURES_GRAD, 9),
+        WireRow(1, 1, "evaluate", Leg.SMASHED, 7),  # held-out samples, and what attacks look at
+    ]
     assert times_sent(wire, {0: 2, 1: 4, 2: 3, 3: 0}) == {0: 3, 1: 1, 2: 0}
 
 

@@ -10,6 +10,7 @@ from simsplit import run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.jsonl import JsonlConfig
 from simsplit.progress import Observer, Observers, Plan, RoundTold, Status
+from simsplit.rows import ClientRow, RoundRow
 
 
 class Heard(Observer):
@@ -36,8 +37,8 @@ class Heard(Observer):
 
 
 def told_of(number: int, elapsed_s: float = 1.0, **row: float) -> RoundTold:
-    clients = ({"client": 0}, {"client": 1})
-    return RoundTold(number, {"round": number, **row}, clients, {}, elapsed_s)
+    clients = (ClientRow(number, 0), ClientRow(number, 1))
+    return RoundTold(number, RoundRow.of({"round": number, **row}), clients, {}, elapsed_s)
 
 
 def plan(done: int) -> Plan:

@@ -16,6 +16,7 @@ from simsplit.observers import OBSERVERS
 from simsplit.observers.tensorboard import _hush_writers
 from simsplit.observers.tracking import fields_of, numbers, spreads, verdicts
 from simsplit.progress import Observer, Observers
+from simsplit.rows import ClientRow
 
 FOUR = {"rounds": 4}
 
@@ -77,16 +78,16 @@ def test_rows_become_numbers_and_spreads_over_clients() -> None:
         "loss": 0.5,
         "steps": 3.0,
     }
-    rows = [{"client": 0, "loss": 1.0}, {"client": 1, "loss": float("nan")}, {"client": 2}]
-    assert spreads(rows) == {"loss": [1.0]}
+    losses = ({"loss": 1.0}, {"loss": float("nan")}, {})
+    rows = [ClientRow.of({"round": 1, "client": c, **each}) for c, each in enumerate(losses)]
+    assert spreads(rows) == {"steps": [0, 0, 0], "samples": [0, 0, 0], "loss": [1.0]}
 
 
 def test_verdicts_are_counts_and_who_was_flagged() -> None:
+    scores = [(3.0, 1), (3.0, 1), (0.0, 0), (float("nan"), float("nan"))]
     rows = [
-        {"client": 0, "malicious": 1, "krum": 3.0, "krum_flagged": 1},
-        {"client": 1, "malicious": 0, "krum": 3.0, "krum_flagged": 1},
-        {"client": 2, "malicious": 0, "krum": 0.0, "krum_flagged": 0},
-        {"client": 3, "malicious": 0, "krum": float("nan"), "krum_flagged": float("nan")},
+        ClientRow(1, client, malicious=int(client == 0), further={"krum": s, "krum_flagged": f})
+        for client, (s, f) in enumerate(scores)
     ]
     assert verdicts(rows) == {
         "flagged/krum": 2.0,
@@ -94,7 +95,7 @@ def test_verdicts_are_counts_and_who_was_flagged() -> None:
         "flagged/krum/client_0": 1.0,
         "flagged/krum/client_1": 1.0,
     }
-    assert verdicts([{"client": 0, "train_loss": 1.0}]) == {}
+    assert verdicts([ClientRow(1, 0, train_loss=1.0)]) == {}
 
 
 def test_a_scenario_is_flat_hyper_parameters(tmp_path: Path) -> None:

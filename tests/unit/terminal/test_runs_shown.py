@@ -2,6 +2,7 @@ import io
 import logging
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer, Plan, RoundTold
+from simsplit.rows import RoundRow
 from simsplit.terminal.pace import Pace, clock, rate_of
 from simsplit.terminal.runs import (
     Lines,
@@ -22,18 +24,17 @@ from simsplit.terminal.runs import (
 PLAN = Plan(
     Path("runs/x"), "x", rounds=10, done=0, clients=3, samples=1234, memory="1 GiB", engine="inline"
 )
-ROW = {
-    "round": 1,
-    "train_loss": 0.25,
-    "test_accuracy": 0.875,
-    "validation_accuracy": 0.5,
-    "bytes_total": 2048,
-}
+ROW = RoundRow(
+    round=1,
+    train_loss=0.25,
+    further={"test_accuracy": 0.875, "validation_accuracy": 0.5},
+    bytes_total=2048,
+)
 
 
 def told(number, elapsed_s=1.0):
     """Of a round that ended so."""
-    return RoundTold(number, {**ROW, "round": number}, (), {}, elapsed_s)
+    return RoundTold(number, replace(ROW, round=number), (), {}, elapsed_s)
 
 
 def terminal(**options):
@@ -79,7 +80,7 @@ def test_lines_say_what_runs_and_then_a_line_a_round():
     ],
 )
 def test_a_round_in_which_nobody_trained_says_why(fell_out, why):
-    row = {name: value for name, value in ROW.items() if name != "train_loss"} | fell_out
+    row = replace(ROW, train_loss=None, **fell_out)
     assert f"validation accuracy 50.0%  nobody trained ({why})  2.0 KiB sent" in figures(row)
 
 
@@ -133,7 +134,7 @@ def test_a_run_that_fails_before_it_begins_has_no_bar_to_take_away():
     ("row", "words"),
     [
         (ROW, "test accuracy 87.5%  validation accuracy 50.0%  loss 0.2500  2.0 KiB sent"),
-        ({"train_loss": 1, "bytes_total": 3 * 2**30}, "loss 1.0000  3.00 GiB sent"),
+        (RoundRow(1, train_loss=1, bytes_total=3 * 2**30), "loss 1.0000  3.00 GiB sent"),
     ],
 )
 def test_figures(row, words):
@@ -187,7 +188,7 @@ def test_a_rate_is_of_training_alone_and_samples_are_known_after_a_round():
     pace.step(8, 8)
     assert pace.rate == "2.0 steps/s"
     pace.work("attack ridge", 1, 2)  # takes its time, and is no training
-    pace.round(RoundTold(1, {**ROW, "steps": 8, "samples": 256}, (), {}, 9.0))
+    pace.round(RoundTold(1, replace(ROW, steps=8, samples=256), (), {}, 9.0))
     assert pace.rate == "2.0 steps/s, 64 samples/s"
 
 

@@ -14,7 +14,9 @@ from commands import Command, wait_for_rounds, written
 
 from simsplit import load_sweep, run, run_sweep
 from simsplit.results.processes import lives, this_process
-from simsplit.terminal.following import look, rows_of
+from simsplit.results.run import rows_in
+from simsplit.rows import RoundRow
+from simsplit.terminal.following import look
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +59,13 @@ def test_a_process_is_told_from_a_dead_one_and_from_a_later_one_of_its_number():
 
 def test_half_a_line_is_left_for_the_next_look(tmp_path):
     file = tmp_path / "rounds.csv"
-    assert rows_of(file) == {}
+    assert rows_in(file, RoundRow) == []
     file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25,tra")
-    assert rows_of(file) == {1: {"round": 1, "train_loss": 0.5, "phase": "train"}}
+    (row,) = rows_in(file, RoundRow)
+    assert (row.round, row.train_loss, row.phase) == (1, 0.5, "train")
+    assert "test_accuracy" not in row
     file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25\n")
-    assert list(rows_of(file)) == [1]
+    assert [row.round for row in rows_in(file, RoundRow)] == [1]
 
 
 def test_a_finished_run_is_printed_and_left(simsplit, ended):

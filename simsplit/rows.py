@@ -1,0 +1,215 @@
+"""Rows of the run directory's tables, written and read by name.
+
+Columns that every run may have are fields. Those that depend on the scenario (metrics of evaluated
+splits, what methods report, detectors' scores) stand in `further`, in the place that the field has
+among the others. A row is a mapping of columns to values as well, which is how tables are written
+and how observers read it; a column whose value is None is left out, and its cell stays empty.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
+
+from simsplit.packets import ClientId, Leg
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cells = Mapping[str, object]
+"""Values by column."""
+_FURTHER = "further"
+
+
+class TableRow(Mapping[str, object]):
+    """Base class of rows: a frozen dataclass, of which one field is `further`."""
+
+    further: Cells
+    """Values of the columns that are no fields, in their order."""
+
+    @classmethod
+    def of(cls, cells: Mapping[str, Any]) -> Self:
+        """Return the row that has these cells; those that are no fields become `further`."""
+        kinds, make = _kinds_of(cls), cast("Callable[..., Self]", cls)
+        own: dict[str, object] = {}
+        further: dict[str, object] = {}
+        for name, value in cells.items():
+            (own if name in kinds else further)[name] = value
+        return make(**own, further=further)
+
+    @classmethod
+    def from_table(cls, cells: Cells) -> Self:
+        """Read a row from a line as csv or pandas gives it; an empty cell is a missing column."""
+        kinds = _kinds_of(cls)
+        return cls.of(
+            {
+                name: kinds.get(name, _number)(value)
+                for name, value in cells.items()
+                if not _is_empty(value)
+            }
+        )
+
+    @classmethod
+    def in_frame(cls, table: "pd.DataFrame") -> Iterator[Self]:
+        """Read the rows of a table, in their order."""
+        names = [str(name) for name in table]
+        for values in table.itertuples(index=False, name=None):
+            yield cls.from_table(dict(zip(names, values, strict=True)))
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """Return the columns that are fields, in their order."""
+        return tuple(name for name in _kinds_of(cls) if name != _FURTHER)
+
+    @cached_property
+    def cells(self) -> dict[str, object]:
+        """The row's columns that have a value, in their order."""
+        cells: dict[str, object] = {}
+        for name, value in vars(self).items():  # fields, in their order
+            if name == _FURTHER:
+                cells.update(value)
+            elif value is not None:
+                cells[name] = value
+        return cells
+
+    def __getitem__(self, column: str) -> object:
+        return self.cells[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.cells)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundRow(TableRow):
+    """A row of `rounds`: sums and means over a round's clients, and its evaluation."""
+
+    round: int
+    phase: str = "train"
+    steps: int = 0
+    samples: int = 0
+    clients: int | None = None
+    """How many clients took part; it and the next two where not all always do."""
+    dropped: int | None = None
+    late: int | None = None
+    bytes_plain: int | None = None
+    """Bytes that the cut would have sent without methods."""
+    train_loss: float | None = None
+    """Null, like the other means, where nobody trained."""
+    train_accuracy: float | None = None
+    method_loss: float | None = None
+    staleness: float | None = None
+    further: Cells = field(default_factory=dict)
+    """Figures of the evaluated splits."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    bytes_total: int = 0
+    """Bytes in both directions since the run began."""
+    simulated_s: float | None = None
+    simulated_total_s: float | None = None
+    server_busy: float | None = None
+    waiting: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ClientRow(TableRow):
+    """A row of `clients`: what one client did in a round, and what was made of it."""
+
+    round: int
+    client: ClientId
+    steps: int = 0
+    samples: int = 0
+    dropped: int | None = None
+    late: int | None = None
+    malicious: int | None = None
+    barred: int | None = None
+    train_loss: float | None = None
+    train_accuracy: float | None = None
+    method_loss: float | None = None
+    staleness: float | None = None
+    further: Cells = field(default_factory=dict)
+    """Figures of the client's own model, what methods report, and what detectors say of it."""
+    compute_s: float | None = None
+    transfer_s: float | None = None
+    simulated_s: float | None = None
+    waiting: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class WireRow(TableRow):
+    """A row of `wire`: what one client sent on one leg, in one phase of a round."""
+
+    round: int
+    client: ClientId
+    phase: str
+    leg: Leg
+    packets: int = 0
+    bytes: int = 0
+    received_packets: int | None = None
+    """Hand-overs of other clients that this one received; null where there were none."""
+    received_bytes: int | None = None
+    transfer_s: float | None = None
+    further: Cells = field(default_factory=dict)
+
+    @property
+    def received(self) -> tuple[int, int]:
+        """Packets and bytes of other clients that this one received."""
+        return self.received_packets or 0, self.received_bytes or 0
+
+
+@dataclass(frozen=True, eq=False)
+class DetectionRow(TableRow):
+    """A row of `detections`: how many clients one detector flagged in a round, and how well."""
+
+    round: int
+    detector: str
+    window: str = ""
+    threshold: str = ""
+    clients: int = 0
+    malicious: int = 0
+    flagged: int = 0
+    caught: int = 0
+    auroc: float | None = None
+    """Null, like the other figures, in rounds in which it does not exist."""
+    tpr_at_1pct_fpr: float | None = None
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
+    fpr: float | None = None
+    further: Cells = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class TimingRow(TableRow):
+    """A row of `timing`: a round's wall-clock seconds."""
+
+    round: int
+    train_s: float = 0.0
+    evaluate_s: float = 0.0
+    elapsed_s: float = 0.0
+    """Seconds of all rounds up to this one."""
+    further: Cells = field(default_factory=dict)
+
+
+@cache
+def _kinds_of(row: type[TableRow]) -> dict[str, Callable[[Any], object]]:
+    """Return a row's fields in their order, each with the type of a value that is there."""
+    return {each.name: (get_args(each.type) or (each.type,))[0] for each in fields(row)}  # type: ignore[arg-type]
+
+
+def _is_empty(value: object) -> bool:
+    """Return whether a cell has no value: csv gives an empty text for it, pandas a NaN."""
+    return value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _number(value: object) -> object:
+    """Return a cell as a number, or as it is where it is none."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value) if value.isdecimal() else float(value)
+    except ValueError:
+        return value
