@@ -4,7 +4,8 @@ An attack is made anew for each point, so that a point is what a shorter attack 
 of learning rates and all; whoever sees the curve still rise should give the attack more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from simsplit.attacking.judging import Row
 from simsplit.attacks import AttackConfig
@@ -22,6 +23,7 @@ def point(config: AttackConfig, share: float, rows: Sequence[Row]) -> Row:
     """A point of an attack's curve: its figures, means over targets."""
     own = [row for row in rows if row["attack"] == config.title]
     aside = (*RECOVERS[config.recovers].place, "label")
-    figures = [name for name in own[0] if name not in aside]
-    means = {name: sum(float(str(row[name])) for row in own) / len(own) for name in figures}
+    names = [name for name in own[0] if name not in aside]
+    figures = cast("Sequence[Mapping[str, float]]", own)
+    means = {name: sum(float(row[name]) for row in figures) / len(own) for name in names}
     return {"round": own[0]["round"], "attack": config.title, "share": round(share, 4), **means}
