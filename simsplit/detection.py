@@ -56,16 +56,22 @@ class Detection:
             for client in detector.find_flagged(turns)
         }
 
+    @property
+    def _remembering(self) -> dict[str, Watch | Guard | Turns]:
+        """The parts that remember something between rounds, by their keys in a checkpoint."""
+        parts: dict[str, Watch | Guard | Turns | None]
+        parts = {"watch": self.watch, "guard": self.guard, "turns": self.turns}
+        return {key: part for key, part in parts.items() if part is not None}
+
     def state(self) -> dict[str, Tensor]:
         """Return everything on which later verdicts depend."""
-        parts: dict[str, Mapping[str, Tensor]] = {
-            "watch": self.watch.state(),
-            "guard": self.guard.state(),
-            "turns": self.turns.state() if self.turns is not None else {},
+        return {
+            f"{key}/{name}": tensor
+            for key, part in self._remembering.items()
+            for name, tensor in part.state().items()
         }
-        return {f"{part}/{name}": t for part, held in parts.items() for name, t in held.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
-        for part in (self.watch, self.guard, *([self.turns] if self.turns is not None else ())):
-            part.load(below(state, f"{type(part).__name__.lower()}/"))
+        for key, part in self._remembering.items():
+            part.load(below(state, f"{key}/"))

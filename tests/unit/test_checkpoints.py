@@ -67,6 +67,26 @@ def test_keeps_as_many_as_asked_the_newest(tmp_path: Path) -> None:
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["round-000010", "round-000011"]
 
 
+def test_keys_are_declared_and_stay_where_a_class_is_renamed(tmp_path: Path) -> None:
+    """A resumed run finds what an earlier version wrote, whatever its classes are called now."""
+    watched = [
+        {"kind": "safesplit", "response": "rollback"},
+        {"kind": "krum", "response": "downweight", "window": 2},
+    ]
+    schedule = {"kind": "per_client", "rounds": 1}
+    given = scenario(clients={"count": 4}, detectors=watched, schedule=schedule)
+    live = experiment(given, tmp_path / "run").live
+    live.detection.guard.barred.add(3)
+    held = live.detection.state()
+    assert {name.split("/")[0] for name in held} == {"watch", "guard", "turns"}
+    again = experiment(given, tmp_path / "again").live
+    for part in (again.detection.guard, again.detection.turns, again.detection.watch):
+        part.__class__ = type("Renamed", (type(part),), {})
+    again.load(live.state(), live.progress)
+    assert again.detection.guard.barred == {3}
+    assert again.state().keys() == live.state().keys()
+
+
 def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
     assert checkpoints.load(tmp_path, "digest") is None
 
