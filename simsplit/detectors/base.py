@@ -80,13 +80,12 @@ class DetectorConfig(Config, ABC):
     are left out of later rounds."""
     side: ClassVar[Side] = "both"
     by_turns: ClassVar[bool] = False
+    """Whether it judges the trunk after each client's turn."""
 
     @field_validator("threshold", mode="before")
     @classmethod
     def _expand_kind(cls, value: object) -> object:
         return {"kind": value} if isinstance(value, str) else value
-
-    """Whether it judges the trunk after each client's turn."""
 
     @property
     def title(self) -> str:
