@@ -445,6 +445,24 @@ def test_three_sigma_is_no_such_test_over_few_clients():
     assert (np.abs(z) > 3).mean() > 0.025
 
 
+def test_neither_the_cut_nor_the_spread_counts_trusted_clients():
+    """Three of eight are trusted: the cut is that of five, which is higher than that of eight."""
+    threshold = {"kind": "calibrated", "fpr": 0.01}
+    detector = built("root_cosine", {"root": (0, 1, 2), "threshold": threshold})
+    side, calibrated = detector.config.side, detector.config.threshold
+    of_judged, of_all = (calibrated.cut(clients, side, 1) for clients in (5, 8))
+    assert of_judged > of_all
+
+    def suspected(z: float) -> set[int]:
+        away = 1.4826 * z * (-1 if side == "low" else 1)
+        scores = [100.0, 100.0, 100.0, -1.0, 0.0, 0.0, 1.0, away]
+        detector.pooled = lambda view: dict(enumerate(scores))  # type: ignore[method-assign]
+        return flagged(detector.judge(View(1, Readings(), 10)))
+
+    assert suspected((of_judged + of_all) / 2) == set()
+    assert suspected(of_judged + 0.1) == {7}
+
+
 def test_the_truth_only_scores():
     """Figures depend on who is malicious; verdicts do not."""
     config = DETECTORS["cosine_mad"](threshold={"kind": "calibrated"})

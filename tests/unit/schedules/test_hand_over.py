@@ -8,7 +8,9 @@ import pytest
 import torch
 from builders import entered, experiment, scenario
 from by_hand import Recorder
+from torch import Tensor
 
+from simsplit.engine.pool import InlinePool
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import Begin, HandOver, Receive, SharedState
@@ -95,3 +97,34 @@ def test_the_next_client_trains_with_what_it_was_handed(tmp_path: Path) -> None:
     zeros = tuple(torch.zeros_like(t) for t in packet.tensors)
     pool.ask(1, Receive(replace(packet, tensors=zeros)))
     assert (pool.ask(1, Begin(1))[0].tensors[0] == 0).all()
+
+
+@pytest.mark.parametrize("handover", ["state", "weights"])
+def test_who_is_evaluated_or_attacked_holds_what_was_trained_last(
+    handover: str, tmp_path: Path
+) -> None:
+    """Client 0 lives where nobody trained, as on another host; 2 trained last."""
+    changes = {"clients": {"handover": handover}}
+    made, _ = recorded(tmp_path / "here", **changes)
+    elsewhere, _ = recorded(tmp_path / "elsewhere", **changes)
+    exchange, wire = made.parts.exchange, made.parts.wire
+    here = made.parts.pool.clients
+    exchange.pool = InlinePool({0: elsewhere.parts.pool.clients[0], 1: here[1], 2: here[2]})
+    entered(made, 1)
+    exchange.hand_over(2)
+    exchange.step(2)
+
+    def weights(client: int) -> list[Tensor]:
+        state = exchange.pool.ask(client, SharedState())
+        return [tensor for name, tensor in state.items() if "optimizer" not in name]
+
+    def are_equal() -> bool:
+        return all(map(torch.equal, weights(0), weights(2)))
+
+    sent = wire.take()
+    assert not are_equal()
+    exchange.settle([0, 2])
+    assert are_equal()
+    assert exchange.holder == 2
+    assert sent
+    assert not wire.take()

@@ -1,0 +1,40 @@
+"""A step's streams of randomness: each draw has one of its own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from simsplit.methods import Method, Step
+
+STEP = Step(client=1, round=2, number=3, seed=4)
+
+
+def drawn(step: Step, *scope: str | int) -> list[float]:
+    return torch.rand(4, generator=step.rng(*scope)).tolist()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"client": 2}, {"round": 3}, {"number": 4}, {"seed": 5}, {"training": False}],
+    ids=str,
+)
+def test_another_step_has_another_stream(changes):
+    """A method that draws the same in each round gives the noise of one round away."""
+    other = replace(STEP, **changes)
+    assert drawn(other, "noise") == drawn(replace(other), "noise")
+    assert drawn(other, "noise") != drawn(STEP, "noise")
+
+
+def test_another_purpose_has_another_stream():
+    assert drawn(STEP, "noise") == drawn(STEP, "noise")
+    assert drawn(STEP, "noise") != drawn(STEP, "mask")
+    assert drawn(STEP, "noise", 1) != drawn(STEP, "noise", 2)
+
+
+def test_each_call_of_a_method_has_another_stream():
+    step, method = replace(STEP, memo={}), Method()
+    first, second = (torch.rand(4, generator=step.next_rng(method, "noise")) for _ in range(2))
+    assert not torch.equal(first, second)
+    again = replace(STEP, memo={})
+    assert torch.equal(torch.rand(4, generator=again.next_rng(Method(), "noise")), first)
