@@ -17,6 +17,7 @@ from simsplit.packets import Leg, Packet
 from simsplit.parties.client import Client
 from simsplit.progress import Observer, RoundTold
 from simsplit.results import Run
+from simsplit.rows import RoundRow
 from simsplit.scenario import Scenario
 from simsplit.terminal.runs import figures
 
@@ -248,5 +249,5 @@ def test_public_texts_need_no_classes(tmp_path, task):
 
 
 def test_a_round_in_which_methods_alone_learn_is_told_as_one():
-    row = {"round": 1, "steps": 3, "bytes_total": 2048, "method_loss": 0.5}
+    row = RoundRow(1, steps=3, bytes_total=2048, method_loss=0.5)
     assert figures(row) == "methods alone learned  2.0 KiB sent"

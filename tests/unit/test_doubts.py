@@ -21,6 +21,7 @@ from simsplit.report.detections import some
 from simsplit.report.input_tables import _line
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
+from simsplit.rows import RoundRow
 from simsplit.scenario.doubts import doubts_of, doubts_of_data
 from simsplit.terminal.runs import figures
 
@@ -144,7 +145,8 @@ def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
     """Of two classes a model may guess most tokens, and not one answer."""
     assert headline(["test_accuracy", "test_answers"]) == "test_answers"
     assert headline(["validation_accuracy"]) is None
-    row = {"test_accuracy": 0.759, "test_answers": 0.53, "train_loss": 0.1, "bytes_total": 2}
+    scores = {"test_accuracy": 0.759, "test_answers": 0.53}
+    row = RoundRow(1, train_loss=0.1, further=scores, bytes_total=2)
     assert figures(row).startswith("test answers 53.0%  loss")
     given = text_scenario(tmp_path, model=CAUSAL, schedule={"rounds": 1}, threads=1)
     made = run(given, tmp_path / "run")
