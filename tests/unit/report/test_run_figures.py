@@ -15,7 +15,7 @@ from simsplit.report.headline import headline
 from simsplit.report.input_figures import draw_recovered
 from simsplit.report.run_figures import draw_figures, holdings, learning_curve, signals
 from simsplit.report.thresholds import cut_of, detectors_of
-from simsplit.results import Run
+from simsplit.results import Run, RunWriter
 
 DRAWN = {"output": {"figures": True}}
 WATCHED = {
@@ -76,6 +76,23 @@ def test_a_panel_shows_the_detectors_own_threshold(watched: Run) -> None:
     assert sorted(colours) == sorted([figures.HONEST] * 4 + [figures.MALICIOUS])
     (ring,) = ax.collections
     assert len(ring.get_offsets()) == watched.clients[f"{krum}_flagged"].sum()
+
+
+def test_a_drawn_threshold_is_that_of_the_clients_that_are_not_trusted(tmp_path: Path) -> None:
+    """Of 8 clients 3 are trusted: 5 were judged."""
+    threshold = {"kind": "calibrated", "fpr": 0.05}
+    root = {"kind": "root_cosine", "root": [0, 1, 2], "threshold": threshold}
+    given = scenario(clients={"count": 8}, detectors=[root])
+    (config,) = given.detectors
+    column = f"{config.title}_z"
+    writer = RunWriter(tmp_path / "run", {"rounds": ["round"], "clients": ["round", column]})
+    writer.start(given.yaml(), {})
+    writer.append("rounds", [{"round": 1}])
+    writer.append("clients", [{"round": 1, column: 0.5} for _ in range(8)])
+    drawn = cut_of(Run.load(writer.path), config.title)
+    assert drawn is not None
+    assert drawn.value == config.threshold.cut(5, config.side, 1)
+    assert drawn.value != config.threshold.cut(8, config.side, 1)
 
 
 def test_what_cannot_be_drawn_is_a_warning_and_the_run_has_finished(tmp_path: Path) -> None:
