@@ -103,9 +103,7 @@ def sentences(run: Run, most: int = 3) -> Table:
         return Table("", ("text", "by", "content"), [])
     texts = load_texts(run.path)
     rows: list[tuple[str, str, str]] = []
-    for number, group in texts.groupby("text", sort=True):
-        if len(rows) and int(str(number)) >= most:
-            break
+    for number, group in texts[texts["text"] < most].groupby("text", sort=True):
         rows.append((str(number), "(private)", _line(group["private"].iloc[0])))
         attacks = group[~group["attack"].isin(BLIND)]
         made = zip(attacks["attack"], attacks["recovered"], strict=True)
