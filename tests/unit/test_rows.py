@@ -6,7 +6,7 @@ import pytest
 
 from simsplit.packets import Leg
 from simsplit.results import ledger
-from simsplit.results.ledger import Columns, Ledger
+from simsplit.results.ledger import Ledger, TableColumns
 from simsplit.results.run import _read_table, rows_in
 from simsplit.rows import ClientRow, RoundRow, TimingRow, WireRow
 
@@ -64,7 +64,7 @@ def test_a_table_of_an_older_version_lacks_columns():
 
 def test_the_headers_of_a_run_name_fields(tmp_path):
     """A header whose column no row has would leave the column empty without a word."""
-    every = Columns((), methods=True, cohort=True, staleness=True, malicious=True, handed=True)
+    every = TableColumns((), methods=True, cohort=True, staleness=True, malicious=True, handed=True)
     columns = Ledger(tmp_path, every, None).writer.columns
     tables = {"rounds": RoundRow, "clients": ClientRow, "wire": WireRow, "timing": TimingRow}
     for table, kind in tables.items():
