@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacking.judging import AttackJudge, Scores
+from simsplit.attacking.judging import AttackJudge, KindScores
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.packets import Packet
 from simsplit.report.html.markup import Markup, section, tag
@@ -64,7 +64,7 @@ class LengthJudge(AttackJudge[Norms]):
         assert self.begun, "before any attack works"
         attack.factor = 2.0
 
-    def score(self, number: int, attacks: Mapping[str, Norms]) -> Scores:
+    def score(self, number: int, attacks: Mapping[str, Norms]) -> KindScores:
         read = {name: attack.recovered.tolist() for name, attack in attacks.items()}
         read[GUESS] = [1.0]
         rows = [
@@ -72,7 +72,7 @@ class LengthJudge(AttackJudge[Norms]):
             for name, lengths in read.items()
             for sample, length in enumerate(lengths)
         ]
-        return Scores(rows, {FILES: json.dumps(read).encode()})
+        return KindScores(rows, {FILES: json.dumps(read).encode()})
 
 
 def means(run):

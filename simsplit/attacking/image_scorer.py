@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import Scores
+from simsplit.attacking.judging import KindScores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
@@ -35,14 +35,14 @@ class ImageScorer(InputScorer):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Scores:
+    ) -> KindScores:
         """A row for each attack and image."""
         del own
         samples, rows = self.targets.chosen(self.data)
         truth = samples.inputs[rows].float() / 255
         images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
-        found = Scores(files={IMAGES: encode_images(images)})
+        found = KindScores(files={IMAGES: encode_images(images)})
         for name, made in list(images.items())[1:]:
             for index, figures in enumerate(image_figures(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])

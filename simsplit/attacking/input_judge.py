@@ -9,7 +9,7 @@ from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking.image_scorer import ImageScorer
 from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import AttackJudge, Scores
+from simsplit.attacking.judging import AttackJudge, KindScores
 from simsplit.attacking.row_scorer import RowScorer
 from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks import Attack
@@ -39,7 +39,7 @@ class InputJudge(AttackJudge[Attack]):
         """Return those of the scorer."""
         return scorer_of(scenario).columns(scenario)
 
-    def score(self, number: int, attacks: Mapping[str, Attack]) -> Scores:
+    def score(self, number: int, attacks: Mapping[str, Attack]) -> KindScores:
         """Score a row for each attack and target, and the guesses that need no attack."""
         recovered = {name: attack.guesses() for name, attack in attacks.items()}
         return self.scorer.score(number, recovered, self._own_tokens(number))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from simsplit.attacking.judging import Scores
+from simsplit.attacking.judging import KindScores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.scenario import Scenario
@@ -26,5 +26,5 @@ class InputScorer(ABC):
     @abstractmethod
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Scores:
+    ) -> KindScores:
         """Score a round; `own` masks, batch by batch, the targets' own tokens."""

@@ -19,7 +19,7 @@ OneAttack = TypeVar("OneAttack", bound=Attack)
 
 
 @dataclass
-class Scores:
+class KindScores:
     """The scores of the attacks that recover one kind of things."""
 
     rows: list[Row] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Scores:
 class Judgement:
     """The scores of all attacks after a round."""
 
-    scores: dict[str, Scores] = field(default_factory=dict)
+    scores: dict[str, KindScores] = field(default_factory=dict)
     """By the kind of things that attacks recover."""
     curves: list[Row] = field(default_factory=list)
     """Figures of each attack with a part of its iterations."""
@@ -75,5 +75,5 @@ class AttackJudge(ABC, Generic[OneAttack]):
         del attack
 
     @abstractmethod
-    def score(self, number: int, attacks: Mapping[str, OneAttack]) -> Scores:
+    def score(self, number: int, attacks: Mapping[str, OneAttack]) -> KindScores:
         """Score what attacks have recovered of a round."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import AttackJudge, Row, Scores
+from simsplit.attacking.judging import AttackJudge, KindScores, Row
 from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import components
@@ -86,9 +86,9 @@ class LabelJudge(AttackJudge[LabelAttack]):
         rows = torch.tensor(sorted(told), dtype=torch.int64)
         return KnownLabels(self.classes, rows, torch.from_numpy(self.labels)[rows])
 
-    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> Scores:
+    def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> KindScores:
         """Score a row for each attack, view and adapter; then the floors."""
-        found = Scores()
+        found = KindScores()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
             share = attack.options.told

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import Scores
+from simsplit.attacking.judging import KindScores
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.results.input_results import ORIGINALS
@@ -32,7 +32,7 @@ class RowScorer(InputScorer):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Scores:
+    ) -> KindScores:
         """A line for each attack and row."""
         del own
         samples, rows = self.targets.chosen(self.data)
@@ -40,7 +40,7 @@ class RowScorer(InputScorer):
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
         made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}
         made[MEAN] = mean.expand_as(truth)
-        found = Scores(files={ROWS: _encode({ORIGINALS: truth, **made})})
+        found = KindScores(files={ROWS: _encode({ORIGINALS: truth, **made})})
         for name, guess in made.items():
             errors = (guess - truth).square().mean(1).tolist()
             for row, error in enumerate(errors):

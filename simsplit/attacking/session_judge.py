@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import AttackJudge, Row, Scores
+from simsplit.attacking.judging import AttackJudge, KindScores, Row
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.session_attack import SessionAttack
@@ -161,7 +161,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         """Give an attack what the server has of the sessions."""
         attack.hear(self._sessions().record(attack.known))
 
-    def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> Scores:
+    def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> KindScores:
         """Score a row for each attack, session and side, and one for both sides."""
         spoken, found = self._sessions(), _Readings()
         for name, attack in attacks.items():
@@ -175,7 +175,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         for row in found.rows:
             row["round"] = number
         self._add_learned(found, spoken)
-        return Scores(found.rows, {SESSIONS: encode_lines(found.dialogues)})
+        return KindScores(found.rows, {SESSIONS: encode_lines(found.dialogues)})
 
     def _sessions(self) -> Spoken:
         assert self.spoken is not None, "which judging begins with"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import Row, Scores
+from simsplit.attacking.judging import KindScores, Row
 from simsplit.attacks.base import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import text_figures
@@ -56,7 +56,7 @@ class TextScorer(InputScorer):
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
-    ) -> Scores:
+    ) -> KindScores:
         """Score a row for each attack and text."""
         samples, rows = self.targets.chosen(self.data)
         assert samples.texts is not None, "of texts"
@@ -73,7 +73,7 @@ class TextScorer(InputScorer):
         }
         for name, floor in self._floors(truth).items():
             candidates[name] = [_Candidates([guess]) for guess in floor]
-        found, texts = Scores(), []
+        found, texts = KindScores(), []
         for name, every in candidates.items():
             for text, (figures, shown) in enumerate(self._compare(every, truth)):
                 place = {"attack": name, "text": text}
