@@ -34,7 +34,7 @@ from simsplit.deploy.terms import refuse_undeployable
 from simsplit.experiment import run_directory
 from simsplit.results import SCENARIO, SWEEP
 from simsplit.scenario import Scenario, has_sweep, load_scenario, load_sweep
-from simsplit.scenario.starting import begin
+from simsplit.scenario.starting import start_file
 from simsplit.sweep.plan import sweep_directory
 
 ROOT = Path(__file__).parents[1]
@@ -242,7 +242,7 @@ class Reader:
         self._load("validate", given)
 
     def _check_new(self, *, name: str, from_: str) -> None:
-        begin(name, from_, Path())
+        start_file(name, from_, Path())
 
     def _check_list(self, *, what: str | None, plugin: Any, **rest: Any) -> None:
         catalogue(what, plugins_of(list(plugin or ())))

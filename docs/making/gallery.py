@@ -4,7 +4,7 @@ from pathlib import Path
 
 from making.markup import code, fenced, folded, plain, table
 from simsplit.scenario import has_sweep
-from simsplit.scenario.shipped import SUFFIX, Shipped, folder, told
+from simsplit.scenario.shipped import SUFFIX, Shipped, describe_all, find_folder
 
 PICTURES = Path(__file__).parents[1] / "gallery"
 
@@ -24,14 +24,14 @@ Full size, and in `small/` for two CPU cores. Data sets are yours to give:
 
 def page() -> str:
     """An entry per scenario, and a table of those that repeat papers."""
-    all_told = list(told())
+    all_told = list(describe_all())
     entries = [_entry(each) for each in all_told if "/" not in each.name]
     papers = [(code(each.name), plain(each.shows)) for each in all_told if "/" in each.name]
     return "\n\n".join([_HEAD, *entries, _PAPERS, table(("scenario", "what it shows"), papers)])
 
 
 def _entry(shipped: Shipped) -> str:
-    text = (folder() / f"{shipped.name}{SUFFIX}").read_text(encoding="utf-8")
+    text = (find_folder() / f"{shipped.name}{SUFFIX}").read_text(encoding="utf-8")
     command = "sweep" if has_sweep(Path(shipped.name)) else "run"  # `extends` may bring one
     parts = [
         f"## {shipped.name}",

@@ -13,7 +13,7 @@ from simsplit.held import hold
 from simsplit.packets import ClientId
 from simsplit.plugins import gathered_again
 from simsplit.scenario import Scenario
-from simsplit.scenario.own import held_by
+from simsplit.scenario.own import collect_held
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class HostRecipe:
     @classmethod
     def of(cls, scenario: Scenario, data: Prepared, device: str) -> "HostRecipe":
         """For hosts that compute on `device`."""
-        return cls(scenario, data, device, held_by(scenario.model))
+        return cls(scenario, data, device, collect_held(scenario.model))
 
     @property
     def imports(self) -> Callable[[], object] | None:

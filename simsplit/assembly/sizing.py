@@ -22,7 +22,7 @@ from simsplit.preflight import (
     learned_bytes,
     trained_bytes,
 )
-from simsplit.scenario.needs import messages_of
+from simsplit.scenario.needs import count_messages
 from simsplit.schedules.aggregation import SplitFedV1
 
 FEW = 2
@@ -48,7 +48,7 @@ def flops_of(owners: Ownership) -> Flops:
         tail, _ = count_flops(lambda: model.tail(client.lift(u, step) if at_client else u))
         stand_in, _ = count_flops(lambda: client.stand_in(z, step))
     # several servers answer at the same time
-    replies = math.ceil(messages_of(owners.scenario.method) / owners.scenario.servers)
+    replies = math.ceil(count_messages(owners.scenario.method) / owners.scenario.servers)
     return Flops(head / FEW, trunk / FEW, tail / FEW, stand_in / FEW, replies)
 
 

@@ -25,7 +25,7 @@ from simsplit.plugins import PARTS, Given, Plugins, gathered
 from simsplit.poisons.malicious import MaliciousConfig
 from simsplit.report.tables import Table
 from simsplit.scenario import has_sweep, scenario_class
-from simsplit.scenario.shipped import names, told
+from simsplit.scenario.shipped import describe_all, list_names
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.config import SCHEDULES
 from simsplit.topologies import TOPOLOGIES, Topology
@@ -121,7 +121,7 @@ def _others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[], list[Ta
         "topologies": (list(topologies), lambda: [_topologies(topologies)]),
         "tasks": (list(LAYOUTS), lambda: [_tasks()]),
         "compatibility": (list(parts), lambda: [compatibility(parts, topologies)]),
-        "scenarios": ([name for name in names() if "/" not in name], lambda: [_scenarios()]),
+        "scenarios": ([name for name in list_names() if "/" not in name], lambda: [_scenarios()]),
     }
 
 
@@ -150,7 +150,7 @@ def _scenarios() -> Table:
             each.shows,
             each.takes or "not measured",
         )
-        for each in told()
+        for each in describe_all()
     ]
     columns = ("name", "by", "what it shows", "takes")
     return Table("scenarios: simsplit run NAME, or sweep", columns, rows, "llll")
@@ -188,8 +188,8 @@ def _rows(config: type[BaseModel], place: str, *, inside: bool) -> list[tuple[st
     for name, field in config.model_fields.items():
         if name == "kind":
             continue
-        told = (_type(field.annotation), _default(field), _one_line(field.description))
-        rows.append((f"{place}{name}", *told))
+        columns = (_type(field.annotation), _default(field), _one_line(field.description))
+        rows.append((f"{place}{name}", *columns))
         for member in get_args(field.annotation) or (field.annotation,):
             if inside and _is_config(member) and "kind" not in member.model_fields:
                 rows += _rows(member, f"{place}{name}.", inside=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from simsplit.methods.base import IMAGES, NUMBERS, TABLES, TEXTS, Modality
 from simsplit.needs import Given, Need
 from simsplit.report.tables import Table
-from simsplit.scenario.needs import bare, options_of
+from simsplit.scenario.needs import format_bare, list_options
 from simsplit.topologies import Topology
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
@@ -115,11 +115,11 @@ def _under(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's c
         return ""
     others = [
         value
-        for value in options_of(type(part).model_fields[field].annotation)
+        for value in list_options(type(part).model_fields[field].annotation)
         for needs in [part.model_copy(update={field: value}).needs]
         if all(_crosses(need, topology) for need in needs)
     ]
-    return f"with {field}: {', '.join(map(bare, others))}" if others else ""
+    return f"with {field}: {', '.join(map(format_bare, others))}" if others else ""
 
 
 def _crosses(need: Need, topology: Topology) -> bool:

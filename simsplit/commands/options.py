@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def scenario_names(incomplete: str) -> list[str]:
     """Shipped scenarios, for the shell's completion."""
-    from simsplit.scenario.shipped import names
+    from simsplit.scenario.shipped import list_names
 
-    return [name for name in names() if name.startswith(incomplete)]
+    return [name for name in list_names() if name.startswith(incomplete)]
 
 
 File = Annotated[

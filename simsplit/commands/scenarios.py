@@ -24,7 +24,7 @@ from simsplit.errors import ScenarioError
 def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
     """Check a scenario without running it, and say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
-    from simsplit.scenario.doubts import doubts_of
+    from simsplit.scenario.warnings import list_warnings
     from simsplit.terminal.documents import of_mistakes, of_scenario
     from simsplit.terminal.validating import told, told_of_cells
 
@@ -33,22 +33,23 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
         if has_sweep(file, overrides):
             cells = load_sweep(file, overrides, known).cells
             names = [cell.name for cell in cells]
-            said, doubts = told_of_cells(names), doubts_of(cells[0].scenario)
+            said, warnings = told_of_cells(names), list_warnings(cells[0].scenario)
             document: dict[str, object] = {"valid": True, "cells": names}
         else:
             scenario = load_scenario(file, overrides, known)
-            said, doubts, document = told(scenario), doubts_of(scenario), of_scenario(scenario)
+            said, document = told(scenario), of_scenario(scenario)
+            warnings = list_warnings(scenario)
     except ScenarioError as error:
         if not as_json:
             raise
         print_json(of_mistakes(error))
         raise typer.Exit(2) from None
     if as_json:
-        print_json({"file": str(file), **document, "warnings": doubts})
+        print_json({"file": str(file), **document, "warnings": warnings})
         return
     typer.echo(f"{file}: {said}")
-    for doubt in doubts:
-        say(f"warning: {doubt}")
+    for warning in warnings:
+        say(f"warning: {warning}")
 
 
 def new(
@@ -64,9 +65,9 @@ def new(
     ] = "quickstart",
 ) -> None:
     """Write a scenario file of your own to start from."""
-    from simsplit.scenario.starting import SCHEMA, begin
+    from simsplit.scenario.starting import SCHEMA, start_file
 
-    file = begin(name, from_, Path())
+    file = start_file(name, from_, Path())
     typer.echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
     typer.echo(f"check it: simsplit validate {file}")
 

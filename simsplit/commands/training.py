@@ -48,13 +48,13 @@ def run(
         from simsplit import experiment
         from simsplit.running.directories import run_directory
         from simsplit.scenario import load_scenario
-        from simsplit.scenario.tracked import tracked
+        from simsplit.scenario.tracked import add_observers
         from simsplit.terminal.reminding import reminded
         from simsplit.terminal.runs import observer_for
 
         with reminded(file, pairs_of(overrides), out, known, resume=resume):
             scenario = load_scenario(file, pairs_of(overrides), known)
-        scenario = tracked(scenario, track or [])
+        scenario = add_observers(scenario, track or [])
         path = run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *flags("--set", overrides)]
         again += [*flags("--plugin", plugin or []), *flags("--track", track or [])]
@@ -99,7 +99,7 @@ def sweep(
         from rich.console import Console
 
         from simsplit.scenario import load_sweep
-        from simsplit.scenario.tracked import tracked_sweep
+        from simsplit.scenario.tracked import add_observers_to_sweep
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import sweep_directory
         from simsplit.terminal.reminding import reminded
@@ -110,7 +110,7 @@ def sweep(
             loaded = load_sweep(file, pairs_of(overrides), known)
         for name in filter(loaded.hides, pairs_of(overrides)):
             say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
-        loaded = tracked_sweep(loaded, track or [])
+        loaded = add_observers_to_sweep(loaded, track or [])
         path = sweep_directory(loaded, out, resume=resume)
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*flags("--set", overrides), *flags("--plugin", plugin or [])]

@@ -7,7 +7,7 @@ from simsplit.methods import MethodConfig
 from simsplit.progress import Observer, RoundTold
 from simsplit.running.accounting import MISSING, unknown_to
 from simsplit.scenario import Scenario
-from simsplit.scenario.doubts import doubts_of, doubts_of_data
+from simsplit.scenario.warnings import list_data_warnings, list_warnings
 
 
 def first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iterator[str]:
@@ -16,9 +16,9 @@ def first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iter
         yield MISSING
     if resumed:
         return
-    yield from doubts_of(scenario)
+    yield from list_warnings(scenario)
     if data.at_hand:
-        yield from doubts_of_data(scenario, data)
+        yield from list_data_warnings(scenario, data)
 
 
 class Idle(Observer):

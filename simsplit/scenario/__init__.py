@@ -1,4 +1,4 @@
-"""The scenario: its model, the files that it is read from, and the messages about its mistakes."""
+"""Scenarios: the model that checks them, the files that hold them, and messages about mistakes."""
 
 from simsplit.scenario.differences import differences
 from simsplit.scenario.loading import load_scenario, parse, scenario_class, scenario_of

@@ -1,4 +1,4 @@
-"""Detectors, attacks and poisons that tables could not tell apart, or of clients that are none."""
+"""Detectors, attacks and poisons must have different names in tables, and clients that exist."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def refuse_ambiguous(
     clients: ClientsConfig,
     target: int,
 ) -> None:
-    """ScenarioError for two of which the tables could hold one alone, and for strange clients."""
+    """Raise ScenarioError for entries that tables would confuse, or clients that do not exist."""
     _refuse_two_aims(clients.malicious)
     _refuse_twins("detectors", [detector.title for detector in detectors])
     for index, detector in enumerate(detectors):
@@ -28,27 +28,32 @@ def refuse_ambiguous(
     forging = [index for index, attack in enumerate(attacks) if attack.active]
     if len(forging) > 1:
         raise ScenarioError(
-            f"attacks.{forging[1]}", "a second one that changes what the server answers"
+            f"attacks.{forging[1]}",
+            f"is the second attack that changes the server's answers, after attacks.{forging[0]}; "
+            "only one is allowed",
         )
 
 
 def _refuse_two_aims(malicious: MaliciousConfig | None) -> None:
+    """Raise ScenarioError for a second poison with an aim: there is one `attack_success`."""
     poisons = malicious.poison if malicious else ()
     aims = [index for index, poison in enumerate(poisons) if poison.aims]
     if len(aims) > 1:
         raise ScenarioError(
             f"{FIELD}.poison.{aims[1]}",
-            "a second one that aims at test samples; attack_success can be of one alone",
+            f"is the second poison that aims at test samples, after {FIELD}.poison.{aims[0]}; only "
+            "one is allowed, since attack_success measures one",
         )
 
 
 def _refuse_stranger(field: str, client: int, count: int) -> None:
+    """Raise ScenarioError for a client number out of range."""
     if not 0 <= client < count:
         raise ScenarioError(field, f"must be a client between 0 and {count - 1}, got {client}")
 
 
 def _refuse_twins(where: str, titles: Sequence[str], taken: Sequence[str] = ()) -> None:
-    """Tables tell the entries of a list apart by their titles."""
+    """Raise ScenarioError for two entries with one title, by which tables distinguish them."""
     for index, title in enumerate(titles):
         if title in (*taken, *titles[:index]):
             raise ScenarioError(

@@ -1,7 +1,7 @@
-"""How the cells of a sweep are called: `ratio=8,seed=0`; short, readable, safe as folder names.
+"""Names of a sweep's cells, such as `ratio=8,seed=0`: short, readable, safe as folder names.
 
-A name is made of what the cell sets. Only where two would be the same, or one too long, does a
-digest of the values stand in; never a position, which a longer sweep would shift.
+A name is made from the values that the cell sets. A digest of the values is added where two names
+would be equal or one too long. A position is never used: a longer sweep would shift it.
 """
 
 import hashlib
@@ -15,51 +15,53 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9.+_-]+")
 _LONGEST_VALUE, _LONGEST_NAME = 40, 120
 
 
-def labelled(settings: Mapping[str, Any], short: Mapping[str, str], taken: set[str]) -> str:
-    """A name for one choice of settings, none of those that are `taken` (in lower case)."""
-    words = [f"{short[field]}={_value(field, value)}" for field, value in settings.items()]
+def name_choice(settings: Mapping[str, Any], short: Mapping[str, str], taken: set[str]) -> str:
+    """Return a name for one choice of settings that is not in `taken` (names in lower case)."""
+    words = [
+        f"{short[field]}={_abbreviate_value(field, value)}" for field, value in settings.items()
+    ]
     name = ",".join(words) or "base"
     return f"{name}~{_digest(settings)}" if name.casefold() in taken else name
 
 
-def joined(names: Sequence[str], settings: Mapping[str, Any]) -> str:
-    """The name of a cell that makes several choices."""
+def join_names(names: Sequence[str], settings: Mapping[str, Any]) -> str:
+    """Return the name of a cell that combines choices of these names."""
     name = ",".join(names)
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[: _LONGEST_NAME - 10]}~{_digest(settings)}"
 
 
-def scenario_name(sweep: str, cell: str) -> str:
-    """A cell's name as a scenario may have it, after the sweep's."""
+def name_scenario(sweep: str, cell: str) -> str:
+    """Return the name of a cell's scenario: the sweep's and the cell's, in allowed characters."""
     return f"{sweep}_" + re.sub(r"[^A-Za-z0-9._-]", "-", cell.replace(",", "_"))
 
 
-def _value(field: str, value: Any) -> str:  # noqa: ANN401 - any YAML value
-    """A value in a word: a number as it is, a part by its kind and what it sets."""
-    text = _word(value, nothing="raw" if field == "method" else "none")
+def _abbreviate_value(field: str, value: Any) -> str:  # noqa: ANN401 - any YAML value
+    """Return a value in few characters; a part is named by its kind and the values that it sets."""
+    text = _abbreviate(value, nothing="raw" if field == "method" else "none")
     if len(text) <= _LONGEST_VALUE:
         return text
     return f"{text[: _LONGEST_VALUE - 10]}~{_digest(value)}"
 
 
-def _word(value: Any, nothing: str = "none") -> str:  # noqa: ANN401
+def _abbreviate(value: Any, nothing: str = "none") -> str:  # noqa: ANN401
     if isinstance(value, Mapping):
-        return "-".join(_words(value)) or nothing
+        return "-".join(_abbreviate_part(value)) or nothing
     if isinstance(value, list):
-        return "+".join(map(_word, value)) or nothing
+        return "+".join(map(_abbreviate, value)) or nothing
     if isinstance(value, str):
         return _UNSAFE.sub("-", value).strip("-") or "text"
     return _UNSAFE.sub("-", json.dumps(value, default=str))
 
 
-def _words(part: Mapping[str, Any]) -> Iterator[str]:
-    """The kind, then every value that the part sets, true and false by their field."""
+def _abbreviate_part(part: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a part's kind, then every value that it sets; true and false with their field."""
     if "kind" in part:
-        yield _word(part["kind"])
+        yield _abbreviate(part["kind"])
     for name, value in part.items():
         if name != "kind":
-            yield f"{name}-{_word(value)}" if isinstance(value, bool) else _word(value)
+            yield f"{name}-{_abbreviate(value)}" if isinstance(value, bool) else _abbreviate(value)
 
 
 def _digest(value: object) -> str:

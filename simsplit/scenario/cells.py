@@ -1,7 +1,7 @@
-"""What a file's `sweep:` declares, opened into drafts of cells: a name, and what it sets.
+"""The field `sweep` of a scenario file, expanded into drafts of cells: names and settings.
 
-Plain values in, plain values out: nothing here knows what a scenario is. A cell's name depends on
-what the cell sets and on nothing else, so a longer sweep keeps the names of the cells it had.
+This file handles plain values alone and imports no scenario. A cell's name depends on the cell's
+settings alone, so cells keep their names when a sweep grows.
 """
 
 import copy
@@ -16,15 +16,15 @@ from typing import Any
 from simsplit.errors import ScenarioError
 from simsplit.report.short_names import short_names
 from simsplit.scenario import draws
-from simsplit.scenario.cell_names import LABEL, joined, labelled
-from simsplit.scenario.messages import shown
+from simsplit.scenario.cell_names import LABEL, join_names, name_choice
+from simsplit.scenario.messages import format_value
 
 Settings = dict[str, Any]
 
 FORMS = ("grid", "zip", "list", "random")
 MOST = 10_000
-"""Cells that one sweep may have; more is a slip of the pen."""
-_NO_FIELDS = {
+"""Cells that one sweep may have; more are taken for a mistake."""
+_UNSWEEPABLE = {
     "name": "cannot be swept: a cell is named after the sweep and what it sets",
     "extends": "cannot be swept: it belongs to the file, not to a scenario",
     "sweep": "cannot be swept: it belongs to the file, not to a scenario",
@@ -32,15 +32,15 @@ _NO_FIELDS = {
 
 _LISTS = {"type": ["object", "null"], "additionalProperties": {"type": ["array", "null"]}}
 SCHEMA: dict[str, Any] = {
-    "description": "Fields, each with the values that it is swept over; one cell a combination.",
+    "description": "Fields, each with a list of its values; every combination is one cell.",
     "type": ["object", "null"],
     "properties": {
         "grid": {**_LISTS, "description": "Every combination of these fields' values."},
-        "zip": {**_LISTS, "description": "These fields' values, walked together."},
+        "zip": {**_LISTS, "description": "Lists of one length; a cell takes one entry of each."},
         "list": {
             "type": ["array", "null"],
             "items": {"type": "object"},
-            "description": "Fields and values of each cell; its `name` labels it.",
+            "description": "Fields and values of each cell; an entry's `name` names its cell.",
         },
         "random": draws.SCHEMA,
     },
@@ -51,17 +51,17 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Draft:
-    """A cell before its scenario is read."""
+    """A cell whose scenario has not been read."""
 
     name: str
     settings: Settings = field(default_factory=dict)
     label: str = ""
-    """What an entry of a list calls itself."""
+    """The `name` of its entry in `sweep.list`; empty if it has none."""
 
 
 def expand(declared: Any) -> list[Draft]:  # noqa: ANN401 - any YAML value
-    """The cells of a sweep: the product of its grid's fields, its zip, its list and its draws."""
-    axes = list(_axes(_forms(declared)))
+    """Return a sweep's cells: the product of its grid's fields, its zip, its list and its draws."""
+    axes = list(_build_axes(_read_forms(declared)))
     if not axes:
         raise ScenarioError("sweep", "is empty; write fields and lists: {seed: [0, 1, 2]}")
     _refuse_swept_twice(axes)
@@ -69,12 +69,12 @@ def expand(declared: Any) -> list[Draft]:  # noqa: ANN401 - any YAML value
     if count > MOST:
         raise ScenarioError("sweep", f"has {count:,} cells; at most {MOST:,} are allowed")
     short = short_names(list(dict.fromkeys(f for _, axis in axes for one in axis for f in one)))
-    named = [_drafts(axis, short) for _, axis in axes]
-    return [_crossed(parts) for parts in itertools.product(*named)]
+    named = [_name_drafts(axis, short) for _, axis in axes]
+    return [_combine(parts) for parts in itertools.product(*named)]
 
 
-def refuse(values: Settings, path: Path) -> None:
-    """Take `sweep` out of a file's values; ScenarioError if the file does have one."""
+def refuse_sweep(values: Settings, path: Path) -> None:
+    """Remove an empty `sweep` from a file's values; raise ScenarioError if the file has cells."""
     declared = values.pop("sweep", None)
     if declared is None:
         return
@@ -86,7 +86,7 @@ def refuse(values: Settings, path: Path) -> None:
 
 
 def sweep_over(values: Settings, swept: str, value: Any) -> None:  # noqa: ANN401 - any YAML value
-    """Sweep a dotted field over other values, as `--set sweep.method.0.ratio=[8,16]` does."""
+    """Set the values of a swept field, as `--set sweep.method.0.ratio=[8,16]` does."""
     sweep = values.get("sweep")
     if not isinstance(sweep, dict):
         sweep = values["sweep"] = {}
@@ -94,28 +94,31 @@ def sweep_over(values: Settings, swept: str, value: Any) -> None:  # noqa: ANN40
     if swept in FORMS or (form in FORMS and not below):
         sweep[swept] = value
     elif form in FORMS:
-        _mapping(sweep, form)[below] = value
+        _open_form(sweep, form)[below] = value
     elif any(known in sweep for known in FORMS):
         homes = (known for known in ("zip", "random") if swept in (sweep.get(known) or {}))
         home = next(homes, "grid")
-        _mapping(sweep, home)[swept] = value
+        _open_form(sweep, home)[swept] = value
     else:
         sweep[swept] = value
 
 
-def _mapping(sweep: Settings, form: str) -> Settings:
+def _open_form(sweep: Settings, form: str) -> Settings:
+    """Return the mapping under a form of the sweep, a new one where there is none."""
     if form == "list":
-        raise ScenarioError("sweep.list", "is changed as a whole: --set 'sweep.list=[...]'")
+        raise ScenarioError("sweep.list", "must be set as a whole: --set 'sweep.list=[...]'")
     if not isinstance(sweep.get(form), dict):
         sweep[form] = {}
     below: Settings = sweep[form]
     return below
 
 
-def _forms(declared: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
-    """(form, where it is written, what is in it) of the short form or the long one."""
+def _read_forms(declared: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
+    """Yield (form, field, content) of a sweep; the short form, without forms' names, is a grid."""
     if not isinstance(declared, Mapping):
-        raise ScenarioError("sweep", f"must map fields to lists of values, got {shown(declared)}")
+        raise ScenarioError(
+            "sweep", f"must map fields to lists of values, got {format_value(declared)}"
+        )
     if not any(form in declared for form in FORMS):
         yield "grid", "sweep", declared
         return
@@ -124,8 +127,7 @@ def _forms(declared: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
             beside = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
             raise ScenarioError(
                 f"sweep.{key}",
-                f"stands beside {beside}: a field belongs below one of them, such as "
-                f"sweep.grid.{key}",
+                f"is beside {beside}: a field belongs below one of them, such as sweep.grid.{key}",
             )
     for form in FORMS:
         if declared.get(form) is not None:
@@ -133,88 +135,98 @@ def _forms(declared: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
 
 
 Axis = tuple[str, list[Settings]]
-"""Where it is written, and what it sets, one choice after another."""
+"""A field of the file, and the settings of each of its choices."""
 
 
-def _axes(forms: Iterator[tuple[str, str, Any]]) -> Iterator[Axis]:
+def _build_axes(forms: Iterator[tuple[str, str, Any]]) -> Iterator[Axis]:
+    """Yield the axes of a sweep, whose product the cells are."""
     for form, where, content in forms:
         if form == "list":
-            yield where, _entries(where, content)
+            yield where, _read_entries(where, content)
             continue
         if not isinstance(content, Mapping):
-            raise ScenarioError(where, f"must map fields to lists of values, got {shown(content)}")
+            raise ScenarioError(
+                where, f"must map fields to lists of values, got {format_value(content)}"
+            )
         for key in content:
-            _refuse_no_field(f"{where}.{key}", key)
+            _refuse_unsweepable(f"{where}.{key}", key)
         if form == "random":
-            yield where, draws.drawn(where, content, MOST)
+            yield where, draws.draw_cells(where, content, MOST)
         else:
             # null takes a field out again, in a child file or with --set
-            yield from _listed(form, where, {k: v for k, v in content.items() if v is not None})
+            yield from _build_list_axes(
+                form, where, {k: v for k, v in content.items() if v is not None}
+            )
 
 
-def _listed(form: str, where: str, lists: Mapping[str, Any]) -> Iterator[Axis]:
-    """A grid's fields, an axis each; or those of a zip, one axis."""
+def _build_list_axes(form: str, where: str, lists: Mapping[str, Any]) -> Iterator[Axis]:
+    """Yield an axis for each field of a grid, or one axis for all fields of a zip."""
     for key, values in lists.items():
-        _refuse_no_list(f"{where}.{key}", values)
+        _require_list(f"{where}.{key}", values)
     if form == "grid":
         for key, values in lists.items():
             _refuse_twins(f"{where}.{key}", values)
             yield where, [{key: value} for value in values]
     elif lists:
-        yield where, _walked(where, lists)
+        yield where, _zip_lists(where, lists)
 
 
-def _walked(where: str, lists: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Several lists, walked together."""
+def _zip_lists(where: str, lists: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    """Return one choice for each position in lists of equal length."""
     lengths = {key: len(values) for key, values in lists.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-        raise ScenarioError(where, f"walks its lists together, so they must be as long: {told}")
+        each = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+        raise ScenarioError(where, f"must have lists of one length, got: {each}")
     rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     _refuse_twins(where, rows)
     return rows
 
 
-def _entries(where: str, content: Any) -> list[Settings]:  # noqa: ANN401
-    _refuse_no_list(where, content)
+def _read_entries(where: str, content: Any) -> list[Settings]:  # noqa: ANN401
+    """Return the entries of `sweep.list`; raise ScenarioError for one that is not allowed."""
+    _require_list(where, content)
     for index, entry in enumerate(content):
         here = f"{where}.{index}"
         if not isinstance(entry, Mapping):
-            raise ScenarioError(here, f"must map fields to values, got {shown(entry)}")
+            raise ScenarioError(here, f"must map fields to values, got {format_value(entry)}")
         for key in entry:
             if key != "name":
-                _refuse_no_field(f"{here}.{key}", key)
+                _refuse_unsweepable(f"{here}.{key}", key)
         label = entry.get("name", "x")
         if not (isinstance(label, str) and LABEL.fullmatch(label)):
             raise ScenarioError(
-                f"{here}.name", f"must be letters, digits, dots and dashes, got {shown(label)}"
+                f"{here}.name",
+                f"must be letters, digits, dots and dashes, got {format_value(label)}",
             )
     _refuse_twins(where, content)
     return [dict(entry) for entry in content]
 
 
-def _refuse_no_field(where: str, key: str) -> None:
-    if (reason := _NO_FIELDS.get(key.partition(".")[0])) is not None:
+def _refuse_unsweepable(where: str, key: str) -> None:
+    """Raise ScenarioError for a field that a sweep may not set."""
+    if (reason := _UNSWEEPABLE.get(key.partition(".")[0])) is not None:
         raise ScenarioError(where, reason)
 
 
-def _refuse_no_list(where: str, values: Any) -> None:  # noqa: ANN401
+def _require_list(where: str, values: Any) -> None:  # noqa: ANN401
     if not isinstance(values, list):
-        raise ScenarioError(where, f"must be a list of values, got {shown(values)}")
+        raise ScenarioError(where, f"must be a list of values, got {format_value(values)}")
     if not values:
         raise ScenarioError(where, "must have at least one value, got []")
 
 
 def _refuse_twins(where: str, values: Sequence[Any]) -> None:
+    """Raise ScenarioError for a value that is listed twice."""
     seen: set[str] = set()
     for value in values:
         spelled = json.dumps(value, sort_keys=True, default=str)
         if spelled in seen:
-            raise ScenarioError(where, f"has {shown(value)} twice")
+            raise ScenarioError(where, f"has {format_value(value)} twice")
         seen.add(spelled)
 
 
 def _refuse_swept_twice(axes: Sequence[Axis]) -> None:
+    """Raise ScenarioError for a field on two axes."""
     homes: dict[str, str] = {}
     for where, axis in axes:
         for key in dict.fromkeys(key for one in axis for key in one if key != "name"):
@@ -223,8 +235,8 @@ def _refuse_swept_twice(axes: Sequence[Axis]) -> None:
             homes[key] = where
 
 
-def _drafts(axis: list[Settings], short: Mapping[str, str]) -> list[Draft]:
-    """An axis' choices under names of their own."""
+def _name_drafts(axis: list[Settings], short: Mapping[str, str]) -> list[Draft]:
+    """Return an axis' choices as drafts, each with a name of its own."""
     labels = [str(one["name"]) for one in axis if "name" in one]
     if twin := next((label for label in labels if labels.count(label) > 1), None):
         raise ScenarioError("sweep.list", f"has the name '{twin}' twice")
@@ -233,17 +245,17 @@ def _drafts(axis: list[Settings], short: Mapping[str, str]) -> list[Draft]:
     for one in axis:
         settings = {key: value for key, value in one.items() if key != "name"}
         label = str(one.get("name", ""))
-        name = label or labelled(settings, short, taken)
+        name = label or name_choice(settings, short, taken)
         taken.add(name.casefold())
         drafts.append(Draft(name, settings, label))
     return drafts
 
 
-def _crossed(parts: Sequence[Draft]) -> Draft:
-    """One choice of every axis."""
+def _combine(parts: Sequence[Draft]) -> Draft:
+    """Return the cell that combines one choice of every axis."""
     settings = {key: value for part in parts for key, value in part.settings.items()}
     return Draft(
-        joined([part.name for part in parts], settings),
+        join_names([part.name for part in parts], settings),
         copy.deepcopy(settings),
         next((part.label for part in parts if part.label), ""),
     )

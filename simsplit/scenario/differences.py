@@ -1,17 +1,17 @@
-"""Where two scenarios differ, field by field: what a refusal to resume tells its user."""
+"""The fields in which two scenarios differ, for the message that refuses to resume a run."""
 
 from typing import Any
 
-from simsplit.scenario.messages import shown
+from simsplit.scenario.messages import format_value
 from simsplit.scenario.model import Scenario
 
 
 def differences(before: Scenario, now: Scenario) -> list[str]:
-    """What a checkpoint of one cannot serve the other for, as `seed was 0, is 1`."""
-    return _below(before.identified(), now.identified(), "")
+    """Return the differences that keep `now` from resuming `before`, such as `seed was 0, is 1`."""
+    return _compare(before.identified(), now.identified(), "")
 
 
-def _below(before: Any, now: Any, name: str) -> list[str]:  # noqa: ANN401 - plain values
+def _compare(before: Any, now: Any, name: str) -> list[str]:  # noqa: ANN401 - plain values
     if before == now:
         return []
     if isinstance(before, dict) and isinstance(now, dict) and before.get("kind") == now.get("kind"):
@@ -19,9 +19,9 @@ def _below(before: Any, now: Any, name: str) -> list[str]:  # noqa: ANN401 - pla
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         pairs = {str(index): both for index, both in enumerate(zip(before, now, strict=True))}
     else:
-        return [f"{name} was {shown(before)}, is {shown(now)}"]
+        return [f"{name} was {format_value(before)}, is {format_value(now)}"]
     return [
-        told
+        difference
         for key, (old, new) in pairs.items()
-        for told in _below(old, new, f"{name}.{key}".strip("."))
+        for difference in _compare(old, new, f"{name}.{key}".strip("."))
     ]

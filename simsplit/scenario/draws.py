@@ -1,4 +1,4 @@
-"""A sweep's `random`: cells drawn from ranges and lists, where a grid would be too many."""
+"""Random search: `sweep.random` draws cells from ranges and lists where a grid has too many."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from simsplit.errors import ScenarioError
-from simsplit.scenario.messages import shown
+from simsplit.scenario.messages import format_value
 from simsplit.seeds import seed_for
 
 COUNT = "count"
 _RANGES = ("uniform", "log")
 _DIGITS = 3
-"""Significant digits of what is drawn from a range: as many as a cell's name can bear."""
+"""Significant digits of a value from a range; few, so that cells' names stay short."""
 _TRIES = 50
-"""Draws for each cell wanted, before there are said to be too few combinations."""
-_HOW = "write a list of values, {uniform: [low, high]} or {log: [low, high]}"
+"""Draws per requested cell before an error reports that there are too few combinations."""
+_SPELLINGS = "write a list of values, {uniform: [low, high]} or {log: [low, high]}"
 
 SCHEMA: dict[str, Any] = {
     "description": "Cells drawn at random: `count` of them, from each field's list or range.",
@@ -39,54 +39,60 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def drawn(where: str, content: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
-    """The settings of each cell. The first of many are those of few, so a search can go on."""
+def draw_cells(where: str, content: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    """Return the settings of each cell.
+
+    A larger count begins with the cells of a smaller one, so a search can be continued.
+    """
     fields = {key: value for key, value in content.items() if key != COUNT and value is not None}
-    count = _count(f"{where}.{COUNT}", content.get(COUNT), most)
+    count = _check_count(f"{where}.{COUNT}", content.get(COUNT), most)
     if not fields:
-        raise ScenarioError(where, f"has no fields to draw: {_HOW}")
+        raise ScenarioError(where, f"has no fields to draw: {_SPELLINGS}")
     for key, values in fields.items():
-        _refuse_odd(f"{where}.{key}", values)
-    found: list[dict[str, Any]] = []
+        _check_values(f"{where}.{key}", values)
+    cells: list[dict[str, Any]] = []
     for index in range(_TRIES * count):
-        one = {key: _draw(key, values, index) for key, values in fields.items()}
-        if one not in found:
-            found.append(one)
-        if len(found) == count:
-            return found
+        cell = {key: _draw_value(key, values, index) for key, values in fields.items()}
+        if cell not in cells:
+            cells.append(cell)
+        if len(cells) == count:
+            return cells
     raise ScenarioError(
-        f"{where}.{COUNT}", f"got {count}, and there are {len(found)} combinations; use a grid"
+        f"{where}.{COUNT}",
+        f"got {count}, but draws gave {len(cells)} combinations; use a smaller count, or a grid",
     )
 
 
-def _count(where: str, count: object, most: int) -> int:
+def _check_count(where: str, count: object, most: int) -> int:
+    """Return the number of cells; raise ScenarioError if it is not from 1 to `most`."""
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= most:
         raise ScenarioError(
-            where, f"must be how many cells to draw, from 1 to {most:,}, got {shown(count)}"
+            where, f"must be the number of cells, from 1 to {most:,}, got {format_value(count)}"
         )
     return count
 
 
-def _refuse_odd(where: str, values: object) -> None:
+def _check_values(where: str, values: object) -> None:
+    """Raise ScenarioError unless a field has a list of values or a range."""
     if isinstance(values, list) and values:
         return
     if not (isinstance(values, Mapping) and len(values) == 1 and set(values) <= set(_RANGES)):
-        raise ScenarioError(where, f"got {shown(values)}; {_HOW}")
+        raise ScenarioError(where, f"got {format_value(values)}; {_SPELLINGS}")
     ((kind, ends),) = values.items()
-    numbers = isinstance(ends, list) and all(_number(end) for end in ends)
+    numbers = isinstance(ends, list) and all(_is_number(end) for end in ends)
     if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
         raise ScenarioError(
-            f"{where}.{kind}", f"must be two numbers, low before high, got {shown(ends)}"
+            f"{where}.{kind}", f"must be two numbers, low before high, got {format_value(ends)}"
         )
     if kind == "log" and ends[0] <= 0:
-        raise ScenarioError(f"{where}.{kind}", f"must be above 0, got {shown(ends)}")
+        raise ScenarioError(f"{where}.{kind}", f"must be above 0, got {format_value(ends)}")
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _draw(field: str, values: Sequence[Any] | Mapping[str, list[float]], index: int) -> Any:  # noqa: ANN401
+def _draw_value(field: str, values: Sequence[Any] | Mapping[str, list[float]], index: int) -> Any:  # noqa: ANN401
     rng = np.random.default_rng(seed_for(index, "sweep", field))
     if not isinstance(values, Mapping):
         return values[int(rng.integers(len(values)))]

@@ -1,8 +1,8 @@
-"""Configs that take the kinds of plugins as well.
+"""Configs are extended here so that they accept plugins' kinds.
 
-A union of parts (the sources of `data`, say) is found by its members, wherever in a scenario it
-stands; every config on the way there is made anew as a subclass of itself, and what nothing joins
-stays as it is. So types, defaults, the schema and the errors are those of one model.
+A union of parts, such as the sources of `data`, is recognised by its members wherever it is used
+in a scenario. Each config on the way to it is replaced by a subclass; a config that nothing joins
+is kept. So types, defaults, the schema and errors are those of one model.
 """
 
 import copy
@@ -37,7 +37,7 @@ class _Slot(NamedTuple):
     members: frozenset[Any]
     name: str
     bases: tuple[type[Config], ...]
-    """Of the parts that may join it."""
+    """The base classes of parts that may join the union."""
 
 
 _TEXTS = frozenset(get_args(get_args(TextSource)[0]))
@@ -50,37 +50,38 @@ _SLOTS = (
 C = TypeVar("C", bound=Config)
 
 
-def extended(model: type[C], plugins: Plugins) -> type[C]:
-    """The model with the kinds of plugins in its unions, and in those of its parts."""
-    return cast("type[C]", _extension(plugins).config(model))
+def extend(model: type[C], plugins: Plugins) -> type[C]:
+    """Return the model with plugins' kinds in its unions and in those of its parts."""
+    return cast("type[C]", _get_extension(plugins).extend_config(model))
 
 
 @lru_cache(maxsize=32)
-def _extension(plugins: Plugins) -> "_Extension":
+def _get_extension(plugins: Plugins) -> "_Extension":
     return _Extension(plugins)
 
 
 class _Extension:
-    """All that is made anew for the same plugins: each config once."""
+    """The configs that are extended for one set of plugins, each once."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
         self.made: dict[type[Config], type[Config]] = {}
 
-    def config(self, model: type[Config]) -> type[Config]:
-        """The model, or a subclass of it where some of its fields take more."""
+    def extend_config(self, model: type[Config]) -> type[Config]:
+        """Return the model, or a subclass of it if some of its fields accept plugins' kinds."""
         if model not in self.made:
-            self.made[model] = model  # should it hold itself
+            self.made[model] = model  # ends the recursion if the model contains itself
             fields = {
-                name: (annotation, self._field(field))
+                name: (annotation, self._copy_field(field))
                 for name, field in model.model_fields.items()
-                if (annotation := self._annotation(field.annotation)) is not field.annotation
+                if (annotation := self._extend_annotation(field.annotation)) is not field.annotation
             }
             if fields:
-                self.made[model] = self._remade(model, fields)
+                self.made[model] = self._derive(model, fields)
         return self.made[model]
 
-    def _remade(self, model: type[Config], fields: Mapping[str, Any]) -> type[Config]:
+    def _derive(self, model: type[Config], fields: Mapping[str, Any]) -> type[Config]:
+        """Create a subclass of the model with these fields, which other processes can unpickle."""
         made: Any = create_model(
             model.__name__,
             __base__=model,
@@ -89,48 +90,51 @@ class _Extension:
             **cast("dict[str, Any]", fields),
         )
         plugins = self.plugins
-        if hasattr(made, "plugins"):  # the scenario's, here and wherever it is revived
+        if hasattr(made, "plugins"):  # only the scenario's own config has them
             made.plugins = plugins
 
-        def reduced(self: Config) -> tuple[Any, ...]:
-            return _revived, (model, plugins, self.__getstate__())
+        def reduce_config(self: Config) -> tuple[Any, ...]:
+            return _revive, (model, plugins, self.__getstate__())
 
-        setattr(made, "__reduce__", reduced)  # noqa: B010 - no other process could import the class
+        setattr(made, "__reduce__", reduce_config)  # noqa: B010 - no process can import the class
         return cast("type[Config]", made)
 
-    def _field(self, field: FieldInfo) -> FieldInfo:
-        """The same, its default one of the configs that are made here."""
+    def _copy_field(self, field: FieldInfo) -> FieldInfo:
+        """Return a copy of the field whose default is an instance of the extended config."""
         made = copy.copy(field)
-        made.default = self._adopted(field.default)
+        made.default = self._convert_default(field.default)
         return made
 
-    def _adopted(self, value: Any) -> Any:  # noqa: ANN401 - any default
+    def _convert_default(self, value: Any) -> Any:  # noqa: ANN401 - any default
+        """Return a default as an instance of the extended config, with the same values."""
         made = self.made.get(type(value))
         if made in (None, type(value)):
             return value
-        fields = {name: self._adopted(getattr(value, name)) for name in made.model_fields}
+        fields = {name: self._convert_default(getattr(value, name)) for name in made.model_fields}
         return made.model_construct(value.model_fields_set, **fields)
 
-    def _annotation(self, given: Any) -> Any:  # noqa: ANN401 - any annotation
-        """The annotation with what joins it; the very same one where nothing does."""
+    def _extend_annotation(self, given: Any) -> Any:  # noqa: ANN401 - any annotation
+        """Return the annotation with plugins' configs in it; the same object if none joins it."""
         if isinstance(given, type) and issubclass(given, Config):
-            joining = self._joining((given,))
-            return _union([self.config(given), *joining]) if joining else self.config(given)
+            joining = self._list_joining((given,))
+            own = self.extend_config(given)
+            return _make_union([own, *joining]) if joining else own
         args = get_args(given)
         if get_origin(given) is Literal:
-            return self._words(given, args)
-        inner = tuple(map(self._annotation, args))
-        joining = self._joining(args)
+            return self._extend_literal(given, args)
+        inner = tuple(map(self._extend_annotation, args))
+        joining = self._list_joining(args)
         if not joining and all(one is other for one, other in zip(inner, args, strict=True)):
             return given
-        return _again(given, (*inner, *joining))
+        return _rebuild(given, (*inner, *joining))
 
-    def _words(self, given: Any, words: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an annotation
-        own = self.plugins.of(WORDS[words]) if words in WORDS else ()
-        return Literal[(*words, *own)] if own else given
+    def _extend_literal(self, given: Any, names: tuple[Any, ...]) -> Any:  # noqa: ANN401
+        """Return a Literal with the names that plugins add to it, such as topologies'."""
+        own = self.plugins.of(WORDS[names]) if names in WORDS else ()
+        return Literal[(*names, *own)] if own else given
 
-    def _joining(self, members: tuple[Any, ...]) -> list[type[Config]]:
-        """The configs of plugins that belong among these."""
+    def _list_joining(self, members: tuple[Any, ...]) -> list[type[Config]]:
+        """Return the plugins' configs that join a union of these members."""
         try:
             slot = next((slot for slot in _SLOTS if slot.members == frozenset(members)), None)
         except TypeError:  # an annotation's members need not be hashable
@@ -138,11 +142,11 @@ class _Extension:
         if slot is None:
             return []
         own = self.plugins.of(slot.name).values()
-        return [self.config(each) for each in own if issubclass(each, slot.bases)]
+        return [self.extend_config(each) for each in own if issubclass(each, slot.bases)]
 
 
-def _again(given: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an annotation
-    """An annotation of the same form, of other types."""
+def _rebuild(given: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an annotation
+    """Return an annotation of the same form with other arguments."""
     origin = get_origin(given)
     if hasattr(given, "__metadata__"):
         return Annotated[(args[0], *given.__metadata__)]
@@ -151,13 +155,14 @@ def _again(given: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an annot
     return cast("Any", origin)[args]
 
 
-def _union(configs: list[type[Config]]) -> Any:  # noqa: ANN401 - an annotation
+def _make_union(configs: list[type[Config]]) -> Any:  # noqa: ANN401 - an annotation
+    """Return the union of configs, which `kind` distinguishes."""
     return Annotated[Union[tuple(configs)], Discriminator("kind")]  # noqa: UP007 - of a tuple
 
 
-def _revived(model: type[Config], plugins: Plugins, state: dict[Any, Any]) -> Config:
-    """A config as another process had it."""
-    made = extended(model, plugins)
+def _revive(model: type[Config], plugins: Plugins, state: dict[Any, Any]) -> Config:
+    """Return the config that another process pickled."""
+    made = extend(model, plugins)
     config = made.__new__(made)
     config.__setstate__(state)
     return config

@@ -1,8 +1,8 @@
-"""A scenario's fields, and what follows from them alone.
+"""The fields of a scenario, and properties that follow from them alone.
 
-The configs of the parts are composed here, so the JSON schema, the error messages and
-`simsplit list` come from one place. What refuses fields that do not fit each other stands above
-(`misfits`, `needs`, `sessions`), and `model` calls it.
+The configs of all parts are composed here, so the JSON schema, the error messages and
+`simsplit list` have one source. `misfits`, `needs` and `sessions` refuse fields that do not fit
+each other; `model` calls them.
 """
 
 import functools
@@ -38,8 +38,8 @@ from simsplit.schedules.config import RoundRobinConfig, Schedule
 from simsplit.topologies import TOPOLOGIES, USUAL, Topology, TopologyName
 
 
-def _union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
-    """The configs of a registry as one type, told apart by `kind`."""
+def _make_union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
+    """Return the configs of a registry as one type, which `kind` distinguishes."""
     together: Any = functools.reduce(operator.or_, configs.values())
     return together if len(configs) == 1 else Annotated[together, Discriminator("kind")]
 
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     AnyAttack = AttackConfig
     AnyObserver = ObserverConfig
 else:
-    AnyMethod = _union(METHODS)
-    AnyDetector = _union(DETECTORS)
-    AnyAttack = _union(ATTACKS)
-    AnyObserver = _union(OBSERVERS)
+    AnyMethod = _make_union(METHODS)
+    AnyDetector = _make_union(DETECTORS)
+    AnyAttack = _make_union(ATTACKS)
+    AnyObserver = _make_union(OBSERVERS)
 
 
 class StopConfig(Config):
@@ -62,13 +62,13 @@ class StopConfig(Config):
     metric: str = "validation_accuracy"
     """A column of the `rounds` table, such as validation_accuracy or test_loss."""
     patience: int = Field(default=10, ge=1)
-    """Evaluations without improvement before stopping."""
+    """Number of evaluations without improvement after which the run stops."""
     min_delta: float = Field(default=0.0, ge=0)
-    """The smallest change that counts as an improvement."""
+    """The smallest change that counts as an improvement, in the metric's unit."""
 
     @property
     def smaller_is_better(self) -> bool:
-        """Losses, errors and perplexities fall, everything else rises."""
+        """Whether a fall is an improvement, as for losses, errors and perplexities."""
         return falls(self.metric)
 
 
@@ -78,11 +78,12 @@ class CheckpointConfig(Config):
     every: int = Field(default=1, ge=0)
     """Rounds between checkpoints; the last round always writes one; 0: only the last."""
     keep: int = Field(default=2, ge=1)
-    """How many to keep; with more than one, a damaged checkpoint can be passed over."""
+    """Number of checkpoints to keep. With more than one a run can resume although the newest is
+    damaged."""
 
 
 class OutputConfig(Config):
-    """Where run directories are made, and what is drawn in them."""
+    """Where run directories are made, and whether figures are drawn in them."""
 
     root: Path = Path("runs")
     """Folder in which the run's own folder is made, unless `--out` names it."""
@@ -91,12 +92,14 @@ class OutputConfig(Config):
 
 
 class ScenarioFields(Config):
-    """Base of a scenario: its fields, not yet held against each other."""
+    """Base of a scenario: its fields, without checks between them."""
 
     plugins: ClassVar[Plugins] = NO_PLUGINS
-    """The plugins whose parts it may name: passed when it is loaded, never named in its file."""
+    """The plugins whose parts a scenario may name. They are passed when it is loaded; its file does
+    not name them."""
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Letters, digits, dots, dashes and underscores, no dash or dot first; names the run."""
+    """Name of the run: letters, digits, dots, dashes and underscores, with a letter or digit
+    first."""
     seed: int = Field(default=0, ge=0)
     """Seed of every random draw."""
     data: DataConfig = DataConfig()
@@ -108,13 +111,14 @@ class ScenarioFields(Config):
     api: the server has all of a pretrained transformer; clients have adapters, a head and labels,
     and inputs are public."""
     servers: int = Field(default=1, ge=1)
-    """Of topology: api, how many servers offer the same model and tell each other nothing. Messages
-    of gradients go to them in turn: with m messages and m servers none sees two of one gradient,
-    with 2 m none sees two steps in a row. Each that is asked gets tokens and adapters."""
+    """Number of servers under topology: api that offer the same model and share nothing. The
+    messages of a gradient go to them in turn: with m messages and m servers none sees two of one
+    gradient, with 2 m none sees two steps in a row. Each server that is asked gets tokens and
+    adapters."""
     clients: ClientsConfig = ClientsConfig()
-    """How many clients there are, and what they share."""
+    """How many clients there are, and which segments they share."""
     method: tuple[AnyMethod, ...] = ()
-    """What happens at the cut, in this order; empty: raw activations are sent."""
+    """Methods at the cut, applied in this order; empty: raw activations are sent."""
     schedule: Schedule = RoundRobinConfig()
     """Which client trains when, and for how long."""
     aggregation: Aggregation = NoAggregation()
@@ -124,7 +128,7 @@ class ScenarioFields(Config):
     detectors: tuple[AnyDetector, ...] = ()
     """How the server detects malicious clients, and how it responds."""
     attacks: tuple[AnyAttack, ...] = ()
-    """How the server tries to recover clients' samples from what they send."""
+    """How the server tries to recover clients' samples and labels from the packets they send."""
     targets: TargetsConfig = TargetsConfig()
     """The samples that attacks try to recover."""
     network: NetworkConfig | None = None
@@ -136,21 +140,21 @@ class ScenarioFields(Config):
     evaluate: EvaluateConfig = EvaluateConfig()
     """When and how the model is scored."""
     stop: StopConfig | None = None
-    """Early stopping."""
+    """Early stopping; null: the run takes all of its rounds."""
     observers: tuple[AnyObserver, ...] = ()
-    """What is notified of each round; a resumed run may have others."""
+    """Observers that are notified of each round; a resumed run may have others."""
     device: str = Field(default="cpu", pattern=r"^(cpu|auto|cuda(:\d+)?)$")
     """cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
     threads: int | None = Field(default=None, ge=1)
     """torch threads of this process; null leaves torch's choice."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """When the state is saved that a run resumes from."""
+    """When the state from which a run resumes is saved."""
     output: OutputConfig = OutputConfig()
     """The folder for results."""
 
     @property
     def shared_field(self) -> str | None:
-        """The field by which clients share something; None where they share nothing."""
+        """The field by which clients share a segment; None where they share nothing."""
         if self.clients.heads == "shared":
             return "clients.heads"
         tail = self.clients.shares_tail and self.crossings.tail_with_client
@@ -158,13 +162,13 @@ class ScenarioFields(Config):
 
     @property
     def crossings(self) -> Topology:
-        """What crosses the cut, and who has which segment."""
+        """The topology: which legs cross the cut, and which side has which segment."""
         own: Mapping[str, Topology] = self.plugins.of("TOPOLOGIES")
         return own[self.topology] if self.topology in own else TOPOLOGIES[self.topology]
 
     @property
     def gradients_cross(self) -> bool:
-        """Whether training sends gradients: not where clients train their own head alone."""
+        """Whether training sends gradients; clients that train a tail alone send none."""
         return not isinstance(self.model, AdaptedClassifier) or "head" in self.model.learns
 
     @property
@@ -174,7 +178,7 @@ class ScenarioFields(Config):
 
     @property
     def shares(self) -> bool:
-        """Whether clients share anything, by handing it round or by averaging."""
+        """Whether clients share a segment, by handing it on or by averaging."""
         return self.shared_field is not None
 
     @property
@@ -186,7 +190,7 @@ class ScenarioFields(Config):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What an evaluation reports."""
+        """The metrics that an evaluation reports."""
         if self.evaluate.metrics is not None:
             return self.evaluate.metrics
         if not isinstance(self.model, CausalLM):
@@ -205,7 +209,7 @@ class ScenarioFields(Config):
 
     @property
     def aims(self) -> TargetsConfig:
-        """The targets, in the order in which the attacks want them."""
+        """The targets' config, with the order that the attacks need."""
         if self.targets.order is not None:
             return self.targets
         mixed = any(attack.mixes_targets for attack in self.attacks)
@@ -213,7 +217,7 @@ class ScenarioFields(Config):
 
     @property
     def malicious(self) -> list[int]:
-        """Numbers of the malicious clients, as drawn by the seed."""
+        """Numbers of the malicious clients, drawn from the seed."""
         if self.clients.malicious is None:
             return []
         trusted = {client for detector in self.detectors for client in detector.trusted}
@@ -221,10 +225,10 @@ class ScenarioFields(Config):
 
     @property
     def reads_texts(self) -> bool:
-        """Whether its samples are texts."""
+        """Whether the samples are texts."""
         return isinstance(self.model, TextModel)
 
     def text_reader(self) -> Reader:
-        """How its model reads texts."""
-        assert isinstance(self.model, TextModel), "asked of texts alone"
+        """Return the reader that turns texts into tokens for the scenario's model."""
+        assert isinstance(self.model, TextModel), "only models of texts have a reader"
         return self.model.reader()

@@ -1,7 +1,7 @@
-"""Scenario files: safe YAML, `extends`, and `--set`; plain values in, plain values out.
+"""Scenario files: safe YAML with `extends`, and the overrides of `--set`, read as plain values.
 
-Plain words mean what YAML 1.2 says. PyYAML, which keeps to 1.1, reads `on:` as true (`evaluate.on`
-is a field), 1e-3 as text, 010 as 8 and 2024-01-01 as a date.
+Unquoted values mean what YAML 1.2 says. PyYAML follows 1.1 and would read `on:` as true
+(`evaluate.on` is a field), 1e-3 as text, 010 as 8 and 2024-01-01 as a date.
 """
 
 import copy
@@ -15,12 +15,12 @@ import yaml
 
 from simsplit.errors import ScenarioError, near
 from simsplit.scenario.cells import sweep_over
-from simsplit.scenario.shipped import located, names
+from simsplit.scenario.shipped import list_names, locate
 
 if TYPE_CHECKING:
     from yaml import SafeDumper as _CDumper
     from yaml import SafeLoader as _CLoader
-else:  # libyaml's, four times as fast, where PyYAML was built with it
+else:  # libyaml is four times as fast, if PyYAML was built with it
     _CLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     _CDumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -40,7 +40,7 @@ _PLAIN = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Builds plain values only; every field's name is text, and none is there twice."""
+    """Loader of plain values; a field's name is text and occurs once in its mapping."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - as PyYAML declares it; filled below
 
@@ -48,28 +48,29 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _refused("a field's name must be plain text", key)
+                raise _locate_problem("a field's name must be plain text", key)
             if key.tag.endswith(":merge"):
                 continue
             if key.value in seen:
-                raise _refused(f"the field '{key.value}' is there twice", key)
+                raise _locate_problem(f"the field '{key.value}' occurs twice", key)
             seen.add(key.value)
             key.tag = "tag:yaml.org,2002:str"
         return yaml.constructor.SafeConstructor.construct_mapping(self, node, deep)
 
 
 class _Fast(_CLoader):
-    """The same by libyaml, whose places and words for what is wrong are less exact."""
+    """The same loader by libyaml, whose messages about mistakes are less exact."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
     construct_mapping = _Loader.construct_mapping
 
 
 class _Dumper(_CDumper):
-    """Quotes the words that either YAML would take for something other than text."""
+    """Dumper that quotes texts which YAML 1.1 or 1.2 would read as another type."""
 
 
-def _refused(problem: str, node: yaml.Node) -> yaml.YAMLError:
+def _locate_problem(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    """Return an error that names the line and column of a node."""
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
@@ -80,12 +81,12 @@ for _tag, (_pattern, _first) in _PLAIN.items():
 
 
 def read(path: Path, overrides: Mapping[str, Any]) -> Values:
-    """A file's values on top of those of the file it extends, and the overrides on top of both.
+    """Return a file's values over those of the file that it extends, with overrides over both.
 
     Where there is no such file, the shipped scenario of that name is read.
-    An override is YAML, as text, or any other value as it is.
+    An override that is text is parsed as YAML; other values are used unchanged.
     """
-    values = _with_parents(located(path), ())
+    values = _read_with_parents(locate(path), ())
     for field, given in overrides.items():
         value = _parse(given, field, f"'{given}'") if isinstance(given, str) else given
         if field.startswith("sweep."):
@@ -96,15 +97,15 @@ def read(path: Path, overrides: Mapping[str, Any]) -> Values:
 
 
 def dump(values: Values) -> str:
-    """YAML in the order of the fields."""
+    """Return the values as YAML, in the order of the fields."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def merge(base: Values, changes: Mapping[str, Any]) -> Values:
-    """Mappings merge key by key, anything else is replaced; a mapping of another kind too."""
+    """Return the values with changes: mappings of one kind merge key by key, others replace."""
     merged = dict(base)
     for key, change in changes.items():
-        below, value = _spelled_out(merged.get(key), change)
+        below, value = _spell_out(merged.get(key), change)
         same_kind = (
             isinstance(below, dict)
             and isinstance(value, Mapping)
@@ -115,20 +116,20 @@ def merge(base: Values, changes: Mapping[str, Any]) -> Values:
 
 
 def assign(values: Values, field: str, value: Any) -> None:  # noqa: ANN401 - any YAML value
-    """Set a dotted field (`method.0.ratio`) in place, making mappings and lists on the way."""
+    """Set a dotted field (`method.0.ratio`) in place; create mappings and lists on its path."""
     keys = field.split(".")
     here: Any = values
     for index, key in enumerate(keys[:-1]):
         here = _descend(here, key, keys[index + 1], ".".join(keys[: index + 1]))
     if isinstance(here, list):
-        position = _position(here, keys[-1], field)
+        position = _parse_position(here, keys[-1], field)
         here[position : position + 1] = [value]
     else:
         here[keys[-1]] = value
 
 
-def _spelled_out(below: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Both in full, where one of them is a bare word: `cifar10` is short for `{kind: cifar10}`."""
+def _spell_out(below: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return both values, a bare kind spelled out: `cifar10` is short for `{kind: cifar10}`."""
     if isinstance(below, str) and isinstance(value, Mapping):
         return {"kind": below}, value
     if isinstance(value, str) and isinstance(below, dict) and "kind" in below:
@@ -137,8 +138,9 @@ def _spelled_out(below: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
 
 
 def _descend(here: Any, key: str, following: str, field: str) -> Any:  # noqa: ANN401
+    """Return the mapping or list under a key, a new one if `following` needs it."""
     if isinstance(here, list):
-        position: int | str = _position(here, key, field)
+        position: int | str = _parse_position(here, key, field)
         below = here[int(position)] if int(position) < len(here) else None
         here[int(position) : int(position) + 1] = [below]
     else:
@@ -153,17 +155,18 @@ def _descend(here: Any, key: str, following: str, field: str) -> Any:  # noqa: A
     return below
 
 
-def _position(here: list[Any], key: str, field: str) -> int:
+def _parse_position(here: list[Any], key: str, field: str) -> int:
     if not key.isdecimal() or int(key) > len(here):
         raise ScenarioError(
             field,
-            f"'{key}' is no position in a list of {len(here)}; allowed: 0 to {len(here)}, of which "
-            "the last appends",
+            f"'{key}' is no position in a list of {len(here)}; allowed: 0 to {len(here)} (the last "
+            "appends)",
         )
     return int(key)
 
 
-def _with_parents(path: Path, children: tuple[Path, ...]) -> Values:
+def _read_with_parents(path: Path, children: tuple[Path, ...]) -> Values:
+    """Return a file's values merged over those of the files that it extends."""
     if path.resolve() in [child.resolve() for child in children]:
         chain = " -> ".join(file.name for file in (*children, path))
         raise ScenarioError("extends", f"goes in a circle: {chain}")
@@ -174,12 +177,13 @@ def _with_parents(path: Path, children: tuple[Path, ...]) -> Values:
     if not isinstance(parent, str):
         raise ScenarioError("extends", f"must be the path of a YAML file, got {parent!r} in {path}")
     beside = path.parent / parent
-    shipped = located(Path(parent))
-    found = beside if beside.exists() or shipped == Path(parent) else shipped
-    return merge(_with_parents(found, (*children, path)), values)
+    shipped = locate(Path(parent))
+    source = beside if beside.exists() or shipped == Path(parent) else shipped
+    return merge(_read_with_parents(source, (*children, path)), values)
 
 
 def _load(path: Path, children: tuple[Path, ...]) -> Values:
+    """Return the values of one file; raise ScenarioError if it cannot be read."""
     field = "extends" if children else ""
     named = f" (named in {children[-1]})" if children else ""
     try:
@@ -190,7 +194,7 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
         ) from None
     except OSError as error:
         raise ScenarioError(
-            field, f"cannot read {path}{named}: {error.strerror}{_nearby(path)}"
+            field, f"cannot read {path}{named}: {error.strerror}{_suggest_file(path)}"
         ) from None
     values = _parse(text, field, str(path))
     if values is None:
@@ -201,21 +205,24 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
     return values
 
 
-def _nearby(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
+    """Return a hint at a file or a shipped scenario with a similar name."""
     if path.exists():
         return ""
     folder = path.parent
     beside = [file.name for file in folder.iterdir()] if folder.is_dir() else []
     known = [name for name in beside if name.endswith(_SUFFIXES)]
     wanted = str(path) if path.suffix in _SUFFIXES else path.name
-    return near(path.name, known) or near(wanted, names()) or _NO_SUCH_NAME
+    return near(path.name, known) or near(wanted, list_names()) or _NO_SUCH_NAME
 
 
 _SUFFIXES = (".yaml", ".yml")
-_NO_SUCH_NAME = "; simsplit list scenarios names those that ship"
+_NO_SUCH_NAME = "; simsplit list scenarios lists the shipped ones"
 
 
 def _parse(text: str, field: str, source: str) -> Any:  # noqa: ANN401 - any YAML value
+    """Return the value of a YAML text; raise ScenarioError, with line and column, if it is none."""
+    # The slow loader reads a text again only if it is wrong, for its better messages.
     with suppress(yaml.YAMLError, ValueError):
         return yaml.load(text, Loader=_Fast)
     try:

@@ -1,6 +1,6 @@
-"""Parts of which a file says fields but not the kind: they are of the default's kind.
+"""A part whose `kind` is left out in a file has the kind of the field's default.
 
-`train.client.lr` or `schedule.rounds` alone would otherwise need the part spelled out beside them.
+Without this rule `train.client.lr` or `schedule.rounds` alone would need a kind beside them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,14 @@ from pydantic import BaseModel
 from simsplit.errors import ScenarioError, near
 
 Kinds = Mapping[str, type[BaseModel]]
-"""The configs among which a part's kind chooses."""
+"""Configs by kind, of a part that can have one of these kinds."""
 
 
-def with_kinds(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """The values, with the default's kind wherever none is said and all fields would be its own."""
+def fill_kinds(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Return the values with the default's kind in each part that names none.
+
+    A part is left alone if it has a field that the default's kind lacks.
+    """
     filled = dict(values)
     for name, field in model.model_fields.items():
         value, default = filled.get(name), field.default
@@ -26,23 +29,23 @@ def with_kinds(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, A
             if value and "kind" not in value and value.keys() <= fields.keys():
                 filled[name] = {"kind": getattr(default, "kind"), **value}  # noqa: B009 - its own field
         else:
-            filled[name] = with_kinds(value, type(default))
+            filled[name] = fill_kinds(value, type(default))
     return filled
 
 
-def kinds_left_out(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """The fields in which `with_kinds` says the kind: their config's name, and their own."""
+def list_optional_kinds(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield (config's name, field's name) of each field whose kind `fill_kinds` can fill in."""
     for name, field in model.model_fields.items():
         if not isinstance(field.default, BaseModel):
             continue
         if "kind" in type(field.default).model_fields:
             yield model.__name__, name
         else:
-            yield from kinds_left_out(type(field.default))
+            yield from list_optional_kinds(type(field.default))
 
 
-def without_kind(field: str, got: Mapping[str, Any], kinds: Kinds) -> ScenarioError:
-    """What is wrong with a part that names no kind: which kinds have its fields, if any has."""
+def explain_missing_kind(field: str, got: Mapping[str, Any], kinds: Kinds) -> ScenarioError:
+    """Return the error for a part that names no kind, with the kinds that have its fields."""
     having = {name: [k for k, one in kinds.items() if name in one.model_fields] for name in got}
     for name in (name for name, found in having.items() if not found):
         known = dict.fromkeys(each for config in kinds.values() for each in config.model_fields)

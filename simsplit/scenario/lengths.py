@@ -1,4 +1,4 @@
-"""Texts must fit into the positions of the model, with all that methods add to them."""
+"""Texts must fit into the model's positions, with the tokens that methods add to them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +9,9 @@ from simsplit.methods import MethodConfig
 
 
 def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions: int) -> None:
-    """ScenarioError for public texts, or tokens that a method adds, that have no position.
+    """Raise ScenarioError if public texts or a method's added tokens exceed the positions.
 
-    That private texts fit by themselves is for the model's own check.
+    The model itself checks that private texts fit.
     """
     if data.public is not None and data.public.length > positions:
         raise ScenarioError(
@@ -20,7 +20,7 @@ def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions
         )
     room = positions
     for index, method in enumerate(methods):
-        for field, length in _lengthened(data) if method.added_tokens else ():
+        for field, length in _list_lengths(data) if method.added_tokens else ():
             if length + method.added_tokens > room:
                 raise ScenarioError(
                     f"method.{index}.tokens",
@@ -30,8 +30,8 @@ def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions
         room -= method.added_tokens
 
 
-def _lengthened(data: DataConfig) -> Iterator[tuple[str, int]]:
-    """The fields that limit the texts to which methods add tokens: private and support ones."""
+def _list_lengths(data: DataConfig) -> Iterator[tuple[str, int]]:
+    """Yield the lengths of the texts to which methods add tokens, private and support ones."""
     mixed_in = "public" if data.support is None else "support"
     for name in ("source", mixed_in):
         source = getattr(data, name)

@@ -1,4 +1,4 @@
-"""Scenarios from files, from plain values and from other scenarios, with the parts of plugins."""
+"""Scenarios are made here from files, from plain values or from others, with plugins' parts."""
 
 import copy
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import Any
 from simsplit.errors import ScenarioError
 from simsplit.plugins import Given, gathered
 from simsplit.plugins.record import remind
-from simsplit.scenario.cells import refuse
-from simsplit.scenario.extending import extended
+from simsplit.scenario.cells import refuse_sweep
+from simsplit.scenario.extending import extend
 from simsplit.scenario.files import assign, read
-from simsplit.scenario.messages import left_over
+from simsplit.scenario.messages import explain_left_over
 from simsplit.scenario.model import Scenario
 
 
@@ -22,22 +22,22 @@ def load_scenario(
 ) -> Scenario:
     """Read a scenario file; `overrides` maps dotted fields to values, or to YAML as `--set` does.
 
-    `plugins` are modules with parts of your own: by name, as .py files, or imported.
+    `plugins` are modules with parts of your own, given by name, as .py files or imported.
 
     >>> load_scenario("scenarios/quickstart.yaml", {"clients.count": 4})  # doctest: +SKIP
     """
     values = read(Path(path), overrides or {})
-    refuse(values, Path(path))
+    refuse_sweep(values, Path(path))
     known = gathered(plugins)
     try:
         return parse(values, known)
     except ScenarioError as error:
-        remind(error, Path(path).parent, known)  # a run's own file may need plugins
-        raise left_over(error, overrides or {}) from None
+        remind(error, Path(path).parent, known)  # a scenario in a run directory may need plugins
+        raise explain_left_over(error, overrides or {}) from None
 
 
 def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:
-    """A scenario from plain values, which may name the parts of plugins."""
+    """Return a scenario from plain values, which may name the parts of plugins."""
     return scenario_class(plugins)(**{str(name): value for name, value in values.items()})
 
 
@@ -46,7 +46,7 @@ def scenario_of(
     changes: Mapping[str, Any],
     plugins: Given = (),
 ) -> Scenario:
-    """A scenario from a file, from its fields or as it is, with some fields changed."""
+    """Return a scenario from a file, from fields or from another, with some fields changed."""
     if isinstance(given, str | Path):
         return load_scenario(given, changes, plugins)
     if isinstance(given, Scenario):
@@ -61,5 +61,5 @@ def scenario_of(
 
 
 def scenario_class(plugins: Given = ()) -> type[Scenario]:
-    """Scenario, with the kinds of plugins wherever it has parts."""
-    return extended(Scenario, gathered(plugins))
+    """Return the class Scenario, with plugins' kinds allowed in its parts."""
+    return extend(Scenario, gathered(plugins))

@@ -1,4 +1,4 @@
-"""pydantic's errors in the scenario's own words: field, what was got, what is allowed, near."""
+"""pydantic's errors are turned into messages that name the field, the value and those allowed."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from simsplit.errors import ScenarioError, near
-from simsplit.scenario.kinds import Kinds, without_kind
+from simsplit.scenario.kinds import Kinds, explain_missing_kind
 
 _BOUNDS = {
     "greater_than": ("gt", "above"),
@@ -20,11 +20,11 @@ _BOUNDS = {
     "less_than": ("lt", "below"),
     "less_than_equal": ("le", "at most"),
 }
-_RENAMED = {
+_NEW_NAMES = {
     "evaluate.new_words": "max_new_tokens",
     "evaluate.written": "generated_texts",
 }
-"""Fields of older scenarios, and what they are called now."""
+"""Fields of older scenarios, with their new names."""
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -38,33 +38,37 @@ _TYPES = {
     "path": "a path",
 }
 _DEEPEST, _MOST = 3, 2
-"""Levels of a scenario that are searched for a misplaced name, and places that are named."""
+"""Levels of a scenario that are searched for a misplaced name, and most places that are named."""
 _SURE = 0.85
-"""How like a field's name a word must be to be named before its like elsewhere: `head`, `heads`."""
+"""The similarity at which a field of the same part is suggested along with one elsewhere, as
+`heads` is for `head`."""
 
 
 def explain(
     error: ValidationError, model: type[BaseModel], values: Mapping[str, Any]
 ) -> ScenarioError:
-    """All of a validation's problems as one ScenarioError, a line each."""
-    found = error.errors()
-    wrong = [one["loc"] for one in found]
-    # an entry that is wrong is not counted by pydantic, which then finds the list too short
-    said = [one for one in found if one["type"] != "too_short" or not _within(one["loc"], wrong)]
-    return ScenarioError.of_many([_explain(one, model, values) for one in said])
+    """Return all problems of a validation as one ScenarioError, a line each."""
+    problems = error.errors()
+    wrong = [one["loc"] for one in problems]
+    # pydantic does not count wrong entries, and then reports that their list is too short
+    kept = [
+        one for one in problems if one["type"] != "too_short" or not _has_deeper(one["loc"], wrong)
+    ]
+    return ScenarioError.of_many([_explain(one, model, values) for one in kept])
 
 
-def _within(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ...]]) -> bool:
-    """Whether one of the others is further down the same path."""
+def _has_deeper(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ...]]) -> bool:
+    """Return whether one of the other places is below this one."""
     return any(len(other) > len(loc) and other[: len(loc)] == loc for other in others)
 
 
-def left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
-    """The error; of a field that a part of another kind left behind, with what drops it."""
-    return ScenarioError.of_many([_left_over(one, overrides) for one in error.problems])
+def explain_left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
+    """Return the error, with a remedy for fields left over from a part's kind in the file."""
+    return ScenarioError.of_many([_explain_left_over(one, overrides) for one in error.problems])
 
 
-def _left_over(problem: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
+def _explain_left_over(problem: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
+    """Return one problem, with the remedy if an override replaced the kind of its part."""
     part = problem.field.rpartition(".")[0]
     if not part or f"{part}.kind" not in overrides or problem.field in overrides:
         return problem
@@ -75,30 +79,34 @@ def _left_over(problem: ScenarioError, overrides: Mapping[str, Any]) -> Scenario
 
 
 def refuse_misread(values: Mapping[str, Any], made: BaseModel) -> None:
-    """ScenarioError where pydantic made a number of what nobody meant as one: true, false, .nan."""
-    if found := list(_misread(values, made, ())):
-        raise ScenarioError.of_many(found)
+    """Raise ScenarioError for a boolean read as a number, the reverse, or .nan.
+
+    `made` is the model that pydantic has made from `values`.
+    """
+    if problems := list(_find_misread(values, made, ())):
+        raise ScenarioError.of_many(problems)
 
 
-def unknown(got: object, known: Sequence[str]) -> str:
-    """What is wrong with a word that is none of the known ones."""
+def describe_unknown(got: object, known: Sequence[str]) -> str:
+    """Return the reason to refuse a name that is none of the known ones, which it lists."""
     allowed = f"allowed: {', '.join(known)}"
     if not isinstance(got, str):
-        return f"got {shown(got)}; {allowed}"
+        return f"got {format_value(got)}; {allowed}"
     return f"unknown '{got}'{near(got, known) or ','} {allowed}"
 
 
-def _misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[ScenarioError]:  # noqa: ANN401
+def _find_misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[ScenarioError]:  # noqa: ANN401
+    """Yield an error for each value that pydantic has read as another type."""
     if isinstance(got, Mapping):
         for name, value in got.items():
-            yield from _misread(value, getattr(made, name, None), (*path, name))
+            yield from _find_misread(value, getattr(made, name, None), (*path, name))
     elif isinstance(got, list | tuple):
         for index, value in enumerate(got):
-            yield from _misread(value, made[index], (*path, str(index)))
+            yield from _find_misread(value, made[index], (*path, str(index)))
     elif isinstance(got, bool) != isinstance(made, bool) and isinstance(made, int | float):
         wanted = "true or false" if isinstance(made, bool) else "a number"
-        if not isinstance(got, str):  # words such as yes are for pydantic to judge
-            yield ScenarioError(".".join(path), f"must be {wanted}, got {shown(got)}")
+        if not isinstance(got, str):  # pydantic decides which texts, such as yes, it accepts
+            yield ScenarioError(".".join(path), f"must be {wanted}, got {format_value(got)}")
     elif isinstance(made, float) and math.isnan(made):
         yield ScenarioError(".".join(path), "must be a number, got .nan")
 
@@ -106,46 +114,49 @@ def _misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[ScenarioErr
 def _explain(
     error: ErrorDetails, model: type[BaseModel], values: Mapping[str, Any]
 ) -> ScenarioError:
+    """Return one of pydantic's errors as a ScenarioError at the field that the user wrote."""
     path, owner, kinds = _locate(error["loc"], model, values)
     field = ".".join(str(part) for part in path)
     kind, ctx, got = error["type"], error.get("ctx", {}), error["input"]
     if kind in ("extra_forbidden", "invalid_key"):
-        return ScenarioError(field, _misplaced(field, error["loc"], owner, model, values))
+        return ScenarioError(field, _describe_misplaced(field, error["loc"], owner, model, values))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
-        bare = isinstance(_at(values, path), str)
-        return _which_kind(field, got, kinds, bare=bare, model=model)
+        bare = isinstance(_get_written(values, path), str)
+        return _explain_kind(field, got, kinds, bare=bare, model=model)
     if kind == "literal_error":
         known = [word.strip("'") for word in str(ctx["expected"]).replace(" or ", ", ").split(", ")]
-        return ScenarioError(field, unknown(got, known))
+        return ScenarioError(field, describe_unknown(got, known))
     if kind == "string_pattern_mismatch" and owner is not None:
         meaning = owner.model_fields[str(path[-1])].description or f"what matches {ctx['pattern']}"
-        return ScenarioError(field, f"got {shown(got)}; allowed: {' '.join(meaning.split())}")
-    return ScenarioError(field, _reason(kind, ctx, got, error["msg"]))
+        return ScenarioError(
+            field, f"got {format_value(got)}; allowed: {' '.join(meaning.split())}"
+        )
+    return ScenarioError(field, _describe_reason(kind, ctx, got, error["msg"]))
 
 
-def _misplaced(
+def _describe_misplaced(
     field: str,
     loc: tuple[int | str, ...],
     owner: type[BaseModel] | None,
     model: type[BaseModel],
     values: Mapping[str, Any],
 ) -> str:
-    """What is wrong with a field that its config does not have, though another kind may."""
-    if field in _RENAMED:
-        return f"renamed, use {_RENAMED[field]}"
+    """Return the reason to refuse a field that its config lacks, and the kinds that have it."""
+    if field in _NEW_NAMES:
+        return f"renamed, use {_NEW_NAMES[field]}"
     kinds, name = _locate(loc[:-2], model, values)[2], str(loc[-1])
     if others := [kind for kind, one in kinds.items() if name in one.model_fields]:
         own = ", ".join(owner.model_fields) if owner else "none"
         return f"belongs to kind {' or '.join(others)}; {loc[-2]} has {own}"
-    return unknown_field(name, owner, model)
+    return describe_unknown_field(name, owner, model)
 
 
-def unknown_field(
+def describe_unknown_field(
     name: str, owner: type[BaseModel] | None, model: type[BaseModel] | None = None
 ) -> str:
-    """What is wrong with a field that its config does not have; the model may have it elsewhere."""
+    """Return the reason to refuse a field that its config lacks, and where the model has it."""
     known = list(owner.model_fields) if owner else []
-    place = _place_of(name, model) if model is not None else ""
+    place = _find_places(name, model) if model is not None else ""
     hint = near(name, known)
     if place:
         beside = [f"'{each}'" for each in get_close_matches(name, known, 1, _SURE)]
@@ -153,45 +164,46 @@ def unknown_field(
     return f"unknown field{hint or ','} allowed: {', '.join(known)}"
 
 
-def _which_kind(
+def _explain_kind(
     field: str, got: object, kinds: Kinds, *, bare: bool, model: type[BaseModel]
 ) -> ScenarioError:
-    """A part whose `kind` is missing, unknown, or not in its place."""
+    """Return the error for a part whose `kind` is missing, unknown or in the wrong place."""
     if isinstance(got, Mapping) and "kind" in got:
-        # a bare word has been spelled out on the way: blame what the user wrote
-        wrong = unknown(got["kind"], [*kinds])
-        if not near(str(got["kind"]), kinds) and (place := _place_of(str(got["kind"]), model)):
+        # a validator has spelled out a bare kind, so the user wrote no field `kind` to blame
+        wrong = describe_unknown(got["kind"], [*kinds])
+        if not near(str(got["kind"]), kinds) and (place := _find_places(str(got["kind"]), model)):
             wrong += f"; '{got['kind']}' goes under {place}"
         return ScenarioError(field if bare else f"{field}.kind", wrong)
     if isinstance(got, Mapping):
-        return without_kind(field, got, kinds)
+        return explain_missing_kind(field, got, kinds)
     meant = f"; write {{kind: {got}}}" if got in [*kinds] else f"; its kinds: {', '.join(kinds)}"
-    return ScenarioError(field, f"must be a mapping of fields, got {shown(got)}{meant}")
+    return ScenarioError(field, f"must be a mapping of fields, got {format_value(got)}{meant}")
 
 
-def _reason(kind: str, ctx: Mapping[str, Any], got: object, message: str) -> str:
+def _describe_reason(kind: str, ctx: Mapping[str, Any], got: object, message: str) -> str:
+    """Return the reason of an error by pydantic's type of it and its context."""
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return f"must be {words} {ctx[name]:g}, got {shown(got)}"
+        return f"must be {words} {ctx[name]:g}, got {format_value(got)}"
     if kind == "missing":
-        return f"missing, got only {shown(got)}"
+        return f"missing, got only {format_value(got)}"
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     if kind in ("too_long", "too_short"):
         limit = ctx["max_length" if kind == "too_long" else "min_length"]
         entries = "entry" if limit == 1 else "entries"
         bound = "most" if kind == "too_long" else "least"
-        return f"must have at {bound} {limit} {entries}, got {shown(got)}"
+        return f"must have at {bound} {limit} {entries}, got {format_value(got)}"
     if (wanted := _TYPES.get(kind.split("_")[0])) is not None:
-        return f"must be {wanted}, got {shown(got)}"
-    return f"{message[0].lower()}{message[1:]}, got {shown(got)}"
+        return f"must be {wanted}, got {format_value(got)}"
+    return f"{message[0].lower()}{message[1:]}, got {format_value(got)}"
 
 
-def shown(got: object) -> str:
-    """A value much as YAML spells it, cut short where it is long."""
+def format_value(got: object) -> str:
+    """Return a value much as YAML spells it, cut to 60 characters."""
     text = repr(got)
     if not isinstance(got, str):
-        with suppress(ValueError):  # a list that holds itself, as YAML's aliases can make one
+        with suppress(ValueError):  # YAML's aliases can make a list that contains itself
             text = json.dumps(got, default=str, skipkeys=True)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -201,30 +213,31 @@ def _locate(
     model: type[BaseModel],
     values: Any,  # noqa: ANN401
 ) -> tuple[list[int | str], type[BaseModel] | None, Kinds]:
-    """(field path, config that holds the last field, kinds it chooses among, if it does).
+    """Return (path of the field, config that has its last field, kinds allowed there, if any).
 
-    pydantic's own path has the tags of unions in it, which no user wrote.
+    pydantic's own path contains the tags of unions, which no user wrote.
     """
     path: list[int | str] = []
     annotation: Any = model
     owner: type[BaseModel] | None = model
     for part in loc:
-        below = _members(annotation)
-        if _kinds(below):
-            annotation = _tagged(below, str(part))
+        below = _open_union(annotation)
+        if _map_kinds(below):
+            annotation = _find_member(below, str(part))
             continue
         if isinstance(part, str) and len(below) > 1 and not any(map(_is_config, below)):
-            continue  # which of a union's members has been tried
+            continue  # pydantic names the member of the union that it tried
         path.append(part)
         config = next((m for m in below if _is_config(m)), None)
         owner = config if isinstance(part, str) else owner
-        annotation = _below(below, config, part)
-    return path, owner, _kinds(_members(annotation))
+        annotation = _descend(below, config, part)
+    return path, owner, _map_kinds(_open_union(annotation))
 
 
-def _place_of(name: str, model: type[BaseModel]) -> str:
-    """Where a scenario has fields, or parts of a kind, of this name, in words; few, and single
-    parts before those of lists.
+def _find_places(name: str, model: type[BaseModel]) -> str:
+    """Return the places where a scenario has a field or kind of this name, as text.
+
+    At most `_MOST` are named; entries of lists are left out if single parts fit.
     """
     level: list[tuple[str, type[BaseModel]]] = [("", model)]
     single: dict[str, None] = {}
@@ -233,18 +246,18 @@ def _place_of(name: str, model: type[BaseModel]) -> str:
         below: list[tuple[str, type[BaseModel]]] = []
         for path, config in level:
             for field, info in config.model_fields.items():
-                direct = _members(info.annotation)
-                inner = [m for each in direct for arg in get_args(each) for m in _members(arg)]
+                direct = _open_union(info.annotation)
+                inner = [m for each in direct for arg in get_args(each) for m in _open_union(arg)]
                 place = f"{path}.{field}{'.0' * any(map(_is_config, inner))}".strip(".")
-                if name == field or name in _kinds([*direct, *inner]):
+                if name == field or name in _map_kinds([*direct, *inner]):
                     (listed if ".0" in place else single)[place] = None
                 below += [(place, member) for member in (*direct, *inner) if _is_config(member)]
         level = below
     return " or ".join([*(single or listed)][:_MOST])
 
 
-def _kinds(members: list[Any]) -> Kinds:
-    """The configs of a union by the kinds that tell them apart; empty where it is no such union."""
+def _map_kinds(members: list[Any]) -> Kinds:
+    """Return the configs of a union by their kinds; empty for other annotations."""
     configs = [member for member in members if _is_config(member)]
     if len(configs) < 2:
         return {}
@@ -255,28 +268,28 @@ def _is_config(member: Any) -> bool:  # noqa: ANN401
     return isinstance(member, type) and issubclass(member, BaseModel)
 
 
-def _members(annotation: Any) -> list[Any]:  # noqa: ANN401
-    """The alternatives of an annotation, unions and Annotated opened."""
+def _open_union(annotation: Any) -> list[Any]:  # noqa: ANN401
+    """Return the alternatives of an annotation, with unions and Annotated opened."""
     if hasattr(annotation, "__metadata__"):
-        return _members(annotation.__origin__)
+        return _open_union(annotation.__origin__)
     if get_origin(annotation) in (Union, types.UnionType):
-        return [m for option in get_args(annotation) for m in _members(option)]
+        return [m for option in get_args(annotation) for m in _open_union(option)]
     return [annotation]
 
 
-def _tagged(members: list[Any], tag: str) -> Any:  # noqa: ANN401
-    return next((member for member in members if tag in _kinds([member, member])), None)
+def _find_member(members: list[Any], tag: str) -> Any:  # noqa: ANN401
+    return next((member for member in members if tag in _map_kinds([member, member])), None)
 
 
-def _below(members: list[Any], config: type[BaseModel] | None, part: int | str) -> Any:  # noqa: ANN401
+def _descend(members: list[Any], config: type[BaseModel] | None, part: int | str) -> Any:  # noqa: ANN401
     if isinstance(part, int):
         return next((get_args(m)[0] for m in members if get_args(m)), None)
     field = config.model_fields.get(part) if config else None
     return field.annotation if field else None
 
 
-def _at(values: Any, path: list[int | str]) -> Any:  # noqa: ANN401
-    """What the user wrote at a path, or None."""
+def _get_written(values: Any, path: list[int | str]) -> Any:  # noqa: ANN401
+    """Return the value that the user wrote at a path, or None."""
     for part in path:
         try:
             values = values[part]

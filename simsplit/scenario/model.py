@@ -1,6 +1,6 @@
-"""A scenario: the frozen model that one YAML file becomes, and all that can be checked of it early.
+"""The scenario: a frozen model of one YAML file, which checks everything that it can before a run.
 
-What a user can get wrong is a ScenarioError that names the field.
+A user's mistake raises a ScenarioError that names the field.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from simsplit.scenario.adversaries import refuse_ambiguous
 from simsplit.scenario.controls import refuse_unequal, refuse_unknown
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.files import dump
-from simsplit.scenario.kinds import with_kinds
+from simsplit.scenario.kinds import fill_kinds
 from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, refuse_misread
 from simsplit.scenario.misfits import (
@@ -35,12 +35,12 @@ from simsplit.scenario.sessions import refuse_sessions
 
 
 class Scenario(ScenarioFields):
-    """One experiment, in full: running it again gives the same tables."""
+    """The complete description of one experiment: two runs of it give the same tables."""
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - configs, or plain values
-        """Fields as configs or plain values; ScenarioError, by field, where they will not do."""
+        """Check fields, given as configs or plain values; raise ScenarioError for wrong ones."""
         model = type(self)
-        filled = with_kinds(values, model)
+        filled = fill_kinds(values, model)
         try:
             super().__init__(**filled)
         except ValidationError as error:
@@ -48,7 +48,7 @@ class Scenario(ScenarioFields):
         refuse_misread(filled, self)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other fields, checked as a whole."""
+        """Return a copy with other fields, checked as a whole."""
         if not update:
             return super().model_copy(deep=deep)
         kept = {name: getattr(self, name) for name in self.model_fields_set}
@@ -56,16 +56,18 @@ class Scenario(ScenarioFields):
 
     @field_validator("engine", "aggregation", "schedule", "model", mode="before")
     @classmethod
-    def _from_word(cls, value: object) -> object:
+    def _expand_kind(cls, value: object) -> object:
+        """Return a bare kind as a part without other fields."""
         return {"kind": value} if isinstance(value, str) else value
 
     @field_validator("method", "detectors", "attacks", "observers", mode="before")
     @classmethod
-    def _from_words(cls, value: object) -> object:
-        return [*map(cls._from_word, value)] if isinstance(value, list) else value
+    def _expand_kinds(cls, value: object) -> object:
+        return [*map(cls._expand_kind, value)] if isinstance(value, list) else value
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
+    def _refuse_misfits(self) -> Self:
+        """Raise ScenarioError for parts that do not fit each other."""
         refuse_unserved(self)
         refuse_unknown_metrics(self)
         refuse_other_samples(self)
@@ -77,22 +79,26 @@ class Scenario(ScenarioFields):
         refuse_ambiguous(
             self.detectors, self.attacks, self.clients, self.targets.client if self.attacks else 0
         )
-        self.malicious  # noqa: B018 - raises where there is no such choice
+        self.malicious  # noqa: B018 - raises if the clients cannot be drawn
         refuse_missing_network(self)
         for side in ("client", "server"):
             refuse_as_torch_does(self, side)
         with blamed("source"):
             info = self.data.describe()
-        if info is not None and (self.model.at_hand or self._misfits(info)):
+        # Shapes of a model that is not on this machine are checked when it has been downloaded.
+        if info is not None and (self.model.at_hand or self._never_fits(info)):
             self.shapes(info)
         return self
 
-    def _misfits(self, info: DataInfo) -> bool:
-        """Whether no network of its kind takes such samples, wherever it may be."""
+    def _never_fits(self, info: DataInfo) -> bool:
+        """Return whether no model of this kind can read the samples, whichever its weights."""
         return isinstance(self.model, TextModel) and not info.texts
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
-        """(cut, features) as the model has them, and as they cross the wire."""
+        """Return the shapes (cut, features) in the model, and those that cross the wire.
+
+        Raise ScenarioError if the model cannot read samples of this shape.
+        """
         if info.texts and not isinstance(self.model, TextModel):
             raise ScenarioError(
                 "model.kind",
@@ -111,24 +117,25 @@ class Scenario(ScenarioFields):
         return whole, sent_shapes(self.method, whole)
 
     def prepared(self) -> Prepared:
-        """Its data, loaded and dealt out."""
+        """Return the scenario's data, loaded and divided among the clients."""
         reader = self.text_reader() if self.reads_texts else None
         mixes = mixes_texts(self.method)
         return prepare(self.data, self.clients.count, self.seed, reader, mixes=mixes)
 
     def yaml(self) -> str:
-        """The scenario, resolved and complete: what is saved with a run and replays it."""
+        """Return the complete scenario as YAML, as it is saved with a run to repeat it."""
         return dump(self.model_dump(mode="json"))
 
     def identity(self) -> str:
-        """What a checkpoint must agree with, as text."""
+        """Return the fields that a checkpoint must agree with, as text."""
         return dump(self.identified())
 
     def identified(self) -> dict[str, Any]:
-        """All fields but those that a resumed run may change."""
+        """Return all fields except those that a resumed run may change."""
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]
+        # A longer run may resume a shorter one unless its learning rates depend on the length.
         if not self.train.lr_schedule.stretches:
             for name in ("rounds", "epochs"):
                 del values["schedule"][name]

@@ -1,8 +1,8 @@
-"""What a scenario gives its parts, held against what they need: the one place that refuses.
+"""Each part's needs are compared here with the things that a scenario gives.
 
-What a topology means to parts is what its protocol says: the legs that cross, and who has the tail.
-A need that is not met is a ScenarioError at the field that asks for it, with the values that would
-do and the other way out.
+A topology's protocol alone decides what it gives: the legs that cross, and which side has the tail.
+An unmet need is a ScenarioError at the field that asks for it, with the values that would satisfy
+it and another remedy.
 """
 
 import math
@@ -25,22 +25,24 @@ from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.poisons.malicious import FIELD
 from simsplit.scenario.fields import ScenarioFields
-from simsplit.scenario.messages import shown
-from simsplit.scenario.sessions import no_sessions
+from simsplit.scenario.messages import format_value
+from simsplit.scenario.sessions import explain_no_sessions
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.topologies import first_with
 
 Setting = Mapping[tuple[Given, Leg | None], int]
-"""What there is of each thing, of a leg where it is a leg's."""
+"""The amount of each thing that a scenario gives, by leg where the thing is about one."""
 
 
 class _Lack(NamedTuple):
-    """What is told of a part where something is not there."""
+    """The message about an unmet need."""
 
     why: str
+    """The reason, with names of words that `_collect_words` fills in."""
     mend: str = ""
+    """A remedy elsewhere in the scenario; empty if there is none."""
     kinds: bool = False
-    """Whether parts of other kinds are a way out."""
+    """Whether the message lists kinds that can replace the part's."""
 
 
 _SET_PUBLIC = "data.auxiliary (the part of the training samples that is public, such as 0.2)"
@@ -55,7 +57,7 @@ _LACKS: dict[Given, _Lack] = {
         "needs gradients of single samples, and {culprit} sends none in their places"
     ),
     Given.LABELLED: _Lack(
-        "is after the classes of samples, and these texts have none",
+        "works on the classes of samples, and these texts have none",
         "data.source.task with kind: classification",
     ),
     Given.SCORING: _Lack(
@@ -71,20 +73,20 @@ _LACKS: dict[Given, _Lack] = {
         "topology: {adapting} with model.adapters: {least}",
     ),
     Given.OWN_ADAPTERS: _Lack(
-        "follows adapters that one client's steps alone change, and here there are none",
+        "needs adapters that only one client's steps change, and here there are none",
         "clients.heads: per_client, a model.learns with head and train.client.lookahead: null",
     ),
     Given.IN_A_ROW: _Lack(
-        "needs a server that is asked two steps in a row, and of servers: {servers} none is, with "
-        "{messages} to a gradient",
-        "fewer servers (there is nothing that it could find here)",
+        "needs a server that is asked two steps in a row; with servers: {servers} and {messages} "
+        "per gradient none is",
+        "fewer servers (with so many it would recover nothing)",
     ),
     Given.LEARNED_TRUNK: _Lack(
-        "judges clients by what the trunk learns of them, and it learns nothing",
+        "judges clients by the trunk's steps, and the trunk does not learn",
         "model.learns with trunk",
     ),
     Given.FROZEN_TRUNK: _Lack(
-        "needs a trunk that does not learn: the server would learn from what hides the gradient",
+        "needs a trunk that does not learn: it would learn from messages that hide the gradient",
         "model.learns without trunk",
     ),
     Given.IMAGES: _Lack("is for images, got {modality}", kinds=True),
@@ -97,10 +99,10 @@ _LACKS: dict[Given, _Lack] = {
     ),
     Given.CAUSAL: _Lack("needs a model that predicts tokens, got {model}", "causal_lm"),
     Given.KNOWN_TAIL: _Lack(
-        "keeps the tail from being like the pretrained one, and with random weights there is none",
+        "keeps the tail unlike the pretrained one, and random weights have no pretrained tail",
         "a pretrained model (model.name), or model.sizes.public: true",
     ),
-    Given.SESSIONS: _Lack("reads along while clients write, but {unseen}"),
+    Given.SESSIONS: _Lack("reads the texts that clients write, but {unseen}"),
     Given.PUBLIC: _Lack("needs public data", f"{_SET_PUBLIC}{{or_public}}"),
     Given.SUPPORT: _Lack("needs public texts to mix with", f"{_SET_PUBLIC}{{or_public}}"),
     Given.PAIRS: _Lack(
@@ -116,7 +118,7 @@ _LACKS: dict[Given, _Lack] = {
         "schedule: per_client, with aggregation: none or splitfed_v2",
     ),
     Given.LAPS: _Lack(
-        "takes one step for all clients at once, which {schedule} has not",
+        "takes one step for all clients at once, which {schedule} does not do",
         "schedule: parallel",
         kinds=True,
     ),
@@ -129,7 +131,7 @@ _LACKS: dict[Given, _Lack] = {
         kinds=True,
     ),
     Given.HANDED_ROUND: _Lack(
-        "hands round what clients share, which {schedule} has no turns for",
+        "hands shared segments from client to client, and {schedule} has no turns for that",
         "{apart}",
         kinds=True,
     ),
@@ -142,11 +144,11 @@ _LACKS: dict[Given, _Lack] = {
 
 
 _STOPPED = _Lack("needs {leg}, and with {culprit} none cross")
-"""In place of the first of these, where it is not for the topology."""
+"""The message about a leg that a method stops; the topology would have it."""
 
 
-def setting_of(scenario: ScenarioFields) -> Setting:
-    """All that a scenario gives."""
+def find_setting(scenario: ScenarioFields) -> Setting:
+    """Return the amount of each thing that a scenario gives; 0 or 1 for things without numbers."""
     data, methods = scenario.data, scenario.method
     schedule, aggregation = scenario.schedule.kind, scenario.aggregation.kind
     legs, tail = scenario.crossings.training.legs, scenario.crossings.tail_with_client
@@ -156,12 +158,12 @@ def setting_of(scenario: ScenarioFields) -> Setting:
     public = data.auxiliary > 0 or data.public is not None
     learned = "trunk" in scenario.model.learning
     of_legs: dict[tuple[Given, Leg | None], int] = {
-        (what, leg): int(not _culprits(methods, what, leg))
+        (what, leg): int(not _find_culprits(methods, what, leg))
         for leg in legs
         for what in (Given.CROSSES, Given.SAMPLES, Given.READABLE, Given.FLOATS)
     }
     plain = {
-        Given.CLASSES: Leg.LABELS in legs or not _culprits(methods, Given.CLASSES),
+        Given.CLASSES: Leg.LABELS in legs or not _find_culprits(methods, Given.CLASSES),
         Given.LABELLED: not isinstance(data.source, TextTable)
         or isinstance(data.source.task, Classification),
         Given.SCORING: tail,
@@ -169,8 +171,8 @@ def setting_of(scenario: ScenarioFields) -> Setting:
         Given.TWO_CLASSES: True,
         Given.FROZEN_TRUNK: not learned,
         Given.ADAPTER_SETS: getattr(scenario.model, "adapters", 0),
-        Given.OWN_ADAPTERS: _own_adapters(scenario),
-        Given.IN_A_ROW: scenario.servers < 2 * messages_of(methods),
+        Given.OWN_ADAPTERS: _has_own_adapters(scenario),
+        Given.IN_A_ROW: scenario.servers < 2 * count_messages(methods),
         Given.LEARNED_TRUNK: learned,
         Given.IMAGES: data.source.modality == "images",
         Given.TEXTS: texts,
@@ -179,7 +181,7 @@ def setting_of(scenario: ScenarioFields) -> Setting:
         Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
         Given.KNOWN_TAIL: isinstance(scenario.model, TextModel) and scenario.model.start_known,
-        Given.SESSIONS: no_sessions(scenario) is None,
+        Given.SESSIONS: explain_no_sessions(scenario) is None,
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,
         Given.PAIRS: any(need.what is Given.PUBLIC for each in methods for need in each.needs),
@@ -196,29 +198,29 @@ def setting_of(scenario: ScenarioFields) -> Setting:
     return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}
 
 
-def _own_adapters(scenario: ScenarioFields) -> bool:
-    """Whether a client has adapters, and nothing but its own steps changes them."""
+def _has_own_adapters(scenario: ScenarioFields) -> bool:
+    """Return whether a client has adapters that only its own steps change."""
     alone = scenario.clients.count == 1 and scenario.aggregation.kind == "none"
     own = scenario.clients.heads == "per_client" or alone
     own = own and scenario.train.client.lookahead is None
     return own and "head" in scenario.model.learning
 
 
-def messages_of(methods: Sequence[MethodConfig]) -> int:
-    """In how many messages each gradient of features crosses."""
+def count_messages(methods: Sequence[MethodConfig]) -> int:
+    """Return the number of messages in which each gradient of features crosses."""
     split = (each for each in methods if isinstance(each, PrivateBackpropConfig | P3eftConfig))
     return math.prod(each.messages for each in split)
 
 
 def mixes_texts(methods: Sequence[MethodConfig]) -> bool:
-    """Whether clients send other texts along with, or in, their own."""
+    """Return whether clients mix other texts with their own."""
     return any(need.what is Given.SUPPORT for each in methods for need in each.needs)
 
 
-def _culprits(
+def _find_culprits(
     methods: Sequence[MethodConfig], what: Given, leg: Leg | None = None
 ) -> list[MethodConfig]:
-    """The methods that take something away."""
+    """Return the methods that take a thing away, on a leg if the thing is about one."""
     grad = Leg.FEATURES_GRAD
     return [
         each
@@ -232,15 +234,18 @@ def _culprits(
 
 
 class _Part(NamedTuple):
-    """A part of a scenario, where its kind stands, and what else could stand there."""
+    """A part of a scenario whose needs are checked."""
 
     where: str
+    """The part's field."""
     kind: str
+    """The field of its kind."""
     config: Any
     kinds: Mapping[str, type[Config]]
+    """The shipped kinds that are allowed in its place."""
 
 
-def _parts(scenario: ScenarioFields) -> Iterator[_Part]:
+def _list_parts(scenario: ScenarioFields) -> Iterator[_Part]:
     yield _Part("aggregation", "aggregation", scenario.aggregation, AGGREGATIONS)
     malicious = scenario.clients.malicious
     lists: list[tuple[str, Any, Mapping[str, type[Config]]]] = [
@@ -255,25 +260,25 @@ def _parts(scenario: ScenarioFields) -> Iterator[_Part]:
 
 
 def refuse_unmet(scenario: ScenarioFields) -> None:
-    """ScenarioError for a part that lacks something."""
-    setting = setting_of(scenario)
-    for part in _parts(scenario):
+    """Raise ScenarioError for the first need of a part that the scenario does not satisfy."""
+    setting = find_setting(scenario)
+    for part in _list_parts(scenario):
         for need in part.config.needs:
-            _refuse(scenario, setting, part, need)
+            _refuse_need(scenario, setting, part, need)
 
 
 def refuse_classes(scenario: ScenarioFields, classes: int) -> None:
-    """ScenarioError for a method that is for two classes, where data have another number."""
-    for part in _parts(scenario):
+    """Raise ScenarioError for a part that is for two classes if data have another number."""
+    for part in _list_parts(scenario):
         if classes != 2 and any(need.what is Given.TWO_CLASSES for need in part.config.needs):
             raise ScenarioError(part.kind, f"{part.config.word} is for two classes, got {classes}")
 
 
 def refuse_learning(scenario: ScenarioFields, server: Stack) -> None:
-    """ScenarioError for a part that needs a server that learns nothing, where a method does."""
+    """Raise ScenarioError for a part that forbids the server to learn if a method learns there."""
     if not any(weight.requires_grad for weight in server.modules.parameters()):
         return
-    for part in _parts(scenario):
+    for part in _list_parts(scenario):
         if any(need.what is Given.FROZEN_TRUNK for need in part.config.needs):
             raise ScenarioError(
                 part.kind, f"{part.config.word} {_LACKS[Given.FROZEN_TRUNK].why}, as a method does"
@@ -281,16 +286,17 @@ def refuse_learning(scenario: ScenarioFields, server: Stack) -> None:
 
 
 def refuse_idle(scenario: ScenarioFields, client: Stack) -> None:
-    """The same of methods that list no needs, as plugins may not: what they override on the
-    client's side, and plan, says what they need.
+    """Raise ScenarioError for an unmet need of a method that lists none, as a plugin's may.
+
+    Its needs are inferred from the hooks that it overrides on the client's side and its phases.
     """
-    setting = setting_of(scenario)
+    setting = find_setting(scenario)
     chain = [pair for pair in enumerate(scenario.method) if Leg.SMASHED in pair[1].acts_on]
     for (index, config), method in zip(chain, client.smashed, strict=True):
         own = {name for kind in type(config).__mro__ for name in vars(kind) if kind not in _BASES}
         part = _Part(f"method.{index}", f"method.{index}.kind", config, METHODS)
-        for need in () if "needs" in own else _implied(method):
-            _refuse(scenario, setting, part, need)
+        for need in () if "needs" in own else _infer_needs(method):
+            _refuse_need(scenario, setting, part, need)
 
 
 _BASES = (MethodConfig, CodecConfig)
@@ -302,7 +308,8 @@ _HOOKS: dict[str, Need] = {
 }
 
 
-def _implied(method: Method) -> Needs:
+def _infer_needs(method: Method) -> Needs:
+    """Return the needs that follow from a method's hooks and phases."""
     own = {name for kind in type(method).__mro__ if kind is not Method for name in vars(kind)}
     needs = [need for hook, need in _HOOKS.items() if hook in own]
     aside = method.aside()
@@ -312,44 +319,47 @@ def _implied(method: Method) -> Needs:
     return tuple(needs)
 
 
-def _refuse(scenario: ScenarioFields, setting: Setting, part: _Part, need: Need) -> None:
-    if _met(setting, need):
+def _refuse_need(scenario: ScenarioFields, setting: Setting, part: _Part, need: Need) -> None:
+    """Raise ScenarioError if the setting does not satisfy a need of a part."""
+    if _is_met(setting, need):
         return
-    lack, told = _LACKS[need.what], _told(scenario, setting, need)
-    if need.what is Given.CROSSES and told["culprit"]:
+    lack, words = _LACKS[need.what], _collect_words(scenario, setting, need)
+    if need.what is Given.CROSSES and words["culprit"]:
         lack = _STOPPED
     if need.field == "kind":
         where, got = part.kind, part.config.word
-        ways = _kinds(setting, part, need) if lack.kinds else []
+        ways = _find_kinds(setting, part, need) if lack.kinds else []
     else:
-        where, got = f"{part.where}.{need.field}", bare(getattr(part.config, need.field))
-        ways = _values(setting, part, need)
+        where, got = f"{part.where}.{need.field}", format_bare(getattr(part.config, need.field))
+        ways = _find_values(setting, part, need)
     subject = got if where.endswith(".kind") else f"got {got}; it"
     raise ScenarioError(
-        where, f"{subject} {lack.why.format(**told)}{_way_out(ways, lack.mend.format(**told))}"
+        where,
+        f"{subject} {lack.why.format(**words)}{_format_remedies(ways, lack.mend.format(**words))}",
     )
 
 
-def _way_out(ways: list[str], mend: str) -> str:
+def _format_remedies(ways: list[str], mend: str) -> str:
     if not ways:
         return f"; use {mend}" if mend else ""
     return f"; allowed: {', '.join(ways)}" + (f", or {mend}" if mend else "")
 
 
-def _met(setting: Setting, need: Need) -> bool:
+def _is_met(setting: Setting, need: Need) -> bool:
     return setting.get((need.what, need.leg), 0) >= need.least
 
 
-def _kinds(setting: Setting, part: _Part, need: Need) -> list[str]:
-    """What of other kinds would do, as it is by default; what is for the data, whatever else it may
-    need, where there are many kinds.
+def _find_kinds(setting: Setting, part: _Part, need: Need) -> list[str]:
+    """Return the kinds whose default config satisfies the unmet need.
+
+    Where there are many kinds, only needs for a kind of data are checked.
     """
     many = need.what in _MODALITIES and part.kinds is not AGGREGATIONS
     return [
         kind
         for kind, config in part.kinds.items()
         if all(
-            _met(setting, each)
+            _is_met(setting, each)
             for each in config().needs  # type: ignore[attr-defined]
             if each.what in _MODALITIES or not many
         )
@@ -359,39 +369,39 @@ def _kinds(setting: Setting, part: _Part, need: Need) -> list[str]:
 _MODALITIES = (Given.IMAGES, Given.TEXTS, Given.TABLES, Given.NUMBERS)
 
 
-def _values(setting: Setting, part: _Part, need: Need) -> list[str]:
-    """Other values of the field that would do."""
+def _find_values(setting: Setting, part: _Part, need: Need) -> list[str]:
+    """Return the values of the field with which the part's needs are satisfied."""
     ways = []
-    for value in options_of(type(part.config).model_fields[need.field].annotation):
+    for value in list_options(type(part.config).model_fields[need.field].annotation):
         other = part.config.model_copy(update={need.field: value})
-        if all(_met(setting, each) for each in other.needs if each.field == need.field):
-            ways.append(bare(value))
+        if all(_is_met(setting, each) for each in other.needs if each.field == need.field):
+            ways.append(format_bare(value))
     return ways
 
 
-def options_of(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type
-    """All values of a field that has few."""
+def list_options(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type
+    """Return all values that an annotation allows, if they can be listed; else an empty list."""
     if annotation is bool:
         return [True, False]
     inner = get_args(annotation)
     if get_origin(annotation) is tuple:
-        return [(value,) for value in options_of(inner[0])]
+        return [(value,) for value in list_options(inner[0])]
     return list(inner) if get_origin(annotation) is Literal else []
 
 
-def bare(value: Any) -> str:  # noqa: ANN401 - a field's
-    """As one would write it in the middle of a sentence."""
+def format_bare(value: Any) -> str:  # noqa: ANN401 - a field's
+    """Return a value as it is written within a sentence."""
     if isinstance(value, tuple):
-        return ", ".join(map(bare, value))
+        return ", ".join(map(format_bare, value))
     if isinstance(value, Config):
         return value.word
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else format_value(value)
 
 
-def _told(scenario: ScenarioFields, setting: Setting, need: Need) -> dict[str, object]:
-    """The words that messages are filled in with."""
+def _collect_words(scenario: ScenarioFields, setting: Setting, need: Need) -> dict[str, object]:
+    """Return the words that fill in the messages of `_LACKS`."""
     apart = {"clients.heads": "per_client", "clients.tail": "own"}
-    shared, culprits = scenario.shared_field, _culprits(scenario.method, need.what, need.leg)
+    shared, culprits = scenario.shared_field, _find_culprits(scenario.method, need.what, need.leg)
     return {
         "a_topology": f"{'an' if scenario.topology[0] in 'aeio' else 'a'} {scenario.topology}",
         "schedule": scenario.schedule.kind,
@@ -406,8 +416,8 @@ def _told(scenario: ScenarioFields, setting: Setting, need: Need) -> dict[str, o
         "scoring": first_with(lambda each: each.tail_with_client),
         "adapting": first_with(lambda each: each.whole_model is True),
         "servers": scenario.servers,
-        "messages": counted(messages_of(scenario.method), "message"),
-        "unseen": no_sessions(scenario),
+        "messages": counted(count_messages(scenario.method), "message"),
+        "unseen": explain_no_sessions(scenario),
         "apart": f"{shared}: {apart.get(str(shared))}",
         "or_public": ", or data.public (texts from elsewhere)" if scenario.reads_texts else "",
     }

@@ -1,4 +1,4 @@
-"""Data and networks of one's own in a scenario: overrides that name them by their digests."""
+"""Data and networks that a user passes from Python: overrides name them by their digests."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from simsplit.models.own import GivenModel, given_model
 
 
 def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Overrides for `load_scenario` or `load_sweep`, and for `run` of a dict.
+    """Return overrides with your data and model, for `load_scenario`, `load_sweep` or `run`.
 
     Args:
-        data: Arrays, tensors, texts, a Dataset, a frame; two splits of it; or a list, one for each
-            client.
+        data: Arrays, tensors, texts, a Dataset or a frame; or two splits of it; or a list with one
+            entry for each client.
         model: A `SplitModel`, or three modules.
-        columns: Of a frame: target, categories, drop, client; of texts: task, length, learns, ...;
-            see `simsplit list data table` and `text_given`.
+        columns: Options of the data: target, categories, drop and client for a frame; task, length,
+            learns and others for texts. `simsplit list data table` and `text_given` list them.
 
     >>> load_sweep("scenarios/quickstart.yaml", own(data=(x, y)))  # doctest: +SKIP
     """
@@ -32,8 +32,11 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
     return changes
 
 
-def held_by(*parts: object) -> dict[str, object]:
-    """What a scenario's data source or model was passed, by digest: for other processes."""
+def collect_held(*parts: object) -> dict[str, object]:
+    """Return the passed objects that a data source or model refers to, by digest.
+
+    Other processes need them beside the scenario.
+    """
     kinds = GivenSource | TextGiven | GivenModel
     digests = [part.digest for part in parts if isinstance(part, kinds)]
     return {digest: thing for digest in digests if (thing := held(digest)) is not None}

@@ -1,4 +1,7 @@
-"""JSON Schema of scenario files, for editors: the model's own, and what only a file may have."""
+"""The JSON Schema by which editors check scenario files.
+
+It is the model's schema, with the short forms and the fields that only a file may have.
+"""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -7,20 +10,20 @@ from simsplit.data.tasks import LAYOUTS
 from simsplit.detectors import DETECTORS
 from simsplit.plugins import Given
 from simsplit.scenario.cells import SCHEMA
-from simsplit.scenario.kinds import kinds_left_out
+from simsplit.scenario.kinds import list_optional_kinds
 from simsplit.scenario.loading import scenario_class
 
 
 def file_schema(plugins: Given = ()) -> dict[str, Any]:
-    """Of a file that may name the parts of plugins, too."""
+    """Return the schema of scenario files, which may name the parts of these plugins."""
     schema = scenario_class(plugins).model_json_schema()
     for part in schema["$defs"].values():
-        _name_kind(part)
+        _require_kind(part)
     parts = {"Scenario": schema, **schema["$defs"]}
     for part, fields in _WORDS.items():
         for field in fields:
-            _allow_word(parts[part]["properties"][field], schema["$defs"])
-    for part, field in kinds_left_out(scenario_class(plugins)):
+            _allow_bare_kind(parts[part]["properties"][field], schema["$defs"])
+    for part, field in list_optional_kinds(scenario_class(plugins)):
         _allow_no_kind(parts[part]["properties"][field], schema["$defs"])
     for part in _TEXTS:
         _allow(list(LAYOUTS), parts[part]["properties"]["task"])
@@ -44,22 +47,22 @@ _WORDS = {
         if get_args(each.model_fields["threshold"].annotation)
     },
 }
-"""Fields, by the part that has them, in which a bare kind stands for a part without options."""
+"""Fields, by the part that has them, in which a bare kind is allowed for a part without options."""
 
 
 _TEXTS = ("PythonDocs", "TextParquet", "TextHub", "TextGiven")
-"""Parts whose task may be named by a word."""
+"""Sources of texts whose task may be a layout's name."""
 
 
-def _name_kind(part: dict[str, Any]) -> None:
-    """Require a part's `kind`, which tells the parts apart, and say what it stands for."""
+def _require_kind(part: dict[str, Any]) -> None:
+    """Require a part's `kind`, and describe it by the part's docstring."""
     if "kind" in part["properties"]:
         part["properties"]["kind"]["description"] = part.get("description", "")
         part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
 
 
-def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
-    """Let a bare kind stand for a part that needs no other field."""
+def _allow_bare_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
+    """Allow a bare kind in place of a part that requires no other field."""
     union = field.get("items", field)
     union = union if "discriminator" in union else union["anyOf"][0]  # or null
     kinds = union["discriminator"]["mapping"].items()
@@ -67,7 +70,7 @@ def _allow_word(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
 
 
 def _allow_no_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
-    """Let fields of the default's kind stand without that kind."""
+    """Allow a part without `kind` that has fields of the default's kind alone."""
     ref = field["discriminator"]["mapping"][field["default"]["kind"]]
     part = parts[ref.split("/")[-1]]
     others = {name: each for name, each in part["properties"].items() if name != "kind"}
@@ -76,5 +79,6 @@ def _allow_no_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
     field["oneOf"] = [*field["oneOf"], alone]
 
 
-def _allow(words: list[str], union: dict[str, Any]) -> None:
-    union["oneOf"] = [{"enum": words}, *union["oneOf"]]
+def _allow(names: list[str], union: dict[str, Any]) -> None:
+    """Allow one of these names as another member of a union."""
+    union["oneOf"] = [{"enum": names}, *union["oneOf"]]

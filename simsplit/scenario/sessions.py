@@ -1,4 +1,7 @@
-"""Whether models write in sessions, in which each token crosses once, or send whole texts anew."""
+"""Models write texts in sessions, in which each token crosses once, or send whole texts anew.
+
+This file decides which of both a scenario does.
+"""
 
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM
@@ -8,26 +11,26 @@ from simsplit.scenario.fields import ScenarioFields
 
 
 def writes_in_sessions(scenario: ScenarioFields, reading: str = "") -> bool:
-    """Whether a control (empty: the run as it is) does."""
-    return scenario.evaluate.sessions is not False and _hindrance(scenario, reading) is None
+    """Return whether a scenario writes in sessions under a control; empty: under none."""
+    return scenario.evaluate.sessions is not False and _find_hindrance(scenario, reading) is None
 
 
 def refuse_sessions(scenario: ScenarioFields) -> None:
-    """ScenarioError where sessions are asked for and cannot be."""
+    """Raise ScenarioError if `evaluate.sessions` is true but sessions are not possible."""
     if not scenario.evaluate.sessions:
         return
     for reading in ("", *scenario.evaluate.controls):
-        if (why := _hindrance(scenario, reading)) is not None:
+        if (why := _find_hindrance(scenario, reading)) is not None:
             raise ScenarioError(
                 "evaluate.sessions",
-                f"got true, but {why}; use null, which sends whole texts where it must",
+                f"got true, but {why}; use null, which sends whole texts where sessions fail",
             )
 
 
-def no_sessions(scenario: ScenarioFields) -> str | None:
-    """Why attacks see no texts of clients that write; None where they do.
+def explain_no_sessions(scenario: ScenarioFields) -> str | None:
+    """Return why attacks cannot read the texts that clients write; None if they can.
 
-    Where whole texts cross in every pass they see the last one, if a row is a text.
+    Without sessions they read the last pass, if each row of it is one text.
     """
     if not isinstance(scenario.model, CausalLM):
         return f"{scenario.model.kind} writes no texts"
@@ -38,12 +41,12 @@ def no_sessions(scenario: ScenarioFields) -> str | None:
     for index, method in enumerate(scenario.method):
         mixes = any(need.what is Given.SUPPORT for need in method.needs) or method.added_tokens
         if mixes or Leg.SMASHED in method.superposes:
-            return f"method.{index} ({method.word}) sends rows that are no single text's"
+            return f"method.{index} ({method.word}) sends rows that mix texts"
     return None
 
 
-def _hindrance(scenario: ScenarioFields, reading: str) -> str | None:
-    """Why tokens cannot cross one by one; None where they can."""
+def _find_hindrance(scenario: ScenarioFields, reading: str) -> str | None:
+    """Return why tokens cannot cross one by one; None if they can."""
     if not isinstance(scenario.model, CausalLM):
         return f"{scenario.model.kind} writes no texts"
     if not scenario.crossings.sessions:

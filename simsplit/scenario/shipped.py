@@ -1,4 +1,4 @@
-"""Scenarios that travel with the package, found by name where no file of that name lies nearby."""
+"""Scenarios that ship with the package: commands accept their names in place of a file's path."""
 
 import re
 from collections.abc import Iterator
@@ -11,54 +11,54 @@ _TAKES = re.compile(r"(?:^|\. )Takes (.*?)\.?$")
 
 
 class Shipped(NamedTuple):
-    """One scenario that ships."""
+    """A shipped scenario, described by the comment at the head of its file."""
 
     name: str
-    """As commands take it, such as `papers/mixguard/table6`."""
+    """The name that commands accept, such as `papers/mixguard/table6`."""
     shows: str
-    """What its comment says first."""
+    """The first sentence of the comment."""
     takes: str
-    """How long it takes; empty where that is not known."""
+    """How long it takes; empty if the comment does not give it."""
 
 
 @cache
-def folder() -> Path:
-    """Where they lie: in the package, or beside it in a checkout."""
+def find_folder() -> Path:
+    """Return the folder of shipped scenarios: in the package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "shipped"
     return inside if inside.is_dir() else package.parent / "scenarios"
 
 
-def names() -> list[str]:
-    """All of them; those of papers last."""
-    files = [file.relative_to(folder()) for file in folder().rglob(f"*{SUFFIX}")]
+def list_names() -> list[str]:
+    """Return the names of all shipped scenarios, papers' last."""
+    files = [file.relative_to(find_folder()) for file in find_folder().rglob(f"*{SUFFIX}")]
     shown = sorted(files, key=lambda file: (len(file.parts) > 1, str(file)))
     return [file.with_suffix("").as_posix() for file in shown]
 
 
-def located(path: Path) -> Path:
-    """The file itself where there is one, else the shipped scenario of that name, else the path."""
+def locate(path: Path) -> Path:
+    """Return the path of a shipped scenario, unless there is a file at the path or no such name."""
     if path.exists() or path.is_absolute():
         return path
     name = path.as_posix().removeprefix("scenarios/")
-    shipped = folder() / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
-    return shipped if shipped.is_file() and shipped.is_relative_to(folder()) else path
+    shipped = find_folder() / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
+    return shipped if shipped.is_file() and shipped.is_relative_to(find_folder()) else path
 
 
-def told() -> Iterator[Shipped]:
-    """Each with what its comment says of it."""
-    for name in names():
-        yield told_of(name, (folder() / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
+def describe_all() -> Iterator[Shipped]:
+    """Yield the descriptions of all shipped scenarios."""
+    for name in list_names():
+        yield describe(name, (find_folder() / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
 
 
-def told_of(name: str, text: str) -> Shipped:
-    """What the comment at the head of a file says: a sentence, and how long it takes."""
+def describe(name: str, text: str) -> Shipped:
+    """Return a scenario's description, read from the comment at the head of its file."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#"):
             break
         lines.append(line.removeprefix("#"))
-    takes = [found[1] for line in lines if (found := _TAKES.search(line.strip()))]
+    takes = [match[1] for line in lines if (match := _TAKES.search(line.strip()))]
     prose = " ".join(line.strip() for line in lines if not line.startswith("   "))
     first = re.split(r"(?<=[.?!])\s+(?=[A-Z])", prose, maxsplit=1)[0]
     return Shipped(name, first, takes[0] if takes else "")

@@ -1,6 +1,6 @@
-"""A sweep: many cells of one scenario file, each a scenario of its own.
+"""A sweep is many scenarios in one file: its cells.
 
-All cells are read and checked before any of them runs; what is wrong names the field and the cell.
+All cells are read and checked before any of them runs; an error names the field and the cell.
 """
 
 import copy
@@ -12,7 +12,7 @@ from typing import Any
 from simsplit.errors import ScenarioError
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
 from simsplit.report.short_names import short_names
-from simsplit.scenario.cell_names import scenario_name
+from simsplit.scenario.cell_names import name_scenario
 from simsplit.scenario.cells import Draft, expand
 from simsplit.scenario.files import Values, assign, read
 from simsplit.scenario.loading import parse
@@ -24,37 +24,37 @@ class Cell:
     """One scenario of a sweep."""
 
     name: str
-    """Its folder below the sweep's."""
+    """The name of the cell, and of its folder below the sweep's."""
     settings: Mapping[str, Any]
-    """What the sweep gave it: dotted field -> value."""
+    """The swept fields' values: dotted field -> value."""
     scenario: Scenario
     label: str = ""
-    """Its `name` in a sweep's list, if it has one."""
+    """The `name` of its entry in `sweep.list`; empty if it has none."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A scenario file's cells, in order."""
+    """The cells of a scenario file, in order."""
 
     name: str
     cells: Sequence[Cell]
     plugins: Plugins = NO_PLUGINS
-    """Whose parts the cells' scenarios may name."""
+    """The plugins whose parts the cells' scenarios may name."""
 
     @property
     def fields(self) -> dict[str, str]:
-        """Every swept field, and the short name that its cells are called by."""
+        """The short name of every swept field, as cells' names use it."""
         return short_names(list(dict.fromkeys(name for c in self.cells for name in c.settings)))
 
     def hides(self, field: str) -> bool:
-        """Whether every cell sets a field itself, whatever the file or an override says."""
+        """Return whether every cell sets a field, so that its value in the file has no effect."""
         return all(
             any(f"{field}.".startswith(f"{name}.") for name in cell.settings) for cell in self.cells
         )
 
 
 def has_sweep(path: str | Path, overrides: Mapping[str, str] | None = None) -> bool:
-    """Whether a scenario file, under these overrides, stands for several."""
+    """Return whether a scenario file with these overrides has a `sweep`."""
     return read(Path(path), overrides or {}).get("sweep") is not None
 
 
@@ -63,9 +63,9 @@ def load_sweep(
     overrides: Mapping[str, str] | None = None,
     plugins: Given = (),
 ) -> Sweep:
-    """Read a scenario file that has a `sweep`; `overrides` apply below what is swept.
+    """Read a scenario file that has a `sweep`; swept values replace those of `overrides`.
 
-    `plugins` are modules with parts of your own: by name, as .py files, or imported.
+    `plugins` are modules with parts of your own, given by name, as .py files or imported.
 
     >>> len(load_sweep("file.yaml", {"sweep.seed": "[0, 1]"}).cells)  # doctest: +SKIP
     """
@@ -81,7 +81,7 @@ def load_sweep(
     drafts = expand(declared)
     for draft in drafts:
         try:
-            cells.append(_cell(draft, values, known))
+            cells.append(_make_cell(draft, values, known))
         except ScenarioError as error:
             problems.note(error, draft.name)
     problems.raise_any(len(drafts))
@@ -89,18 +89,18 @@ def load_sweep(
     return Sweep(name, tuple(cells), known)
 
 
-def _cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:
+def _make_cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:
     values = copy.deepcopy(base)
-    # a whole part before the fields in it, in whichever order they are swept
+    # A whole part must be set before the fields in it, in whichever order they are swept.
     for name in sorted(draft.settings, key=lambda name: name.count(".")):
         assign(values, name, copy.deepcopy(draft.settings[name]))
-    if isinstance(values["name"], str):  # anything else is for the scenario to refuse
-        values["name"] = scenario_name(values["name"], draft.name)
+    if isinstance(values["name"], str):  # the scenario refuses any other type
+        values["name"] = name_scenario(values["name"], draft.name)
     return Cell(draft.name, draft.settings, parse(values, plugins), draft.label)
 
 
 class _Problems:
-    """What is wrong with which cells; said once, however many cells share it."""
+    """The problems of a sweep's cells; one that several cells share is reported once."""
 
     def __init__(self) -> None:
         self.cells: dict[tuple[str, str], list[str]] = {}
@@ -110,17 +110,18 @@ class _Problems:
             self.cells.setdefault((problem.field, problem.reason), []).append(cell)
 
     def raise_any(self, count: int) -> None:
-        """One ScenarioError of all that was noted."""
+        """Raise one ScenarioError for all problems, if there are any."""
         if self.cells:
             raise ScenarioError.of_many(
                 [
-                    ScenarioError(name, f"{reason} ({_whose(cells, count)})")
+                    ScenarioError(name, f"{reason} ({_format_cells(cells, count)})")
                     for (name, reason), cells in self.cells.items()
                 ]
             )
 
 
-def _whose(cells: Sequence[str], count: int) -> str:
+def _format_cells(cells: Sequence[str], count: int) -> str:
+    """Return the words that name the cells of a problem."""
     if len(cells) == count:
         return f"in all {count} cells of the sweep" if count > 1 else f"in cell {cells[0]}"
     named = f"in cell {cells[0]}"
@@ -128,7 +129,7 @@ def _whose(cells: Sequence[str], count: int) -> str:
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:
-    """Cells that would be the same run twice, such as a ratio of 8 and one of 8.0."""
+    """Raise ScenarioError for cells with equal scenarios, such as ratios of 8 and 8.0."""
     seen: dict[str, str] = {}
     for cell in cells:
         content = cell.scenario.model_dump_json(exclude={"name"})

@@ -25,7 +25,7 @@ from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.results.processes import this_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
-from simsplit.scenario.own import held_by
+from simsplit.scenario.own import collect_held
 from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
 
 
@@ -215,7 +215,7 @@ class _Workers:
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
         scenario = cell.scenario
-        held = self._sent(held_by(scenario.data.source, scenario.model))
+        held = self._sent(collect_held(scenario.data.source, scenario.model))
         task = worker.train.remote(values, self.origins, str(path.absolute()), held)
         self.busy[task] = worker, cell.name
 

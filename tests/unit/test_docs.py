@@ -17,7 +17,7 @@ from simsplit.data.sources import DigitsSource
 from simsplit.errors import ScenarioError
 from simsplit.plugins.parts import EXPORTS
 from simsplit.scenario import load_scenario
-from simsplit.scenario.shipped import names
+from simsplit.scenario.shipped import list_names
 from simsplit.schedules.exchange import Exchange
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,9 @@ def test_every_part_of_a_group_is_in_the_reference(site: Path, group: str) -> No
 @pytest.mark.slow
 def test_every_shipped_scenario_is_in_the_gallery(site: Path) -> None:
     page = (site / "gallery" / "index.html").read_text(encoding="utf-8")
-    shown = [rf'id="{name}"' if "/" not in name else f"<code>{name}</code>" for name in names()]
+    shown = [
+        rf'id="{name}"' if "/" not in name else f"<code>{name}</code>" for name in list_names()
+    ]
     assert not [mark for mark in shown if mark not in page]
 
 
@@ -98,7 +100,7 @@ def test_a_page_fetches_nothing_from_another_host(site: Path) -> None:
 
 def test_the_gallerys_pictures_are_of_shipped_scenarios_and_small() -> None:
     pictures = list((DOCS / "gallery").glob("*.png"))
-    assert {picture.stem for picture in pictures} <= set(names())
+    assert {picture.stem for picture in pictures} <= set(list_names())
     assert 0 < sum(picture.stat().st_size for picture in pictures) < 300_000
 
 

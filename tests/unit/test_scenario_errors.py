@@ -17,7 +17,7 @@ from simsplit.methods import METHODS
 from simsplit.methods.base import TEXTS as TEXTS_ALONE
 from simsplit.methods.base import MethodConfig
 from simsplit.scenario import Scenario, parse
-from simsplit.scenario.messages import _RENAMED
+from simsplit.scenario.messages import _NEW_NAMES
 
 JARGON = re.compile(
     r"pydantic|validation error|https?:|Config\b|tagged-union|\[type=|input_|NoneType|<class|Errno"
@@ -94,7 +94,7 @@ def test_what_is_for_images_or_classes_is_refused_for_texts(changes, said):
     assert refused(WORDS | changes).startswith(f"scenario.{said}")
 
 
-@pytest.mark.parametrize(("old", "new"), sorted(_RENAMED.items()))
+@pytest.mark.parametrize(("old", "new"), sorted(_NEW_NAMES.items()))
 def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
     part, _, field = old.rpartition(".")
     assert refused({part: {field: 3}}) == f"scenario.{old}: renamed, use {new}"

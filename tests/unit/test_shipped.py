@@ -13,8 +13,8 @@ from simsplit.__main__ import app
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.scenario import load_scenario, load_sweep
 from simsplit.scenario.files import read
-from simsplit.scenario.shipped import folder, located, names, told, told_of
-from simsplit.scenario.starting import SCHEMA, begin
+from simsplit.scenario.shipped import describe, describe_all, find_folder, list_names, locate
+from simsplit.scenario.starting import SCHEMA, start_file
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_shipped_scenario_is_found_by_name(empty: Path) -> None:
     del empty
-    expected = load_scenario(folder() / "quickstart.yaml")
+    expected = load_scenario(find_folder() / "quickstart.yaml")
     for name in ("quickstart", "quickstart.yaml", "scenarios/quickstart.yaml"):
         assert load_scenario(name) == expected
     assert len(load_sweep("papers/mixguard/small/sst2").cells) == 24  # and what it extends
@@ -56,13 +56,13 @@ def test_a_misspelt_name_is_told_what_is_near(empty: Path) -> None:
 
 def test_no_name_leads_out_of_the_folder(empty: Path) -> None:
     del empty
-    assert located(Path("../pyproject.toml")) == Path("../pyproject.toml")
-    assert located(Path("papers/../../README")) == Path("papers/../../README")
+    assert locate(Path("../pyproject.toml")) == Path("../pyproject.toml")
+    assert locate(Path("papers/../../README")) == Path("papers/../../README")
 
 
 def test_every_scenario_says_what_it_shows() -> None:
-    shown = {each.name: each for each in told()}
-    assert list(shown) == names()
+    shown = {each.name: each for each in describe_all()}
+    assert list(shown) == list_names()
     assert not [name for name, each in shown.items() if len(each.shows) < 10]
     missing = [name for name, each in shown.items() if "/" not in name and not each.takes]
     assert not missing, "at the top each says how long it takes"
@@ -70,12 +70,12 @@ def test_every_scenario_says_what_it_shows() -> None:
 
 def test_a_comment_is_read_as_prose() -> None:
     text = "# Ten clients, e.g. phones. More.\n#   simsplit run x\n# Takes 5 min on two cores.\n"
-    assert told_of("x", text)[1:] == ("Ten clients, e.g. phones.", "5 min on two cores")
+    assert describe("x", text)[1:] == ("Ten clients, e.g. phones.", "5 min on two cores")
 
 
 @pytest.mark.parametrize("source", ["quickstart", "papers/mixguard/small/sst2", "backdoor"])
 def test_a_new_file_is_its_source_under_another_name(empty: Path, source: str) -> None:
-    file = begin("mine", source, empty)
+    file = start_file("mine", source, empty)
     values, original = read(file, {}), read(Path(source), {})
     assert values | {"name": 0} == original | {"name": 0}
     assert values["name"] == "mine"
@@ -85,20 +85,20 @@ def test_a_new_file_is_its_source_under_another_name(empty: Path, source: str) -
     schema = json.loads((empty / SCHEMA).read_text())
     Draft202012Validator(schema).validate(yaml.safe_load(file.read_text()))
     with pytest.raises(SimsplitError, match="is there already"):
-        begin("mine", source, empty)
+        start_file("mine", source, empty)
 
 
 def test_new_refuses_what_is_no_name(empty: Path) -> None:
     with pytest.raises(SimsplitError, match="is no name"):
-        begin("../mine", "quickstart", empty)
+        start_file("../mine", "quickstart", empty)
     with pytest.raises(ScenarioError, match="did you mean"):
-        begin("mine", "quickstrt", empty)
+        start_file("mine", "quickstrt", empty)
 
 
 def test_the_command_tells_what_to_do_next(empty: Path) -> None:
-    told = CliRunner().invoke(app, ["new", "mine"])
-    assert told.exit_code == 0
-    assert "simsplit validate mine.yaml" in told.output
+    describe_all = CliRunner().invoke(app, ["new", "mine"])
+    assert describe_all.exit_code == 0
+    assert "simsplit validate mine.yaml" in describe_all.output
     assert (empty / "mine.yaml").is_file()
 
 

@@ -22,7 +22,7 @@ from simsplit.report.input_tables import _line
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
 from simsplit.rows import RoundRow
-from simsplit.scenario.doubts import doubts_of, doubts_of_data
+from simsplit.scenario.warnings import list_data_warnings, list_warnings
 from simsplit.terminal.runs import figures
 
 
@@ -61,7 +61,7 @@ def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
 def test_too_few_servers_for_a_gradients_messages_are_told(tmp_path):
     def told(servers, **method):
         method = [{"kind": "private_backprop", "messages": 3, **method}]
-        return doubts_of(api_scenario(tmp_path, servers=servers, method=method))
+        return list_warnings(api_scenario(tmp_path, servers=servers, method=method))
 
     (said,) = told(1)
     assert said.startswith("scenario.servers: got 1, and gradients cross in 3 messages. A server ")
@@ -70,14 +70,14 @@ def test_too_few_servers_for_a_gradients_messages_are_told(tmp_path):
     (said,) = told(3)
     assert "asked two steps in a row" in said
     assert told(3, noise="gaussian") == told(6) == []
-    assert doubts_of(api_scenario(tmp_path)) == []
+    assert list_warnings(api_scenario(tmp_path)) == []
 
 
 def test_a_proximal_term_of_rounds_of_one_step_is_told():
     def told(steps):
         schedule = {"kind": "parallel", "rounds": 1, "local_steps": steps}
         aggregation = {"kind": "splitfed_v1", "proximal": 0.5}
-        return doubts_of(scenario(schedule=schedule, aggregation=aggregation))
+        return list_warnings(scenario(schedule=schedule, aggregation=aggregation))
 
     (said,) = told(1)
     assert said.startswith("scenario.aggregation.proximal: got 0.5, and clients take one step ")
@@ -161,22 +161,22 @@ def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
 
 def test_a_detector_that_judges_no_round_of_a_run_is_told_of():
     late = {"detectors": [{"kind": "root_class"}]}
-    (said,) = doubts_of(scenario(**late, schedule={"rounds": 4}))
+    (said,) = list_warnings(scenario(**late, schedule={"rounds": 4}))
     assert said.startswith("scenario.detectors.0.since: got 4, and of 4 rounds none is judged: it")
-    assert not doubts_of(scenario(**late, schedule={"rounds": 5}))
+    assert not list_warnings(scenario(**late, schedule={"rounds": 5}))
     alone = {"detectors": [{"kind": "root_class", "window": 1}]}
-    assert not doubts_of(scenario(**alone, schedule={"rounds": 4}))
+    assert not list_warnings(scenario(**alone, schedule={"rounds": 4}))
 
 
 def test_levels_for_rotated_values_without_a_rotation_are_told_of():
     legs = {"legs": ["smashed", "features"]}
     levels = {"kind": "quantise", "bits": 1, "levels": "normal", **legs}
     projection = {"kind": "lightsplit", "ratio": 1}
-    (said,) = doubts_of(scenario(method=[projection, levels]))
+    (said,) = list_warnings(scenario(method=[projection, levels]))
     assert said.startswith("scenario.method.1.levels: got normal, which fits values that")
     assert "nothing before it rotates features. List lightsplit" in said
-    assert not doubts_of(scenario(method=[{**projection, **legs}, levels]))
-    assert not doubts_of(scenario(method=[{**levels, "levels": "even"}]))
+    assert not list_warnings(scenario(method=[{**projection, **legs}, levels]))
+    assert not list_warnings(scenario(method=[{**levels, "levels": "even"}]))
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_a_trusted_client_without_some_class_is_told_of(detector, fewest):
     trusted = given.detectors[0].trusted
     held = np.asarray(data.train.labels)[data.parts[trusted[0]]].tolist()
     few = [label for label in range(10) if held.count(label) < fewest]
-    (said,) = doubts_of_data(given, data)
+    (said,) = list_data_warnings(given, data)
     assert said.startswith(
         f"scenario.detectors.0.root: trusted clients have fewer than {fewest} samples of class "
         f"{listed(few)}, so nobody is judged by those"
     )
     even = scenario(**usual, data={**skewed, "even": {"clients": trusted, "samples": 100}})
-    assert not doubts_of_data(even, prepare(even.data, 4, even.seed))
+    assert not list_data_warnings(even, prepare(even.data, 4, even.seed))
 
 
 def test_topics_that_texts_are_dealt_by_are_not_taken_for_classes(tmp_path):
@@ -208,7 +208,7 @@ def test_topics_that_texts_are_dealt_by_are_not_taken_for_classes(tmp_path):
     data = prepare(given.data, 4, given.seed, given.text_reader())
     held = np.bincount(np.asarray(data.train.groups)[data.parts[0]], minlength=5)
     assert held.min() < 4
-    assert not doubts_of_data(given, data)
+    assert not list_data_warnings(given, data)
 
 
 def test_loose_bytes_of_a_recovered_text_are_one_mark():
