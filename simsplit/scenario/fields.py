@@ -98,8 +98,8 @@ class ScenarioFields(Config):
     """The plugins whose parts a scenario may name. They are passed when it is loaded; its file does
     not name them."""
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the run: letters, digits, dots, dashes and underscores, with a letter or digit
-    first."""
+    """Letters, digits, dots, dashes and underscores, with a letter or digit first; names the
+    run."""
     seed: int = Field(default=0, ge=0)
     """Seed of every random draw."""
     data: DataConfig = DataConfig()
@@ -116,7 +116,7 @@ class ScenarioFields(Config):
     gradient, with 2 m none sees two steps in a row. Each server that is asked gets tokens and
     adapters."""
     clients: ClientsConfig = ClientsConfig()
-    """How many clients there are, and which segments they share."""
+    """The number of clients, and the segments that they share."""
     method: tuple[AnyMethod, ...] = ()
     """Methods at the cut, applied in this order; empty: raw activations are sent."""
     schedule: Schedule = RoundRobinConfig()

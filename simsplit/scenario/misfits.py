@@ -29,7 +29,7 @@ def refuse_unserved(scenario: ScenarioFields) -> None:
         if any(need.leg is Leg.FEATURES_GRAD for need in method.needs):
             raise ScenarioError(
                 f"method.{index}.kind",
-                f"{method.word} hides gradients or adapters, but neither crosses with "
+                f"{method.word} hides gradients or adapters, and neither crosses with "
                 "model.learns: [tail]; leave it out, or add head to model.learns",
             )
     if scenario.servers > 1 and not topology.many_servers:
@@ -41,8 +41,8 @@ def refuse_unserved(scenario: ScenarioFields) -> None:
     if topology.whole_model is True and not whole:
         raise ScenarioError(
             "model.kind",
-            f"got {scenario.model.kind}; under topology: {scenario.topology} clients train adapters "
-            "for a whole transformer: use adapted_classifier, which reads texts",
+            f"got {scenario.model.kind}; under topology: {scenario.topology} clients train "
+            "adapters for a whole transformer: use adapted_classifier, which reads texts",
         )
     if topology.whole_model is False and whole:
         other = first_with(lambda each: each.whole_model is True)

@@ -231,7 +231,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
         ({"aggregation": "splitfed_v1"}, "aggregation: got splitfed_v1; it needs smashed data"),
         ({"method": [{"kind": "noise"}]}, "method.0.kind: noise needs smashed data, which do not"),
         ({"attacks": ["sip"], "data": {"auxiliary": 0.2}}, "attacks.0.kind: sip needs smashed"),
-        ({"servers": 2, "topology": "u_shaped"}, "servers: got 2; several servers can be asked"),
+        ({"servers": 2, "topology": "u_shaped"}, "servers: got 2; only topology: api"),
         (
             {"method": [{"kind": "p3eft", "mixing": True}]},
             "method.0.mixing: got true; it mixes the states of several sets of adapters",
@@ -246,7 +246,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
         ),
         (
             {"model": {"learns": ["tail"]}, "method": ["private_backprop"]},
-            "method.0.kind: private_backprop hides what gradients or trained adapters tell",
+            "method.0.kind: private_backprop hides gradients or adapters",
         ),
     ],
     ids=lambda value: None if isinstance(value, dict) else value.split(":")[0],

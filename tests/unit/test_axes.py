@@ -201,7 +201,7 @@ def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str
             {"aggregation": {"kind": "splitfed_v1", "moment": "keep"}},
             "aggregation.moment: unknown field, did you mean 'moments'? allowed: ",
         ),
-        ({"schedule": "parallel", "aggregation": "none"}, "aggregation: got none; it hands round "),
+        ({"schedule": "parallel", "aggregation": "none"}, "aggregation: got none; it hands "),
         ({"schedule": 3}, "schedule: must be a mapping of fields, got 3; its kinds: round_robin,"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_metric_is_known_by_its_name():
     assert [row[0] for row in catalogue("metrics", plugins)[0].rows][-1] == "wrongness"
     writes = {"model": {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}}
     texts = {"data": {"source": {"kind": "text_parquet", "path": "nowhere", "task": "language"}}}
-    with pytest.raises(ScenarioError, match="got wrongness, which causal_lm has not"):
+    with pytest.raises(ScenarioError, match="got wrongness, which causal_lm lacks"):
         parse({**writes, **texts, "evaluate": {"metrics": ["wrongness"]}}, plugins)
 
 

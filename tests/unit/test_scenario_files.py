@@ -83,8 +83,8 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
     [
         ("- 1", "must hold a mapping of fields, got a list"),
         ("word", "must hold a mapping of fields, got 'word'"),
-        ("a: 1\nb: 2\na: 3", "line 3, column 1 is not valid YAML: the field 'a' is there twice"),
-        ("t: {on: 1, on: 2}", "line 1, column 12 is not valid YAML: the field 'on' is there twice"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1 is not valid YAML: the field 'a'"),
+        ("t: {on: 1, on: 2}", "line 1, column 12 is not valid YAML: the field 'on'"),
         ("a: [", "is not valid YAML"),
         (
             "a:\n\tb: 1",

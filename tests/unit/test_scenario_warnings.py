@@ -54,40 +54,40 @@ def warned(path, labels, tests):
 
 def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
     assert warned(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
-    (said,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
-    assert said.startswith("no training sample is of class 1, 2, 3, 4, 5, 6, of 8 classes; ")
+    (warning,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
+    assert warning.startswith("no training sample is of class 1, 2, 3, 4, 5, 6, of 8 classes; ")
 
 
-def test_too_few_servers_for_a_gradients_messages_are_told(tmp_path):
-    def told(servers, **method):
+def test_too_few_servers_for_a_gradients_messages_are_warned_of(tmp_path):
+    def warned_by(servers, **method):
         method = [{"kind": "private_backprop", "messages": 3, **method}]
         return list_warnings(api_scenario(tmp_path, servers=servers, method=method))
 
-    (said,) = told(1)
-    assert said.startswith("scenario.servers: got 1, and gradients cross in 3 messages. A server ")
-    assert said.endswith(". Use servers: 6")
-    assert "span for the gradient" in said
-    (said,) = told(3)
-    assert "asked two steps in a row" in said
-    assert told(3, noise="gaussian") == told(6) == []
+    (warning,) = warned_by(1)
+    assert warning.startswith("scenario.servers: got 1, but gradients cross in 3 messages. ")
+    assert warning.endswith(". Use servers: 6")
+    assert "span for the gradient" in warning
+    (warning,) = warned_by(3)
+    assert "asked two steps in a row" in warning
+    assert warned_by(3, noise="gaussian") == warned_by(6) == []
     assert list_warnings(api_scenario(tmp_path)) == []
 
 
-def test_a_proximal_term_of_rounds_of_one_step_is_told():
-    def told(steps):
+def test_a_proximal_term_of_rounds_of_one_step_is_warned_of():
+    def warned_by(steps):
         schedule = {"kind": "parallel", "rounds": 1, "local_steps": steps}
         aggregation = {"kind": "splitfed_v1", "proximal": 0.5}
         return list_warnings(scenario(schedule=schedule, aggregation=aggregation))
 
-    (said,) = told(1)
-    assert said.startswith("scenario.aggregation.proximal: got 0.5, and clients take one step ")
-    assert told(2) == told(None) == []
+    (warning,) = warned_by(1)
+    assert warning.startswith("scenario.aggregation.proximal: got 0.5, ")
+    assert warned_by(2) == warned_by(None) == []
 
 
-def test_one_class_and_few_tests_are_told(tmp_path):
+def test_one_class_and_few_tests_are_warned_of(tmp_path):
     assert warned(tmp_path / "images", [1] * 30, [1]) == [
         "all 30 training samples are of one class; there is nothing to learn",
-        "figures are of 1 test sample, which say little",
+        "figures rest on 1 test sample, too few to compare runs by",
     ]
 
 
@@ -141,7 +141,7 @@ def test_an_attack_on_a_finished_run_says_how_to_hold_out_public_data(tmp_path):
         attack(made.path, "whitebox")
 
 
-def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
+def test_answers_come_before_tokens_wherever_one_figure_is_warned_of(tmp_path):
     """Of two classes a model may guess most tokens, and not one answer."""
     assert headline(["test_accuracy", "test_answers"]) == "test_answers"
     assert headline(["validation_accuracy"]) is None
@@ -159,22 +159,22 @@ def test_answers_come_before_tokens_wherever_one_figure_is_told(tmp_path):
     assert (seen.figure, seen.score) == ("test_answers", best)
 
 
-def test_a_detector_that_judges_no_round_of_a_run_is_told_of():
+def test_a_detector_that_judges_no_round_of_a_run_is_warned_of():
     late = {"detectors": [{"kind": "root_class"}]}
-    (said,) = list_warnings(scenario(**late, schedule={"rounds": 4}))
-    assert said.startswith("scenario.detectors.0.since: got 4, and of 4 rounds none is judged: it")
+    (warning,) = list_warnings(scenario(**late, schedule={"rounds": 4}))
+    assert warning.startswith("scenario.detectors.0.since: got 4, so none of 4 rounds is judged")
     assert not list_warnings(scenario(**late, schedule={"rounds": 5}))
     alone = {"detectors": [{"kind": "root_class", "window": 1}]}
     assert not list_warnings(scenario(**alone, schedule={"rounds": 4}))
 
 
-def test_levels_for_rotated_values_without_a_rotation_are_told_of():
+def test_levels_for_rotated_values_without_a_rotation_are_warned_of():
     legs = {"legs": ["smashed", "features"]}
     levels = {"kind": "quantise", "bits": 1, "levels": "normal", **legs}
     projection = {"kind": "lightsplit", "ratio": 1}
-    (said,) = list_warnings(scenario(method=[projection, levels]))
-    assert said.startswith("scenario.method.1.levels: got normal, which fits values that")
-    assert "nothing before it rotates features. List lightsplit" in said
+    (warning,) = list_warnings(scenario(method=[projection, levels]))
+    assert warning.startswith("scenario.method.1.levels: got normal, which fits values that")
+    assert "no method before it rotates features. List lightsplit" in warning
     assert not list_warnings(scenario(method=[{**projection, **legs}, levels]))
     assert not list_warnings(scenario(method=[{**levels, "levels": "even"}]))
 
@@ -183,7 +183,7 @@ def test_levels_for_rotated_values_without_a_rotation_are_told_of():
     ("detector", "fewest"),
     [({"kind": "within_class", "reference": "root", "root": [1]}, 4), ({"kind": "root_class"}, 8)],
 )
-def test_a_trusted_client_without_some_class_is_told_of(detector, fewest):
+def test_a_trusted_client_without_some_class_is_warned_of(detector, fewest):
     usual = {"clients": {"count": 4}, "schedule": {"rounds": 8}, "detectors": [detector]}
     skewed = {"train_samples": 200, "partition": {"kind": "dirichlet", "alpha": 0.1}}
     given = scenario(**usual, data=skewed)
@@ -191,10 +191,10 @@ def test_a_trusted_client_without_some_class_is_told_of(detector, fewest):
     trusted = given.detectors[0].trusted
     held = np.asarray(data.train.labels)[data.parts[trusted[0]]].tolist()
     few = [label for label in range(10) if held.count(label) < fewest]
-    (said,) = list_data_warnings(given, data)
-    assert said.startswith(
+    (warning,) = list_data_warnings(given, data)
+    assert warning.startswith(
         f"scenario.detectors.0.root: trusted clients have fewer than {fewest} samples of class "
-        f"{listed(few)}, so nobody is judged by those"
+        f"{listed(few)}, so no client is judged by these"
     )
     even = scenario(**usual, data={**skewed, "even": {"clients": trusted, "samples": 100}})
     assert not list_data_warnings(even, prepare(even.data, 4, even.seed))
@@ -234,14 +234,14 @@ def test_long_lists_of_clients_say_how_many_more_there_are():
         ({"kind": "randomised_response"}, "labels_changed"),
     ],
 )
-def test_a_defence_that_changes_nothing_is_told_of(method, column, tmp_path):
+def test_a_defence_that_changes_nothing_is_warned_of(method, column, tmp_path):
     """At a strength so low that it is off, though it is on."""
     said = {}
     for epsilon in (1e6, 0.1):
         given = text_scenario(tmp_path, method=[{**method, "epsilon": epsilon}])
-        told = Warnings()
-        run(given, tmp_path / f"at {epsilon}", observers=[told])
-        said[epsilon] = told.said
+        heard = Warnings()
+        run(given, tmp_path / f"at {epsilon}", observers=[heard])
+        said[epsilon] = heard.said
     assert said[1e6] == [
         f"scenario.method.0: {column} is 0 in round 1: it changed nothing, and so hides nothing; "
         "a lower epsilon changes more"

@@ -84,12 +84,12 @@ def test_a_new_file_is_its_source_under_another_name(empty: Path, source: str) -
     assert not [line for line in rest if "simsplit run scenarios/" in line]
     schema = json.loads((empty / SCHEMA).read_text())
     Draft202012Validator(schema).validate(yaml.safe_load(file.read_text()))
-    with pytest.raises(SimsplitError, match="is there already"):
+    with pytest.raises(SimsplitError, match="exists already"):
         start_file("mine", source, empty)
 
 
 def test_new_refuses_what_is_no_name(empty: Path) -> None:
-    with pytest.raises(SimsplitError, match="is no name"):
+    with pytest.raises(SimsplitError, match="not allowed as a name"):
         start_file("../mine", "quickstart", empty)
     with pytest.raises(ScenarioError, match="did you mean"):
         start_file("mine", "quickstrt", empty)

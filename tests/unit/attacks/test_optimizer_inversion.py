@@ -136,7 +136,7 @@ def test_a_server_that_missed_a_step_of_momentum_says_nothing_of_later_ones(tmp_
     ids=["shared", "none", "lookahead"],
 )
 def test_adapters_that_others_change_are_refused(tmp_path, changes):
-    with pytest.raises(ScenarioError, match="follows adapters that one client's steps"):
+    with pytest.raises(ScenarioError, match="needs adapters that only one client's steps"):
         given(tmp_path, **{"method": TWO, **changes})
 
 

@@ -298,7 +298,7 @@ MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"method": MIXED}, "attacks.0.kind", "mixguard.* rows that are no single text's"),
+        ({"method": MIXED}, "attacks.0.kind", "mixguard.* rows that mix texts"),
         ({"topology": "vanilla"}, "attacks.0.kind", "vanilla clients do not write with a tail"),
         ({"targets": {"tokens": 1}}, "targets.tokens", "must be at least 2"),
         ({"targets": {"alpha": 1.5}}, "targets.alpha", "must be at most 1"),
