@@ -1,4 +1,4 @@
-"""What the user of a run is warned of: doubts before its first round, and idle methods after it."""
+"""A run warns its user before its first round, and of idle methods after it."""
 
 from collections.abc import Callable, Iterator, Sequence
 
