@@ -22,7 +22,7 @@ from simsplit.seeds import rng_for
 
 
 class C3slConfig(MethodConfig):
-    """Superposes samples of a batch, each convolved with a different key."""
+    """A superposition of the batch's samples, each convolved with a different key."""
 
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)

@@ -20,7 +20,7 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class CastConfig(CodecConfig):
-    """Sends values in a narrower number format."""
+    """A narrower number format on the wire."""
 
     kind: Literal["cast"] = "cast"
     suits: ClassVar[frozenset[Modality]] = ANYTHING

@@ -38,7 +38,7 @@ from simsplit.seeds import seed_for
 
 
 class CoverConfig(MethodConfig):
-    """Sends each private text among public ones, in an order that only the client knows."""
+    """Public texts among which each private text is sent, in an order that only clients know."""
 
     kind: Literal["cover"] = "cover"
     messages: int = Field(default=3, ge=2)

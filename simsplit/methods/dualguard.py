@@ -11,11 +11,15 @@ text. Then the head is frozen and L = L_T + 10 s( CE(pretrained_tail(T), y) ): t
 the server receives train its trunk so that the pretrained tail cannot read its output either. No
 gradient of smashed data is sent back, so a step has three crossings.
 
-No code has been published, and PIDI's paper gives no further details. Our choices: The inverter is
-a part of the client, two layers that read each token separately; its outputs are scored against the
-public embeddings, and it learns together with the head that evades it. The MLP adds a correction to
-H that is zero at first. 1 / CE explodes where the pretrained tail is confident, which ADMI's paper
-mentions without a remedy; so `floor` is added to the divisor. Padding is not part of a text.
+PIDI's paper gives no further details. Our choices: The inverter is a part of the client, two layers
+that read each token separately; its outputs are scored against the public embeddings, and it learns
+together with the head that evades it. The MLP adds a correction to H that is zero at first. 1 / CE
+explodes where the pretrained tail is confident, which ADMI's paper mentions without a remedy; so
+`floor` is added to the divisor. Padding is not part of a text.
+
+DualGuard's own code (ZJUWalker/DualGuard) is not followed. Its inverter is a pretrained, frozen
+GRU; its MLP has three layers (d, 2d, 2d, d) with ReLU, no connection past it, and the learning rate
+1e-3; head and tail learn with 1e-5 through LoRA of rank 2; and it has no floor.
 """
 
 from typing import ClassVar, Literal, cast

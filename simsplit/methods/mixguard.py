@@ -63,7 +63,7 @@ CALIBRATE, REFINE = "calibrate", "refine"
 
 
 class MixguardConfig(MethodConfig):
-    """Mixes private texts with public ones, and blinds the mixtures."""
+    """Blinded mixtures of each private text with public ones."""
 
     kind: Literal["mixguard"] = "mixguard"
     messages: int = Field(default=3, ge=2)

@@ -7,9 +7,9 @@ each step a logistic regression is fitted to the batch, and its loss for the opp
 term of the loss. Gradients can cross in m messages of noise that only the client can combine
 (`private_backprop`).
 
-The published code trains W with everything else by default; the paper draws it once, as
-`weights: drawn` does here. If features have no axis of adapter sets (topology: u_shaped), there is
-one set and nothing to mix; then the regulariser reads all positions at once, including padding.
+W stays as drawn by default, as in the paper and the published code, which can also train it
+(`weights: learned`). If features have no axis of adapter sets (topology: u_shaped), there is one
+set and nothing to mix; then the regulariser reads all positions at once, including padding.
 """
 
 import warnings

@@ -18,7 +18,7 @@ from simsplit.seeds import isolated
 
 
 class ShredderConfig(MethodConfig):
-    """Learned noise tensors, one of which is added to every sample."""
+    """Learned noise: a random tensor of a bank is added to every sample."""
 
     kind: Literal["shredder"] = "shredder"
     tensors: int = Field(default=20, ge=1)

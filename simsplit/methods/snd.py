@@ -6,8 +6,9 @@ client, a small transformer that also gets the clean values and the noise. It le
 before training; its targets are the trunk's outputs for the same texts without noise, which cross
 beside the noisy ones, so the server sees both for public texts.
 
-Our choices: the noise is a multiple of the tokens' mean norm unless `eta` is given; the denoiser
-starts as the identity, and is causal like the trunk.
+Our choices: the noise is added at the cut, while the published code adds it to the embeddings of
+tokens; it is a multiple of the tokens' mean norm unless `eta` is given; the denoiser starts as the
+identity, and is causal like the trunk.
 """
 
 from dataclasses import dataclass

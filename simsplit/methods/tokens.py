@@ -21,7 +21,7 @@ class Groups(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """Clusters of tokens, found by k-means."""
+    """Clusters of tokens by k-means."""
 
     centres: Tensor
     """The centre of each cluster, a row per cluster."""
