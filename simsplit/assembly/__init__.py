@@ -1,4 +1,4 @@
-"""The live parts of a run: who owns what, how its rounds go, what it will take."""
+"""The live parts of a run are built here from a scenario and its data, and measured beforehand."""
 
 from simsplit.assembly.assembler import Assembler, Assembly
 from simsplit.assembly.recipes import HostRecipe

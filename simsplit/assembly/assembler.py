@@ -1,4 +1,4 @@
-"""From a scenario and its data to live parts: clients, server, wire, course, evaluator."""
+"""The assembler builds a run's live parts: clients, server, wire, course and evaluator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from functools import cached_property
 
 import torch
 
-from simsplit.assembly.courses import clock_for, course_for, federation_for, pace_for
-from simsplit.assembly.evaluating import evaluator_for
-from simsplit.assembly.exchanges import exchange_for
+from simsplit.assembly.courses import build_clock, build_course, build_federation, build_pace
+from simsplit.assembly.evaluating import build_evaluator
+from simsplit.assembly.exchanges import build_exchange
 from simsplit.assembly.frozen import fingerprint
 from simsplit.assembly.making import Maker
 from simsplit.assembly.ownership import Ownership
-from simsplit.assembly.sizing import flops_of
+from simsplit.assembly.sizing import measure_flops
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool, Pool
@@ -45,14 +45,14 @@ class Assembly:
     evaluator: Evaluator
     clients: range
     frozen: torch.Tensor | None
-    """What the weights that never learn are known by."""
+    """The fingerprint of the weights that never learn; None if all learn."""
 
 
 class Assembler:
-    """Builds the parts of one run, step by step."""
+    """Builder of the parts of one run."""
 
     seats: int = SEATS
-    """How many clients are live at once where the others may rest."""
+    """How many clients are live at once if the others can rest."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Assembler:
         device: torch.device,
         secret: int | None = None,
     ) -> None:
-        """`secret` is a deployed client's own, in place of the seed that all know."""
+        """Prepare to build; `secret` seeds a deployed client's draws in place of the known seed."""
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
         self.autocast = autocast_for(scenario.train.precision, device)
@@ -71,53 +71,53 @@ class Assembler:
 
     @cached_property
     def flops(self) -> Flops:
-        """What one sample's forward pass takes in each segment."""
-        return flops_of(self.owners)
+        """The operations of one sample's forward pass, by segment."""
+        return measure_flops(self.owners)
 
     @cached_property
     def clock(self) -> Clock | None:
-        """Simulated time, if the scenario names a network."""
-        return clock_for(self.scenario, self.flops) if self.scenario.network else None
+        """The clock of simulated time; None if the scenario names no network."""
+        return build_clock(self.scenario, self.flops) if self.scenario.network else None
 
     def assemble(self, pool: Pool | None = None) -> Assembly:
-        """The live parts, around clients that live in `pool`, or here."""
+        """Build the live parts around the clients of `pool`; None: clients of this process."""
         pool = pool or self.make_pool(self.clients)
-        exchange = self.exchange(pool)
+        exchange = self.build_exchange(pool)
         if isinstance(self.scenario.aggregation, SplitFedV1):
-            pool.workshop = self.workshop(exchange)
-        federation, model = federation_for(exchange, self.owners), self.owners.model
+            pool.workshop = self.build_workshop(exchange)
+        federation, model = build_federation(exchange, self.owners), self.owners.model
         return Assembly(
             pool=pool,
             server=exchange.server,
             wire=exchange.wire,
             exchange=exchange,
             federation=federation,
-            course=course_for(self.scenario, exchange, federation, self.clock),
-            evaluator=evaluator_for(self.supplies, exchange),
+            course=build_course(self.scenario, exchange, federation, self.clock),
+            evaluator=build_evaluator(self.supplies, exchange),
             clients=self.clients,
             frozen=fingerprint([model.head, model.trunk, model.tail]),
         )
 
-    def exchange(self, pool: Pool) -> Exchange:
-        """Build a server, a wire, and the choreography between them and the pool's clients."""
-        return exchange_for(self.owners, self.autocast, pool)
+    def build_exchange(self, pool: Pool) -> Exchange:
+        """Build a server, a wire, and the exchange that connects them to the pool's clients."""
+        return build_exchange(self.owners, self.autocast, pool)
 
-    def workshop(self, exchange: Exchange) -> TrunkCopies:
-        """Where clients train against copies of the trunk: the exchange's server."""
+    def build_workshop(self, exchange: Exchange) -> TrunkCopies:
+        """Build the workshop in which clients train against copies of the exchange's trunk."""
         config = self.scenario.aggregation
-        assert isinstance(config, SplitFedV1), "made for no other"
-        pace = pace_for(self.scenario, exchange, self.clock)
+        assert isinstance(config, SplitFedV1), "only splitfed_v1 trains copies of the trunk"
+        pace = build_pace(self.scenario, exchange, self.clock)
 
-        def elsewhere() -> TrunkCopies:
+        def build_elsewhere() -> TrunkCopies:
             made = Assembler(self.scenario, self.data, self.device)
-            return made.workshop(made.exchange(exchange.pool))
+            return made.build_workshop(made.build_exchange(exchange.pool))
 
         keeps = config.moments == "keep"
-        return TrunkCopies(exchange, pace, keep_moments=keeps, elsewhere=elsewhere)
+        return TrunkCopies(exchange, pace, keep_moments=keeps, elsewhere=build_elsewhere)
 
     def make_pool(self, numbers: Sequence[ClientId]) -> InlinePool:
-        """Make some of the clients, in this process."""
+        """Make these clients in this process; many can share a few seats if they can rest."""
         maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
-        if len(numbers) > self.seats and self.owners.may_rest:
+        if len(numbers) > self.seats and self.owners.can_rest:
             return InlinePool(Roster(numbers, maker, self.seats))
         return InlinePool({number: maker.make(number) for number in numbers})

@@ -1,4 +1,4 @@
-"""Which course a scenario's rounds take, and what they need: averages, deadlines, a clock."""
+"""The course of a scenario's rounds is chosen here, with its averages, deadlines and clock."""
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.network.clock import Flops, order_of
@@ -15,12 +15,12 @@ from simsplit.schedules.federation import Federation
 from simsplit.schedules.pace import Pace
 
 
-def course_for(
+def build_course(
     scenario: Scenario, exchange: Exchange, federation: Federation | None, clock: Clock | None
 ) -> Course:
-    """How this scenario's rounds go."""
+    """Build the course that runs this scenario's rounds."""
     schedule, aggregation = scenario.schedule, scenario.aggregation
-    pace = pace_for(scenario, exchange, clock)
+    pace = build_pace(scenario, exchange, clock)
     if isinstance(aggregation, SplitFedV1):
         return Apart(exchange, pace, federation)
     if isinstance(schedule, AsynchronousConfig):
@@ -33,12 +33,15 @@ def course_for(
     return InTurn(exchange, pace, federation, schedule, hands_over=hands_over)
 
 
-def federation_for(exchange: Exchange, owners: Ownership) -> Federation | None:
-    """The averages that a scenario asks for; of shared segments only where some of them learn."""
+def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None:
+    """Build the averages of a scenario; None if nothing is averaged.
+
+    Shared segments are averaged only if some of their weights learn.
+    """
     config = owners.scenario.aggregation
     if isinstance(config, NoAggregation):
         return None
-    common = owners.client_learner(owners.shared_modules())
+    common = owners.build_client_learner(owners.list_shared_modules())
 
     def averager(learner: Learner) -> Averager:
         where = "aggregation.strategy"
@@ -50,12 +53,12 @@ def federation_for(exchange: Exchange, owners: Ownership) -> Federation | None:
         exchange.wire,
         shared=averager(common) if common.weights() else None,
         trunk=averager(exchange.server.learner) if isinstance(config, SplitFedV1) else None,
-        changes=owners.changes(common),
+        changes=owners.build_changes(common),
     )
 
 
-def pace_for(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> Pace:
-    """Who is late; it watches the wire only where there is a deadline."""
+def build_pace(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> Pace:
+    """Build the pace, which decides who is late; it reads the wire only if there is a deadline."""
     cohort = scenario.cohort
     pace = Pace(clock, deadline_s=cohort.deadline_s, skips=cohort.late == "skip")
     if cohort.deadline_s is not None:
@@ -63,9 +66,9 @@ def pace_for(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> Pac
     return pace
 
 
-def clock_for(scenario: Scenario, flops: Flops) -> Clock:
-    """Simulated time on the network that the scenario names."""
-    assert scenario.network is not None, "asked for where there is one"
+def build_clock(scenario: Scenario, flops: Flops) -> Clock:
+    """Build the clock of simulated time on the network that the scenario names."""
+    assert scenario.network is not None, "only a scenario with a network has a clock"
     schedule = scenario.schedule
     bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
     return Clock(

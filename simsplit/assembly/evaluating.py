@@ -1,4 +1,4 @@
-"""What a scenario's evaluation takes: the evaluator, and what has models write texts."""
+"""The evaluator of a scenario is built here, and the writer that has models write texts."""
 
 from functools import partial
 
@@ -11,8 +11,8 @@ from simsplit.scenario.sessions import writes_in_sessions
 from simsplit.schedules.exchange import Exchange
 
 
-def evaluator_for(supplies: Supplies, exchange: Exchange) -> Evaluator:
-    """Build what scores the models of an exchange's clients."""
+def build_evaluator(supplies: Supplies, exchange: Exchange) -> Evaluator:
+    """Build the evaluator, which scores the models of an exchange's clients."""
     scenario, aim, vocabulary = supplies.scenario, supplies.aim, supplies.data.vocabulary
     own_models = scenario.clients.heads == "per_client"
     return Evaluator(
@@ -25,20 +25,20 @@ def evaluator_for(supplies: Supplies, exchange: Exchange) -> Evaluator:
         wanted=None if aim is None else aim.wanted,
         choices=None if vocabulary is None else vocabulary.choices,
         reader=scenario.text_reader() if scenario.reads_texts else None,
-        writer=writer_for(scenario, exchange),
+        writer=build_writer(scenario, exchange),
         own=scenario.plugins.of("METRICS"),
         malicious=scenario.malicious,
     )
 
 
-def writer_for(scenario: Scenario, exchange: Exchange) -> Writer | None:
-    """Build what has clients' models write; None where they write nothing."""
-    pen = pen_for(scenario)
+def build_writer(scenario: Scenario, exchange: Exchange) -> Writer | None:
+    """Build the writer that has clients' models write texts; None if the model writes none."""
+    pen = build_pen(scenario)
     return None if pen is None else Writer(**vars(pen), exchange=exchange)
 
 
-def pen_for(scenario: Scenario) -> Pen | None:
-    """Return how clients' models write; None where they write nothing."""
+def build_pen(scenario: Scenario) -> Pen | None:
+    """Build the settings by which clients' models write; None if the model writes no texts."""
     model = scenario.model
     if not isinstance(model, CausalLM):
         return None

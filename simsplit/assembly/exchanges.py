@@ -1,4 +1,4 @@
-"""The server, the wire, and the choreography between them and a pool's clients."""
+"""The exchange is built here: a server and a wire that are connected to a pool's clients."""
 
 import torch
 
@@ -16,22 +16,22 @@ from simsplit.seeds import seed_for
 from simsplit.wire import Wire
 
 
-def exchange_for(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchange:
-    """Build a server and a wire around a pool's clients, with a sensor if detectors ask for one."""
-    exchange = Exchange(pool, _server(owners, autocast), Wire(), owners.topology)
+def build_exchange(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchange:
+    """Build a pool's exchange: a server, a wire, and a sensor if detectors ask for one."""
+    exchange = Exchange(pool, _build_server(owners, autocast), Wire(), owners.topology)
     detectors = owners.scenario.detectors
     if signals_of(detectors) or sketched_of(detectors):
-        exchange.sensor = _sensor(owners.scenario, exchange.server, exchange.moment)
+        exchange.sensor = _build_sensor(owners.scenario, exchange.server, exchange.moment)
         exchange.wire.taps.append(exchange.sensor)
     return exchange
 
 
-def _server(owners: Ownership, autocast: Autocast) -> Server:
+def _build_server(owners: Ownership, autocast: Autocast) -> Server:
     end = owners.topology.server(
         owners.model.trunk,
         owners.model.tail if "tail" in owners.topology.served else None,
         owners.server_stack,
-        owners.server_learner(),
+        owners.build_server_learner(),
         owners.loss,
         seed=seed_for(owners.scenario.seed, "server"),
         device=owners.device,
@@ -40,8 +40,11 @@ def _server(owners: Ownership, autocast: Autocast) -> Server:
     return Server(end, owners.topology.returned)
 
 
-def _sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
-    """Build what reads packets as the server does: of several messages in one, the first."""
+def _build_sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
+    """Build the sensor, which reads packets as the server does.
+
+    It reads the first message of a packet that holds several.
+    """
 
     def decode(packet: Packet) -> torch.Tensor:
         message = server.stack.messages(packet.leg, packet.tensors)[0]

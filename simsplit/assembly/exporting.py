@@ -1,4 +1,4 @@
-"""A trained network as files: safetensors for everybody, or a transformers folder."""
+"""A trained network is exported to files: safetensors, or a folder that transformers can load."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from simsplit.assembly.trained import Trained, as_transformers
+from simsplit.assembly.trained import Trained, convert_to_transformers
 from simsplit.errors import RunError
 from simsplit.models.language import LanguageConfig
 from simsplit.models.tokens import tokenizer_of
@@ -17,14 +17,14 @@ Form = Literal["safetensors", "transformers"]
 
 
 def export(network: Trained, out: Path, form: Form) -> list[Path]:
-    """Write a network into a folder that is new or empty; the files that were written."""
+    """Write a network into a new or empty folder, and return the files that were written."""
     if out.exists() and any(out.iterdir()):
-        raise RunError(f"{out} is not empty; give another --out")
+        raise RunError(f"{out} is not empty; give a new or empty folder with --out")
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if form == "transformers":
-        model, config = as_transformers(network), network.scenario.model
-        assert isinstance(config, LanguageConfig), "as_transformers refuses others"
+        model, config = convert_to_transformers(network), network.scenario.model
+        assert isinstance(config, LanguageConfig), "convert_to_transformers refuses others"
         with writing(out):
             model.save_pretrained(out)
             tokenizer_of(config.folder(), config.revision).save_pretrained(out)
@@ -34,7 +34,7 @@ def export(network: Trained, out: Path, form: Form) -> list[Path]:
         "scenario": network.scenario.name,
         "model": network.scenario.model.model_dump(mode="json"),
         "methods": [method.word for method in network.scenario.method],
-        **network.told,
+        **network.facts,
     }
     replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
     return [out / WEIGHTS, out / FACTS]

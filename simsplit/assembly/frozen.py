@@ -1,7 +1,7 @@
-"""A fingerprint of the weights that never learn.
+"""A fingerprint of frozen weights shows whether a resumed run has the same model.
 
-They are in no checkpoint: whoever resumes a run builds them anew. That gives the same run only if
-they are the same, and a model of the hub may have moved on, one in a folder been trained again.
+Checkpoints do not hold weights that never learn; a resumed run builds them again. They can have
+changed since: a model of the hub may have a new revision, one in a folder may have been retrained.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from simsplit.errors import RunError
 
 
 def fingerprint(modules: Iterable[nn.Module]) -> Tensor | None:
-    """16 bytes that differ where a frozen weight does; None where every weight learns.
+    """Return 16 bytes that identify the frozen weights; None if every weight learns.
 
-    Of modules as they are built: a phase may freeze others for a while.
+    Call it before training: a phase may freeze further weights for some rounds.
     """
     digest, some = hashlib.blake2b(digest_size=16), False
     for module in modules:
@@ -30,13 +30,13 @@ def fingerprint(modules: Iterable[nn.Module]) -> Tensor | None:
 
 
 def refuse_others(ours: Tensor | None, kept: Tensor | None) -> None:
-    """RunError where a checkpoint was written beside other frozen weights than `ours`.
+    """Raise RunError if a checkpoint was written with other frozen weights than `ours`.
 
-    Without a fingerprint it is an earlier version's, which holds the weights themselves.
+    A checkpoint without a fingerprint (`kept` is None) holds the weights themselves.
     """
     if kept is not None and (ours is None or not torch.equal(ours, kept)):
         raise RunError(
-            "the model's frozen weights are not those that the run began with, and checkpoints "
-            "hold only what learns. Put the model back as it was (of a hub's, model.revision names "
-            "a state), or start anew with another --out"
+            "the model's frozen weights differ from those that the run began with, and checkpoints "
+            "hold only weights that learn. Restore the model (model.revision names the revision of "
+            "a model on the hub), or start a new run with another --out"
         )

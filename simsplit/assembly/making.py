@@ -1,4 +1,4 @@
-"""How a run's clients are made, one by one, before training or whenever a seat becomes another."""
+"""The maker builds a run's clients, before training and when a seat is given to another client."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ from simsplit.poisons import Poison, poisoned
 
 
 class Maker:
-    """Makes clients of an owner's modules and of a run's data."""
+    """Builder of clients from the modules that they own and a run's data."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Maker:
         autocast: Autocast,
         exams: Mapping[str, Exam],
     ) -> None:
-        """`exams` are what clients are examined on, which they have in common."""
+        """Prepare to make clients, which have `exams` in common."""
         self.owners, self.supplies, self.autocast, self.exams = owners, supplies, autocast, exams
         self.scenario, self.data = supplies.scenario, supplies.data
         public = self.data.auxiliary
@@ -36,9 +36,9 @@ class Maker:
         self._everything = torch.arange(0 if public is None else len(public))
 
     def make(self, number: ClientId) -> Client:
-        """A client as it is before training."""
-        owners, poisons = self.owners, self._poisons_of(number)
-        parts = owners.client_parts(number)
+        """Return a new client, in its state before training."""
+        owners, poisons = self.owners, self._build_poisons(number)
+        parts = owners.build_client_parts(number)
         end = owners.topology.client(
             number,
             parts,
@@ -52,15 +52,17 @@ class Maker:
         return Client.of(end, parts, owners.topology.protocols, feeds, self.exams, poisons=poisons)
 
     def feeds(self, number: ClientId, poisons: Sequence[Poison] = ()) -> dict[str, Feed]:
-        """A client's streams of batches, of its own samples and of public ones."""
-        feeds = {"private": self._feed(self._private, self._part(number), number, poisons)}
+        """Return a client's streams of batches from its own samples and from public ones."""
+        feeds = {
+            "private": self._build_feed(self._private, self._get_part(number), number, poisons)
+        }
         if self._public is not None:
             size = self.supplies.public_batch_size
-            feeds["public"] = self._feed(self._public, self._everything, number, size=size)
+            feeds["public"] = self._build_feed(self._public, self._everything, number, size=size)
         return feeds
 
     def seed(self, number: ClientId) -> int:
-        """The seed of all that a client draws."""
+        """Return the seed of all of a client's random draws."""
         return self.owners.seed_of(number)
 
     @property
@@ -69,23 +71,23 @@ class Maker:
         return self.scenario.clients.start == "same"
 
     def start(self, number: ClientId) -> Mapping[str, nn.Module]:
-        """A client's own modules as they are before training, to be copied from."""
+        """Return a client's own modules with their weights before training."""
         return self.owners.start(number)
 
-    def _part(self, number: ClientId) -> Tensor:
+    def _get_part(self, number: ClientId) -> Tensor:
         return torch.as_tensor(self.data.parts[number])
 
-    def _poisons_of(self, number: ClientId) -> list[Poison]:
+    def _build_poisons(self, number: ClientId) -> list[Poison]:
         malicious = self.scenario.clients.malicious
         if malicious is None or number not in self._malicious:
             return []
-        part = self._part(number)
+        part = self._get_part(number)
         return [
             config.during(poison.client(number, part))
             for config, poison in zip(malicious.poison, self.supplies.poisons, strict=True)
         ]
 
-    def _feed(
+    def _build_feed(
         self,
         batcher: Batches,
         part: Tensor,

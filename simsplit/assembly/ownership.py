@@ -1,7 +1,8 @@
-"""Who owns what: which segments clients share, whose the tail is, which stream each one draws from.
+"""Ownership decides which segments clients share, which side has the tail, and who draws from which
+random stream.
 
-Decided here and nowhere else. A client's streams depend on its number alone, so it is the same
-whether ten or a hundred others exist, and wherever it is built.
+No other place decides it. A client's streams depend on its number alone, so a client is the same in
+every process and with any number of other clients.
 """
 
 import copy
@@ -30,7 +31,7 @@ from simsplit.seeds import seed_for
 
 
 class Ownership:
-    """A scenario's modules, and the learners that own them."""
+    """The modules of a scenario, and the learners that own them."""
 
     def __init__(
         self,
@@ -40,49 +41,51 @@ class Ownership:
         train: Samples | None = None,
         secret: int | None = None,
     ) -> None:
-        """Without all clients' samples (`train`) nothing is known of how often tokens occur, and
-        no text is replaced. What is a client's own is drawn by its `secret`, if it has one.
+        """Build the model and the methods of both sides.
+
+        `train` holds all clients' samples, whose tokens are counted for methods that replace them;
+        without it no text is replaced. `secret` seeds a client's own draws if it is given.
         """
         self.scenario, self.info, self.device = scenario, info, device
-        self._drawn_by = scenario.seed if secret is None else secret
+        self._own_seed = scenario.seed if secret is None else secret
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
-        self.model: CutNetwork = self._fresh_model()
-        self.tokens = None if train is None else self._tokens(train)
-        self.known_tail = self._known_tail()
+        self.model: CutNetwork = self._build_model()
+        self.tokens = None if train is None else self._count_tokens(train)
+        self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
-        self.server_stack = self._stack("server", seed_for(scenario.seed, "server"))
-        self.client_stack = self._stack("client", seed_for(scenario.seed, "client"))
-        """The clients' common half of the methods, or the pattern of each one's own."""
+        self.server_stack = self._build_stack("server", seed_for(scenario.seed, "server"))
+        self.client_stack = self._build_stack("client", seed_for(scenario.seed, "client"))
+        """The client's side of the methods: shared by clients, or a pattern for each one's own."""
         refuse_idle(scenario, self.client_stack)
         refuse_learning(scenario, self.server_stack)
         self._common: Learner | None = None
 
     @property
     def loss(self) -> Loss:
-        """The task's loss in training, labels smoothed if the scenario says so."""
+        """The task's loss in training, with the scenario's label smoothing."""
         smoothing = self.scenario.train.label_smoothing
         return partial(self.model.loss, smoothing=smoothing) if smoothing else self.model.loss
 
-    def client_parts(self, number: ClientId) -> ClientParts:
-        """A client's modules and learners: its own, handed from one to the next, or averaged."""
-        shared, own = self.shared_modules(), {}
+    def build_client_parts(self, number: ClientId) -> ClientParts:
+        """Build a client's modules and learners, own and shared ones."""
+        shared, own = self.list_shared_modules(), {}
         if self.averages:
             shared = {name: copy.deepcopy(module) for name, module in shared.items()}
         stack = self.client_stack
         if self.scenario.clients.heads == "per_client":
-            stack = self._stack("client", self.seed_of(number))
-            own = {"head": self._own("head", number)}
+            stack = self._build_stack("client", self.seed_of(number))
+            own = {"head": self._build_own("head", number)}
             if self.topology.tail_with_client and "tail" not in shared:
-                own["tail"] = self._own("tail", number)
+                own["tail"] = self._build_own("tail", number)
             own["method"] = stack.modules
         elif self.averages:
-            stack = self._stack("client", seed_for(self.scenario.seed, "client"))
+            stack = self._build_stack("client", seed_for(self.scenario.seed, "client"))
             shared["method"] = stack.modules
         modules = {**shared, **own}
-        learners = [self.client_learner(own)] if own else []
+        learners = [self.build_client_learner(own)] if own else []
         travel = not self.averages and self.scenario.clients.handover == "state"
-        common = self._common_learner(shared, travel=travel) if shared else None
+        common = self._get_common_learner(shared, travel=travel) if shared else None
         return ClientParts(
             head=modules["head"],
             tail=modules.get("tail"),
@@ -92,53 +95,53 @@ class Ownership:
             moments_travel=travel,
             features=self.shapes[1],
             servers=self.scenario.servers,
-            changes=self.changes(common),
+            changes=self.build_changes(common),
         )
 
-    def changes(self, shared: Learner | None) -> Changes | None:
-        """What codes shared weights at one end; None where they cross as they are."""
+    def build_changes(self, shared: Learner | None) -> Changes | None:
+        """Build the coder of shared weights for one end; None if they cross whole."""
         aggregation = self.scenario.aggregation
         bits = aggregation.bits if isinstance(aggregation, AveragingConfig) else None
         if bits is None or shared is None or not shared.weights():
             return None
         return Changes(bits, self.scenario.seed, shared.weights())
 
-    def _common_learner(self, modules: dict[str, nn.Module], *, travel: bool) -> Learner:
-        """The learner of what is shared: one and the same for all, where its moments travel."""
+    def _get_common_learner(self, modules: dict[str, nn.Module], *, travel: bool) -> Learner:
+        """Return the learner of shared modules: one for all clients if moments are handed over."""
         if not travel:
-            return self.client_learner(modules)
+            return self.build_client_learner(modules)
         if self._common is None:
-            self._common = self.client_learner(modules)
+            self._common = self.build_client_learner(modules)
         return self._common
 
-    def client_learner(self, modules: dict[str, nn.Module]) -> Learner:
-        """A learner as clients have them."""
+    def build_client_learner(self, modules: dict[str, nn.Module]) -> Learner:
+        """Build a learner of these modules with the clients' optimizer."""
         train = self.scenario.train
         own = self.client_stack.optimizers if "method" in modules else {}
         return Learner(modules, train.client, train.clip_norm, own, self.scenario.proximal)
 
-    def shared_modules(self) -> dict[str, nn.Module]:
-        """What clients share, as it is before training."""
+    def list_shared_modules(self) -> dict[str, nn.Module]:
+        """Return the modules that clients share, with their weights before training."""
         tail = {"tail": self.model.tail} if self.topology.tail_with_client else {}
         if self.scenario.clients.heads == "shared":
             return {"head": self.model.head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
 
     def seed_of(self, number: ClientId) -> int:
-        """Of all that a client draws for itself."""
-        return seed_for(self._drawn_by, "client", number)
+        """Return the seed of a client's own draws."""
+        return seed_for(self._own_seed, "client", number)
 
-    def _own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
-        """A client's own head or tail, from the common start or from its own stream."""
+    def _build_own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
+        """Build a client's own head or tail, with the common start or from its own stream."""
         if self.scenario.clients.start == "same":
             return copy.deepcopy(self.model.head if segment == "head" else self.model.tail)
         shape, classes = self.info.shape, self.info.classes
-        seed, scope = self._drawn_by, ("client", number)
+        seed, scope = self._own_seed, ("client", number)
         made = self.scenario.model.segment(segment, shape, classes, seed, scope)
-        return self._placed(made, segment)
+        return self._place(made, segment)
 
-    def owned_modules(self) -> list[nn.Module]:
-        """The client modules of which each client has its own."""
+    def list_owned_modules(self) -> list[nn.Module]:
+        """Return the modules that each client has a copy of, as patterns."""
         if self.scenario.clients.heads == "shared":
             return []
         own = self.topology.tail_with_client and not self.scenario.clients.shares_tail
@@ -146,15 +149,15 @@ class Ownership:
         return [self.model.head, *tail, *self.client_stack.modules.values()]
 
     @property
-    def may_rest(self) -> bool:
-        """Whether a client is nothing but what its own learner holds, and is asked one at a time.
+    def can_rest(self) -> bool:
+        """Whether a client's learner holds all of its state, so that clients can share live seats.
 
-        Then many clients can take turns on a few live ones. Said of the plainest alone: nothing
-        shared or averaged, no methods, whose objects may remember something, nobody malicious, all
-        weights learned, images or tables, no attacks.
+        This holds only for plain scenarios: nothing is shared or averaged, there are no methods
+        (their objects may keep state), attacks or malicious clients, all weights learn, and samples
+        are images or tables.
         """
         scenario = self.scenario
-        weights = (p for module in self.owned_modules() for p in module.parameters())
+        weights = (p for module in self.list_owned_modules() for p in module.parameters())
         return (
             scenario.schedule.kind in ("round_robin", "per_client", "parallel")
             and scenario.aggregation.kind == "none"
@@ -166,41 +169,41 @@ class Ownership:
         )
 
     def start(self, number: ClientId) -> dict[str, nn.Module]:
-        """A client's own head and tail as they are before training, to be copied from."""
-        start: dict[str, nn.Module] = {"head": self._own("head", number)}
+        """Return a client's own head and tail with their weights before training."""
+        start: dict[str, nn.Module] = {"head": self._build_own("head", number)}
         if self.topology.tail_with_client:
-            start["tail"] = self._own("tail", number)
+            start["tail"] = self._build_own("tail", number)
         return start
 
-    def server_modules(self) -> dict[str, nn.Module]:
-        """What the server owns."""
+    def list_server_modules(self) -> dict[str, nn.Module]:
+        """Return the modules that the server owns."""
         served = ("trunk", "tail") if "tail" in self.topology.served else ("trunk",)
         segments = {name: getattr(self.model, name) for name in served}
         return {**segments, "method": self.server_stack.modules}
 
-    def server_learner(self) -> Learner:
-        """The optimizer of all that the server owns, its methods' parts included."""
+    def build_server_learner(self) -> Learner:
+        """Build the learner of all modules that the server owns, its methods' included."""
         train = self.scenario.train
         own = self.server_stack.optimizers
-        # only copies of a trunk are averaged, and only they start a round where others do
+        # The proximal term needs an average to start from, which only copies of a trunk have.
         proximal = self.scenario.proximal if self.scenario.aggregation.kind == "splitfed_v1" else 0
-        return Learner(self.server_modules(), train.server, train.clip_norm, own, proximal)
+        return Learner(self.list_server_modules(), train.server, train.clip_norm, own, proximal)
 
     def joint(self) -> tuple[CutNetwork, tuple[Stack, Stack]]:
-        """A second copy of the same model and of both sides' methods, for whoever compares."""
-        client = self._stack("client", seed_for(self.scenario.seed, "client"))
-        server = self._stack("server", seed_for(self.scenario.seed, "server"))
+        """Build a second copy of the model and of both sides' methods, for comparisons."""
+        client = self._build_stack("client", seed_for(self.scenario.seed, "client"))
+        server = self._build_stack("server", seed_for(self.scenario.seed, "server"))
         client.hear(server.announce())
-        return self._fresh_model(), (client, server)
+        return self._build_model(), (client, server)
 
-    def _fresh_model(self) -> CutNetwork:
+    def _build_model(self) -> CutNetwork:
         model = self.scenario.model.build(self.info.shape, self.info.classes, self.scenario.seed)
-        self._placed(model.head, "head")
-        self._placed(model.trunk, "trunk")
-        self._placed(model.tail, "tail")
+        self._place(model.head, "head")
+        self._place(model.trunk, "trunk")
+        self._place(model.tail, "tail")
         return model
 
-    def _stack(self, side: Side, seed: int) -> Stack:
+    def _build_stack(self, side: Side, seed: int) -> Stack:
         served = isinstance(self.scenario.model, AdaptedClassifier)
         labels = Labels(self.info.classes, self.info.shares)
         stack = build_stack(
@@ -217,14 +220,14 @@ class Ownership:
         stack.modules.to(self.device)
         return stack
 
-    def _known_tail(self) -> nn.Module | None:
-        """A copy of the tail as everybody knows it, for methods that ask for it."""
+    def _copy_known_tail(self) -> nn.Module | None:
+        """Return a copy of the publicly known tail for methods that ask for it, else None."""
         if not any(each.reads_tail for each in self.scenario.method):
             return None
         return copy.deepcopy(self.model.tail).eval().requires_grad_(False)
 
-    def _tokens(self, train: Samples) -> Tokens | None:
-        """What methods that ask for it are told of the vocabulary, as it is before training."""
+    def _count_tokens(self, train: Samples) -> Tokens | None:
+        """Return embeddings and counts of tokens before training, for methods that ask for them."""
         asking = [n for n, each in enumerate(self.scenario.method) if each.reads_tokens]
         if not asking or not self.info.texts:
             return None
@@ -239,8 +242,8 @@ class Ownership:
         counts = train.inputs.flatten().bincount(minlength=reader.size)[: reader.size]
         return Tokens(kept[: reader.size], counts, reader.special)
 
-    def _placed(self, module: nn.Module, owner: Owner) -> nn.Module:
-        """On the device, and frozen if it is not to learn."""
+    def _place(self, module: nn.Module, owner: Owner) -> nn.Module:
+        """Move a module to the device, and freeze it unless its segment learns."""
         module = module.to(self.device)
         if owner not in self.scenario.model.learning:
             module.requires_grad_(False)

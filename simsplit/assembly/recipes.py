@@ -1,4 +1,4 @@
-"""What travels to another process so that it can build some of a run's clients."""
+"""A recipe is sent to another process, which builds some of a run's clients from it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,30 +18,32 @@ from simsplit.scenario.own import collect_held
 
 @dataclass(frozen=True)
 class HostRecipe:
-    """All that another process needs to build some of a run's clients; it travels there."""
+    """Everything that another process needs to build some of a run's clients."""
 
     scenario: Scenario
     data: Prepared
     device: str
     held: Mapping[str, object]
-    """What was passed from Python, by digest."""
+    """Objects that the user passed from Python, by digest."""
 
     @classmethod
     def of(cls, scenario: Scenario, data: Prepared, device: str) -> "HostRecipe":
-        """For hosts that compute on `device`."""
+        """Return the recipe for hosts that compute on `device`."""
         return cls(scenario, data, device, collect_held(scenario.model))
 
     @property
     def imports(self) -> Callable[[], object] | None:
-        """What a host has to do before it is sent this; None where all its parts ship."""
+        """A call that imports plugins on a host, to be made before the recipe is sent; None if
+        there are no plugins.
+        """
         away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
         return partial(gathered_again, away) if away else None
 
     def build(self, numbers: Sequence[ClientId]) -> InlinePool:
-        """Build these clients as they are before training."""
+        """Build these clients in their state before training."""
         hold(self.held)
         assembler = Assembler(self.scenario, self.data, torch.device(self.device))
         pool = assembler.make_pool(numbers)
         if self.scenario.aggregation.kind == "splitfed_v1":
-            pool.workshop = assembler.workshop(assembler.exchange(pool))
+            pool.workshop = assembler.build_workshop(assembler.build_exchange(pool))
         return pool

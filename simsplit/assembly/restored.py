@@ -1,9 +1,9 @@
-"""A run's parts as its last checkpoint has them, ready to be asked: nothing is trained any more."""
+"""A run's parts are restored from its last checkpoint, to be attacked or to write texts."""
 
 from pathlib import Path
 
 from simsplit.assembly.assembler import Assembler, Assembly
-from simsplit.assembly.state import put_back
+from simsplit.assembly.state import restore_state
 from simsplit.data import Prepared
 from simsplit.errors import RunError
 from simsplit.machine import device_of
@@ -14,26 +14,27 @@ from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
 
 
-def restored(
+def restore(
     path: Path,
     original: Scenario,
     data: Prepared,
     client: ClientId,
     scenario: Scenario | None = None,
 ) -> tuple[Assembler, Assembly, Progress]:
-    """The parts of the run at `path`, and how far it had come; `client` has what is shared.
+    """Return the parts of the run at `path`, and its progress; `client` gets the shared weights.
 
-    `scenario` may differ from the run's own (`original`) in what does not touch the parts' state.
+    `scenario` may differ from the run's own (`original`) in fields that the parts' state does not
+    depend on.
     """
-    found = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
-    if found is None:
-        raise RunError(f"{path} has no checkpoint; did the run come to one?")
-    tensors, done, _ = found
+    checkpoint = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
+    if checkpoint is None:
+        raise RunError(f"{path} has no checkpoint; did the run write one?")
+    tensors, done, _ = checkpoint
     scenario = scenario or original
     assembler = Assembler(scenario, data, device_of(scenario.device))
     parts = assembler.assemble()
     parts.exchange.holder = done.holder
-    put_back(parts, tensors)
+    restore_state(parts, tensors)
     parts.exchange.announce(parts.clients, counted=False)
     parts.exchange.moment.counted_as = EVALUATE
     (parts.federation or parts.exchange).settle([client])

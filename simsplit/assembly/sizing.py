@@ -1,4 +1,4 @@
-"""What a run will take, measured on its own modules before it starts: arithmetic and memory."""
+"""A run's operations and memory are measured on its own modules before it starts."""
 
 import copy
 import math
@@ -26,18 +26,18 @@ from simsplit.scenario.needs import count_messages
 from simsplit.schedules.aggregation import SplitFedV1
 
 FEW = 2
-"""Samples to measure on: one alone is no batch to a normalising layer."""
+"""Number of samples to measure on: batch normalisation refuses a single one."""
 
 
-def flops_of(owners: Ownership) -> Flops:
-    """What one sample's forward pass takes in each segment, methods included."""
+def measure_flops(owners: Ownership) -> Flops:
+    """Return the operations of one sample's forward pass by segment, methods included."""
     model, client, server = owners.model, owners.client_stack, owners.server_stack
-    # mixed, where a method can: evaluation may be plain where training is not
+    # Methods that mix only in training are measured as they train.
     seed, stock = owners.scenario.seed, _Blank(owners)
     step = Step(0, 0, 0, seed, training=False, stock=stock, reading="mixed")
     client.hear(server.announce())
     parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
-    batch = client.transform(_batch(owners), step)  # more than was given, if it is mixed
+    batch = client.transform(_make_batch(owners), step)  # a method that mixes adds texts
     beside, topology = owners.topology.beside(batch), owners.topology
     at_client = topology.tail_with_client
     with torch.no_grad(), _in_inference(parts):
@@ -52,17 +52,17 @@ def flops_of(owners: Ownership) -> Flops:
     return Flops(head / FEW, trunk / FEW, tail / FEW, stand_in / FEW, replies)
 
 
-def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
-    """Memory by purpose, of all processes, before clients are made.
+def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
+    """Estimate the memory of all processes by purpose, before clients are made.
 
-    Every host has its own copy of what clients share, and of the trunk where each client trains a
-    copy of it; the images are there once more, in the memory that hosts share.
+    Every host has its own copy of the shared modules, and of the trunk if each client trains a copy
+    of it. Samples are stored once more in the memory that hosts share.
     """
     scenario = owners.scenario
     train, count = scenario.train, scenario.clients.count
-    shared = list(owners.shared_modules().values())
-    server = list(owners.server_modules().values())
-    per_client = trained_bytes(owners.owned_modules(), train.client.slots)
+    shared = list(owners.list_shared_modules().values())
+    server = list(owners.list_server_modules().values())
+    per_client = trained_bytes(owners.list_owned_modules(), train.client.slots)
     if owners.averages:
         held = scenario.aggregation.kind != "none" and scenario.aggregation.bits is not None
         per_client += trained_bytes(shared, train.client.slots) + learned_bytes(shared) * held
@@ -72,22 +72,22 @@ def estimate(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
     if isinstance(scenario.aggregation, SplitFedV1):
         servers += hosts
         kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
-        copies = learned_bytes(server) * (1 + kept)  # what a round gives back, and moments
+        copies = learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
     return Estimate(
         {
             "clients' own parts": per_client * count,
             "shared head and tail": trained_bytes(shared, train.client.slots) * (1 + hosts),
             "server": trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
-            "activations of a step": _activations(owners, data) * max(1, hosts),
+            "activations of a step": _measure_activations(owners, data) * max(1, hosts),
             "samples": data.nbytes * (2 if hosts else 1),
             "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
         }
     )
 
 
-def _activations(owners: Ownership, data: Prepared) -> int:
-    model, batch, topology = owners.model, _batch(owners), owners.topology
+def _measure_activations(owners: Ownership, data: Prepared) -> int:
+    model, batch, topology = owners.model, _make_batch(owners), owners.topology
     layers = nn.ModuleList([model.head, model.trunk, model.tail])
 
     def outputs() -> torch.Tensor:
@@ -101,18 +101,18 @@ def _activations(owners: Ownership, data: Prepared) -> int:
     return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)
 
 
-def _images(owners: Ownership) -> torch.Tensor:
+def _make_inputs(owners: Ownership) -> torch.Tensor:
     return owners.info.blank(FEW).to(owners.device)
 
 
-def _batch(owners: Ownership) -> Batch:
-    x = _images(owners)
+def _make_batch(owners: Ownership) -> Batch:
+    x = _make_inputs(owners)
     labels = x if owners.info.texts else torch.zeros(FEW, dtype=torch.int64, device=owners.device)
     return Batch(x, labels, torch.arange(FEW))
 
 
 class _Blank:
-    """Texts without content, to mix others with."""
+    """A stock of texts without content, for methods that mix texts."""
 
     vocabulary, pad, size = 1, 0, FEW
 
@@ -120,19 +120,19 @@ class _Blank:
         self._owners = owners
 
     def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
-        """Batches without content, as many as asked for."""
+        """Return `count` batches without content."""
         del rows, rng
-        return [_batch(self._owners) for _ in range(count)]
+        return [_make_batch(self._owners) for _ in range(count)]
 
     def texts(self, rows: torch.Tensor) -> Batch:
-        """A batch without content."""
+        """Return a batch without content."""
         del rows
-        return _batch(self._owners)
+        return _make_batch(self._owners)
 
 
 @contextmanager
 def _in_inference(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """A context in which modules neither learn nor keep statistics."""
+    """Open a context in which modules neither learn nor update statistics."""
     before = [module.training for module in modules]
     for module in modules:
         module.eval()

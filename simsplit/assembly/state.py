@@ -1,7 +1,7 @@
-"""All that a run's parts have come to know, as named tensors: what a checkpoint holds.
+"""The state of a run's parts is collected here as named tensors, and restored from them.
 
-Weights that never learn are not among it: parts are built with them. Nor is what clients keep of
-their own, where they are others' (see `Pool.keep`).
+A checkpoint holds these tensors. Frozen weights are left out, since parts are built with them.
+Remote clients keep their own state (see `Pool.keep`).
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
 from simsplit.states import below, by_client
 
 
-def state_of(parts: Assembly) -> dict[str, Tensor]:
-    """Every owner's tensors under one name each."""
+def collect_state(parts: Assembly) -> dict[str, Tensor]:
+    """Return the tensors of all owners by name."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
     own = {} if parts.pool.remote else parts.pool.ask_all(parts.clients, OwnState())
     for client, tensors in own.items():
@@ -32,8 +32,8 @@ def state_of(parts: Assembly) -> dict[str, Tensor]:
     return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
 
-def put_back(parts: Assembly, state: Mapping[str, Tensor]) -> None:
-    """Bring parts to a state that `state_of` gave; they know already who the holder is."""
+def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
+    """Restore a state that `collect_state` returned; the exchange's holder must be set before."""
     refuse_others(parts.frozen, state.get("frozen"))
     parts.server.learner.load(below(state, "server/"))
     if not parts.pool.remote:

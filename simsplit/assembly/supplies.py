@@ -1,4 +1,4 @@
-"""What a run's data become for its clients: batches, exams, texts to mix in, and poisons."""
+"""A run's data are supplied to clients as batches, exams, texts to mix in, and poisons."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,17 +17,17 @@ from simsplit.poisons import Aim, Poison, Scene
 from simsplit.scenario import Scenario
 
 TARGETS, QUERIES = "targets", "queries"
-"""What attacks are to recover, and what the greediest have a client encode."""
+"""Names of the exams for attacks: the samples to recover, and public ones that a client encodes."""
 
 
 class Supplies:
-    """A scenario's data as its clients get them on a device."""
+    """The supplies of a scenario's clients on a device."""
 
     def __init__(self, scenario: Scenario, data: Prepared, device: torch.device) -> None:
         self.scenario, self.data, self.device = scenario, data, device
 
     def batcher(self, samples: Samples, *, augment: bool) -> Batches:
-        """Return what makes batches of some of the data."""
+        """Return the batcher of some of the data."""
         return self.data.batches(
             samples,
             self.device,
@@ -37,12 +37,12 @@ class Supplies:
 
     @property
     def public_batch_size(self) -> int | None:
-        """Public samples per step, if a method says how many; the first that does."""
+        """Public samples per step, from the first method that sets a number; None if none does."""
         return next(filter(None, (each.public_batch_size for each in self.scenario.method)), None)
 
     @cached_property
     def stock(self) -> TextStock | None:
-        """What clients may add to their texts."""
+        """The texts that clients may mix with their own; None if there are none."""
         support, vocabulary = self.data.support, self.data.vocabulary
         if support is None or vocabulary is None:
             return None
@@ -55,15 +55,15 @@ class Supplies:
         return samples
 
     def exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
-        """Return all that these clients are examined on."""
-        exams: dict[str, Exam] = {split: self._exam(split) for split in self.scenario.splits}
+        """Return the exams of these clients by name."""
+        exams: dict[str, Exam] = {split: self._build_exam(split) for split in self.scenario.splits}
         if self.aim is not None:
-            exams[TRIGGERED] = self._triggered(self.aim)
-        return exams | self._exposed(numbers)
+            exams[TRIGGERED] = self._build_triggered_exam(self.aim)
+        return exams | self._build_attack_exams(numbers)
 
     @cached_property
     def poisons(self) -> list[Poison]:
-        """Of the malicious clients, before any of them has made them its own."""
+        """The poisons of malicious clients, not yet adapted to one of them."""
         malicious = self.scenario.clients.malicious
         if malicious is None:
             return []
@@ -85,26 +85,28 @@ class Supplies:
 
     @cached_property
     def aim(self) -> Aim | None:
-        """What the malicious clients want of the test samples; None where there is nothing."""
+        """The malicious clients' aim for test samples; None if no poison has one."""
         aims = [aim for poison in self.poisons if (aim := poison.aim(self.data.test)) is not None]
         if not aims:
             return None
         if not len(aims[0].rows):
-            raise ScenarioError("clients.malicious.poison", "no test sample shows whether it works")
+            raise ScenarioError(
+                "clients.malicious.poison", "no test sample can show whether it succeeds"
+            )
         return aims[0]
 
-    def _exam(self, split: str) -> Exam:
+    def _build_exam(self, split: str) -> Exam:
         samples = self.samples(split)
         batcher = self.batcher(samples, augment=False)
         rows, config = torch.arange(len(samples)), self.scenario.evaluate
         return Exam(batcher, rows, config.batch_size, views=config.views)
 
-    def _triggered(self, aim: Aim) -> Exam:
+    def _build_triggered_exam(self, aim: Aim) -> Exam:
         batcher = self.batcher(self.data.test, augment=False)
         return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.trigger)
 
-    def _exposed(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
-        """Return what the client that attacks are after encodes, if it is among these."""
+    def _build_attack_exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
+        """Return the exams for attacks if the attacked client is among these."""
         scenario, data = self.scenario, self.data
         if not scenario.attacks or scenario.targets.client not in numbers:
             return {}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from simsplit.assembly.restored import restored
+from simsplit.assembly.restored import restore
 from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
@@ -126,7 +126,7 @@ class _OnFinished:
         device = device_of(scenario.device)
         data = scenario.prepared()
         client = scenario.targets.client
-        _, parts, self.done = restored(path, original, data, client, scenario)
+        _, parts, self.done = restore(path, original, data, client, scenario)
         self.attacking = Attacking(scenario, parts, data, device)
         self._kept_at = time.monotonic()
 

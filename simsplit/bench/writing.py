@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import writer_for
+from simsplit.assembly.evaluating import build_writer
 from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
@@ -115,7 +115,7 @@ class _Uncut:
 def _writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
     parts = Assembler(given, data, device).assemble()
     parts.exchange.announce(parts.clients, counted=False)
-    writer = writer_for(given, parts.exchange)
+    writer = build_writer(given, parts.exchange)
     assert writer is not None, "the bench's model predicts tokens"
     return replace(writer, end=UNENDING)
 

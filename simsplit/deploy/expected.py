@@ -37,9 +37,9 @@ class Expected:
         evaluated = scenario.evaluate.batch_size * len(scenario.evaluate.views.weights)
         written = scenario.evaluate.generated_texts if self.texts else 0
         self.rows = max(scenario.train.batch_size, evaluated, written)
-        self.shared = owners.client_learner(owners.shared_modules())
+        self.shared = owners.build_client_learner(owners.list_shared_modules())
         self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
-        self.changes = owners.changes(self.shared)
+        self.changes = owners.build_changes(self.shared)
         self.hands_on = scenario.shares and scenario.aggregation.kind == "none"
         """Whether weights go from client to client, and so are sealed."""
         self.contents = scenario.crossings.contents

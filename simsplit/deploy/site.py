@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import pen_for
+from simsplit.assembly.evaluating import build_pen
 from simsplit.data import Prepared, Samples
 from simsplit.deploy.expected import Expected
 from simsplit.deploy.handing import Handing, Unusable, as_tensor
@@ -160,7 +160,7 @@ class Site:
         return assembler
 
     def _author(self) -> Author | None:
-        pen, evaluate = pen_for(self.scenario), self.scenario.evaluate
+        pen, evaluate = build_pen(self.scenario), self.scenario.evaluate
         if pen is None:
             return None
         sizes = {"texts": evaluate.generated_texts, "tokens": evaluate.max_new_tokens}

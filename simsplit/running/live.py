@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler, Assembly, HostRecipe
-from simsplit.assembly.sizing import estimate
-from simsplit.assembly.state import put_back, state_of
+from simsplit.assembly.sizing import estimate_memory
+from simsplit.assembly.state import collect_state, restore_state
 from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detection import Detection
@@ -43,7 +43,7 @@ class LiveRun:
         """`hosts` are where clients live; without any they live here, whatever was asked for."""
         self.scenario, self.data, self.device, self.hosts = scenario, data, device, hosts
         assembler = Assembler(scenario, data, device)
-        self.estimate = estimate(assembler.owners, data, 0 if hosts is None else len(hosts))
+        self.estimate = estimate_memory(assembler.owners, data, 0 if hosts is None else len(hosts))
         refuse_if_too_large(self.estimate, device)
         self.clock, self.flops = assembler.clock, assembler.flops
         self.progress = Progress()
@@ -69,7 +69,7 @@ class LiveRun:
 
     def state(self) -> dict[str, Tensor]:
         """All that the next round depends on and that is a tensor."""
-        held = state_of(self.parts)
+        held = collect_state(self.parts)
         held |= {f"detection/{name}": tensor for name, tensor in self.detection.state().items()}
         return held | {f"attacks/{name}": t for name, t in self.attacking.state().items()}
 
@@ -80,7 +80,7 @@ class LiveRun:
         wire.up, wire.down = progress.bytes_up, progress.bytes_down
         self.parts.exchange.holder = progress.holder
         self.parts.pool.return_to(progress.round)
-        put_back(self.parts, state)
+        restore_state(self.parts, state)
         self.detection.load(below(state, "detection/"))
         self.attacking.load(below(state, "attacks/"))
 
@@ -94,12 +94,14 @@ class LiveRun:
     def marked(self, round_number: int) -> Mark:
         """How the parts are when a round begins, for `undo`."""
         self.parts.pool.mark(round_number)
-        state = {name: tensor.detach().clone() for name, tensor in state_of(self.parts).items()}
+        state = {
+            name: tensor.detach().clone() for name, tensor in collect_state(self.parts).items()
+        }
         return Mark(round_number, state, self.parts.exchange.holder)
 
     def undo(self, mark: Mark) -> None:
         """Be as when a round began, but for who trained last: it has what was shared then."""
-        put_back(self.parts, mark.state)
+        restore_state(self.parts, mark.state)
         self.parts.pool.undo(mark.round)
         if self.parts.pool.remote and self.parts.federation is None and self.scenario.shares:
             self.parts.exchange.bring_from(mark.holder)

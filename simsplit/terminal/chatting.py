@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import writer_for
-from simsplit.assembly.restored import restored
+from simsplit.assembly.evaluating import build_writer
+from simsplit.assembly.restored import restore
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evaluation.sampling import Sampling
 from simsplit.evaluation.writing import Writer
@@ -56,8 +56,8 @@ class Chat:
         if not 0 <= client < scenario.clients.count:
             raise RunError(f"no client {client}; allowed: 0 to {scenario.clients.count - 1}")
         self.scenario, self.client, self.reader = scenario, client, scenario.text_reader()
-        assembler, self.parts, _ = restored(run.path, scenario, scenario.prepared(), client)
-        writer = writer_for(scenario, self.parts.exchange)
+        assembler, self.parts, _ = restore(run.path, scenario, scenario.prepared(), client)
+        writer = build_writer(scenario, self.parts.exchange)
         assert writer is not None, "a causal_lm writes"
         self.writer: Writer = writer
         self.tail = _pretrained_tail(scenario, assembler)

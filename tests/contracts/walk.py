@@ -17,7 +17,7 @@ from builders import TINY, entered
 from texts import TINY as TINY_TEXTS
 from texts import reviews
 
-from simsplit.assembly.state import state_of
+from simsplit.assembly.state import collect_state
 from simsplit.attacks import ATTACKS, fora, fsha, sdar
 from simsplit.config import Config
 from simsplit.data import Prepared
@@ -261,7 +261,7 @@ class Walker:
             made.parts.exchange.announce(made.clients, counted=True)
             for number in range(1, made.live.program.rounds + 1):
                 done = made.parts.course.run(entered(made, number), lambda done, total: None)
-        state = state_of(made.parts).items()
+        state = collect_state(made.parts).items()
         weights = {n: t.clone() for n, t in state if {"head", "trunk", "tail"} & set(n.split("."))}
         learned = {n: t for n, t in weights.items() if "optimizer" not in n}
         return Seen(tap.packets, learned, made, done.reports, idle)

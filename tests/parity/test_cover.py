@@ -5,7 +5,7 @@ import torch
 from builders import finished
 from texts import text_scenario
 
-from simsplit.assembly.state import state_of
+from simsplit.assembly.state import collect_state
 from simsplit.results import Run
 
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
@@ -26,7 +26,7 @@ def test_training_among_covers_is_training_without_them(fixed, tmp_path):
     losses = [Run.load(run.path).rounds["train_loss"].tolist() for run in made.values()]
     # up to rounding: a larger batch may take other kernels
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
-    plain, covered = (state_of(run.parts) for run in made.values())
+    plain, covered = (collect_state(run.parts) for run in made.values())
     assert plain.keys() == covered.keys()
     for name, tensor in plain.items():
         torch.testing.assert_close(covered[name], tensor, msg=name)

@@ -16,7 +16,7 @@ from texts import text_scenario
 from torch import Tensor
 
 from simsplit.assembly.frozen import fingerprint
-from simsplit.assembly.state import state_of
+from simsplit.assembly.state import collect_state
 from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import RunError
 from simsplit.experiment import Experiment
@@ -294,8 +294,8 @@ def test_what_learns_in_some_phase_is_kept_in_the_others(tmp_path: Path) -> None
     data = {"auxiliary": 0.3, "train_samples": 24, "test_samples": 4}
     given = text_scenario(tmp_path, data=data, model=LORA, method=method)
     made = experiment(given, tmp_path / "run")
-    before = state_of(made.parts).keys()
+    before = collect_state(made.parts).keys()
     entered(made, 1)
     assert made.live.program.lineup(1).phase.name == "denoise"
-    assert state_of(made.parts).keys() == before
+    assert collect_state(made.parts).keys() == before
     assert any("lora" in name for name in before if name.startswith("holder/"))

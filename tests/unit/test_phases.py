@@ -12,7 +12,7 @@ from pace import quick
 from texts import text_scenario
 from torch import Tensor, nn
 
-from simsplit.assembly.state import state_of
+from simsplit.assembly.state import collect_state
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.methods.base import Method, MethodConfig, Site, Step
@@ -58,7 +58,7 @@ def warmed(**changes: Any) -> Scenario:
 
 
 def weights(made: Experiment) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in state_of(made.parts).items()}
+    return {name: tensor.clone() for name, tensor in collect_state(made.parts).items()}
 
 
 @pytest.mark.slow

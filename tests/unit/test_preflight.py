@@ -35,7 +35,7 @@ def estimate(count: int, hosts: int = 0, **changes: Any) -> Estimate:
     clients = {"count": count} | changes.pop("clients", {})
     given = scenario(clients=clients, model={"cut": "l2h"}, **changes)
     data = prepare(given.data, count, given.seed)
-    return sizing.estimate(Assembler(given, data, CPU).owners, data, hosts)
+    return sizing.estimate_memory(Assembler(given, data, CPU).owners, data, hosts)
 
 
 def test_trained_bytes_of_a_linear_layer() -> None:
@@ -124,7 +124,7 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
     info = DataInfo((3, 32, 32), 10)
     data = Prepared("few", info, few, None, None, few, rows, (0.5,) * 3, (0.5,) * 3)
     started = time.perf_counter()
-    needed = sizing.estimate(Assembler(given, data, CPU).owners, data)
+    needed = sizing.estimate_memory(Assembler(given, data, CPU).owners, data)
     # the stem and one block, and the last layer: about 1.3 MB of weights, gradients and moments
     stem, block, tail = 3 * 64 * 49 + 2 * 64, 2 * (64 * 64 * 9 + 2 * 64), 512 * 10 + 10
     buffers = 3 * (2 * 64 * 4 + 8)

@@ -10,7 +10,7 @@ import torch
 from texts import text_scenario
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import writer_for
+from simsplit.assembly.evaluating import build_writer
 from simsplit.errors import ProtocolError, RunFailedError, ScenarioError, SimsplitError
 from simsplit.evaluation.sampling import Sampling, chosen, drawn, warped
 from simsplit.evaluation.writing import InSession, WholeTexts
@@ -51,7 +51,7 @@ class Cutting:
         given = text_scenario(path, data={"source": source, "auxiliary": 0.3}, **changes)
         assembler = Assembler(given, given.prepared(), torch.device("cpu"))
         self.parts, self.seen = assembler.assemble(), []
-        self.writer = writer_for(given, self.parts.exchange)
+        self.writer = build_writer(given, self.parts.exchange)
         client, server = self.parts.pool.clients[0].training.end, self.parts.server.end
         owned = {"head": client.head, "trunk": server.trunk, "tail": client.tail or server.tail}
         for owner, segment in owned.items():

@@ -6,7 +6,7 @@ from builders import experiment, finished, scenario
 from texts import text_scenario
 
 from simsplit import Run
-from simsplit.assembly.state import state_of
+from simsplit.assembly.state import collect_state
 from simsplit.attacking.finished import attack
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
@@ -19,9 +19,9 @@ WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3, "public": True
 def test_nothing_is_trained_and_nothing_is_sent_for_it(tmp_path):
     given = scenario(schedule=NONE, data={"validation": 0.2}, method=[{"kind": "noise"}])
     made = experiment(given, tmp_path / "run")
-    before = {name: tensor.clone() for name, tensor in state_of(made.parts).items()}
+    before = {name: tensor.clone() for name, tensor in collect_state(made.parts).items()}
     made.run(resume=False)
-    after = state_of(made.parts)
+    after = collect_state(made.parts)
     assert before
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     run = Run.load(made.path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from builders import experiment, finished, image_folder, scenario
 
-from simsplit.assembly.state import state_of
+from simsplit.assembly.state import collect_state
 from simsplit.parties.calls import SharedState
 from simsplit.results import Run
 
@@ -73,5 +73,5 @@ def test_a_resumed_channels_last_run_equals_an_uninterrupted_one(tmp_path: Path)
     finished(scenario(**changes, schedule={"rounds": 2}), tmp_path / "half")
     resumed = experiment(scenario(**changes, schedule={"rounds": 3}), tmp_path / "half")
     resumed.run(resume=True)
-    one, other = state_of(whole.parts), state_of(resumed.parts)
+    one, other = collect_state(whole.parts), collect_state(resumed.parts)
     assert all(torch.equal(one[name], other[name]) for name in one)
