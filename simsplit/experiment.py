@@ -30,12 +30,12 @@ from simsplit.results import Run
 from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.columns import table_columns
-from simsplit.running.directories import describe_resumption, describe_start, run_directory
+from simsplit.running.directories import choose_run_directory, describe_resumption, describe_start
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
 from simsplit.running.stopping import Stopping
-from simsplit.running.warnings import Idle, first_warnings
+from simsplit.running.warnings import Idle, list_first_warnings
 from simsplit.scenario import Scenario, own, scenario_of
 
 Figures = Mapping[str, float]
@@ -68,7 +68,7 @@ def run(
     """
     scenario = scenario_of(scenario, own(data, model, **columns), plugins)
     refuse_lacking(scenario.observers)
-    path = run_directory(scenario, out, resume=resume)
+    path = choose_run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     for warning in changed(path, scenario.plugins) if resume else ():
         Observers(watching).warn(warning)
@@ -120,18 +120,18 @@ class Experiment:
 
     def run(self, *, resume: bool) -> None:
         """Train to the end, or until something stops it."""
-        resumed = resume and self._take_up()
+        resumed = resume and self._resume()
         if not resumed:
             describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
         try:
             with self.lost_hosts.recover(self.live.progress.round):
                 self._announce(self.live.progress.round, counted=not resumed)
-            self.observers.begin(self._plan())
-            for warning in first_warnings(self.scenario, self.data, resumed=resumed):
+            self.observers.begin(self._make_plan())
+            for warning in list_first_warnings(self.scenario, self.data, resumed=resumed):
                 self.observers.warn(warning)
             if not self.live.program.rounds and not resumed:
-                self.as_it_is()
-            while not self.stopping.enough:
+                self.evaluate_untrained()
+            while not self.stopping.is_over:
                 number = self.live.progress.round + 1
                 with self.lost_hosts.recover(number):
                     self.round(number)
@@ -160,15 +160,15 @@ class Experiment:
         lineup = live.detection.guard.admit(live.program.lineup(number))
         with parts.exchange.moment.of_round(number, lineup.phase, lineup.clients):
             live.enter(lineup)
-            mark = live.marked(number) if live.detection.undoes else None
+            mark = live.mark(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
-            self._refuse_nonsense(number, done.reports)
+            self._refuse_infinite_losses(number, done.reports)
             found, undo = live.detection.look(number)
             if undo and mark is not None:
                 live.undo(mark)
             trained = time.perf_counter()
-            figures, own = self._evaluated(number)
-            attacked = self._attacked(number)
+            figures, own = self._evaluate(number)
+            attacked = self._attack(number)
         evaluated = time.perf_counter()
         progress.elapsed_s += evaluated - started
         entry = Round(
@@ -193,12 +193,12 @@ class Experiment:
         main = live.program.is_last(lineup.phase)
         self.observers.round(RoundTold(number, row, clients, figures, progress.elapsed_s, main))
 
-    def as_it_is(self) -> None:
+    def evaluate_untrained(self) -> None:
         """Evaluate and attack what is not trained; told as a round 0 without steps."""
         phase, started = self.live.program.phases[-1], time.perf_counter()
         with self.parts.exchange.moment.of_round(0, phase):
-            figures, own = self._evaluated(0)
-            attacked = self._attacked(0)
+            figures, own = self._evaluate(0)
+            attacked = self._attack(0)
         spent = time.perf_counter() - started
         entry = Round(
             number=0,
@@ -214,9 +214,9 @@ class Experiment:
         self.ledger.time(0, 0.0, spent, spent)
         self.observers.round(RoundTold(0, row, clients, figures, spent))
 
-    def _take_up(self) -> bool:
+    def _resume(self) -> bool:
         """Resume from the newest checkpoint; False if there is none."""
-        complaints = self.checkpoints.take_up()
+        complaints = self.checkpoints.resume()
         if complaints is None:
             return False
         for complaint in complaints:
@@ -224,7 +224,7 @@ class Experiment:
         describe_resumption(self.ledger.writer, self.scenario, self.path)
         return True
 
-    def _plan(self) -> Plan:
+    def _make_plan(self) -> Plan:
         return Plan(
             path=self.path,
             name=self.scenario.name,
@@ -236,21 +236,21 @@ class Experiment:
             engine=self.engine,
         )
 
-    def _evaluated(self, number: int) -> tuple[Figures, Mapping[ClientId, Figures]]:
+    def _evaluate(self, number: int) -> tuple[Figures, Mapping[ClientId, Figures]]:
         """The round's figures, and those of each client that has a model of its own."""
         if not self.scenario.evaluate.due(number, self.live.program.rounds):
             return {}, {}
         evaluator = self.parts.evaluator
         self.observers.work("evaluation", 0, 0)
-        with self._untrained(evaluator.scored):
+        with self._without_training(evaluator.scored):
             return evaluator.evaluate(number)
 
-    def _attacked(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:
+    def _attack(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:
         """What attacks recover, by table, if they are scored in this round."""
         scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
         if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
             return {}
-        with self._untrained([scenario.targets.client]):
+        with self._without_training([scenario.targets.client]):
             judged = attacking.judge(
                 number, lambda name, done, total: observers.work(f"attack {name}", done, total)
             )
@@ -258,14 +258,14 @@ class Experiment:
         return judged.tables
 
     @contextmanager
-    def _untrained(self, clients: Sequence[ClientId]) -> Iterator[None]:
+    def _without_training(self, clients: Sequence[ClientId]) -> Iterator[None]:
         """A context without training, in which these clients hold what is shared."""
         parts = self.parts
         with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.name_failures():
             (parts.federation or parts.exchange).settle(clients)
             yield
 
-    def _refuse_nonsense(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
+    def _refuse_infinite_losses(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
         """Stop at a loss that is not finite, before it spoils tables and checkpoints."""
         for client, report in reports.items():
             losses = report.get("train_loss", 0.0) + report.get("method_loss", 0.0)

@@ -31,7 +31,7 @@ from simsplit.__main__ import app
 from simsplit.catalogue import catalogue
 from simsplit.commands.options import pairs_of, plugins_of
 from simsplit.deploy.terms import refuse_undeployable
-from simsplit.experiment import run_directory
+from simsplit.experiment import choose_run_directory
 from simsplit.results import SCENARIO, SWEEP
 from simsplit.scenario import Scenario, has_sweep, load_scenario, load_sweep
 from simsplit.scenario.starting import start_file
@@ -222,7 +222,7 @@ class Reader:
 
     def _check_run(self, **given: Any) -> None:
         ((_, scenario),) = self._load("run", given)
-        folder = run_directory(scenario, given["out"], resume=given["resume"])
+        folder = choose_run_directory(scenario, given["out"], resume=given["resume"])
         assert not given["resume"] or folder.exists(), f"nothing was run in {folder} before"
         self._wrote(folder, scenario)
 

@@ -46,7 +46,7 @@ def run(
         from rich.console import Console
 
         from simsplit import experiment
-        from simsplit.running.directories import run_directory
+        from simsplit.running.directories import choose_run_directory
         from simsplit.scenario import load_scenario
         from simsplit.scenario.tracked import add_observers
         from simsplit.terminal.reminding import reminded
@@ -55,7 +55,7 @@ def run(
         with reminded(file, pairs_of(overrides), out, known, resume=resume):
             scenario = load_scenario(file, pairs_of(overrides), known)
         scenario = add_observers(scenario, track or [])
-        path = run_directory(scenario, out, resume=resume)
+        path = choose_run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *flags("--set", overrides)]
         again += [*flags("--plugin", plugin or []), *flags("--track", track or [])]
         observer = observer_for(Console(stderr=True), quiet=quiet or as_json)

@@ -88,12 +88,12 @@ def serve(
 
     from simsplit.deploy.keys import SERVER, keys_of
     from simsplit.deploy.serving import serve as served
-    from simsplit.running.directories import run_directory
+    from simsplit.running.directories import choose_run_directory
     from simsplit.terminal.printing import print_run
     from simsplit.terminal.runs import observer_for
 
     scenario, proof = _scenario(file, set_), keys_of(keys, SERVER)
-    path = run_directory(scenario, out, resume=resume)
+    path = choose_run_directory(scenario, out, resume=resume)
     console = Console(stderr=True)
     again = ["simsplit", "serve", str(file), "--listen", listen, "--keys", str(keys)]
     again += ["--out", str(path), "--mode", mode, "--resume", *_flags(set_)]

@@ -1,1 +1,1 @@
-"""A run in progress: its live parts, and what keeps watch over them from round to round."""
+"""A run in progress: its live parts, and the observers that save, stop and describe it."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written after rounds, taken up where it goes on."""
+"""Checkpoints of a run are written after its rounds; a resumed run continues from the newest."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +12,7 @@ from simsplit.scenario import differences, load_scenario
 
 
 class Checkpoints(Observer):
-    """Writes the checkpoints that a run resumes from."""
+    """The observer that writes the checkpoints from which a run resumes."""
 
     def __init__(self, live: LiveRun, path: Path, writer: RunWriter, stopping: Stopping) -> None:
         self.live, self.folder, self.writer = live, path / CHECKPOINTS, writer
@@ -25,7 +25,7 @@ class Checkpoints(Observer):
     def round(self, told: RoundTold) -> None:
         """Write a checkpoint if one is due or the run is over."""
         every = self.config.every
-        if not self.stopping.enough and (every == 0 or told.number % every):
+        if not self.stopping.is_over and (every == 0 or told.number % every):
             return
         live, progress = self.live, self.live.progress
         wire = live.parts.wire
@@ -37,11 +37,11 @@ class Checkpoints(Observer):
         self.kept = told.number
 
     def _refuse_another(self) -> None:
-        """RunError that names the fields in which the run's own scenario differs."""
+        """Raise RunError, with the fields, if the run's own scenario differs from this one."""
         scenario, path = self.live.scenario, self.folder.parent
         if not self.folder.exists():
             return
-        with suppress(ScenarioError, OSError):  # then checkpoints themselves tell
+        with suppress(ScenarioError, OSError):  # then loading the checkpoint reports it
             before = load_scenario(path / SCENARIO, plugins=scenario.plugins)
             if changes := differences(before, scenario):
                 raise RunError(
@@ -51,28 +51,28 @@ class Checkpoints(Observer):
                     "Leave the fields as they were, or give another --out"
                 )
 
-    def take_up(self) -> list[str] | None:
-        """Go back to the newest whole one, with a word on each that is damaged.
+    def resume(self) -> list[str] | None:
+        """Resume from the newest intact checkpoint, and return a warning for each damaged one.
 
-        None where there is none to take up.
+        Return None if there is no checkpoint.
         """
         self._refuse_another()
-        found = checkpoints.load(self.folder, self.digest)
-        if found is None:
+        checkpoint = checkpoints.load(self.folder, self.digest)
+        if checkpoint is None:
             return None
-        state, progress, complaints = found
+        state, progress, complaints = checkpoint
         rounds = self.live.program.rounds
         if rounds and not progress.round:
             raise RunError(
-                f"{self.folder.parent} was not trained (schedule.rounds: 0), and its tables say "
-                "so; give another --out for a run that is"
+                f"{self.folder.parent} was not trained (schedule.rounds: 0), so it cannot be "
+                "resumed; give another --out for a run that trains"
             )
         if progress.round > rounds:
             raise RunError(
-                f"{self.folder.parent} has trained {progress.round} rounds already, and is to end "
-                f"after {rounds}; give another --out for a shorter run"
+                f"{self.folder.parent} has trained {progress.round} rounds already, but the "
+                f"scenario ends after {rounds}; give another --out for a shorter run"
             )
         self.kept = progress.round
         self.writer.rewind(progress.tables)
         self.live.load(state, progress)
-        return [f"{complaint}; going on from round {progress.round}" for complaint in complaints]
+        return [f"{complaint}; resumed from round {progress.round}" for complaint in complaints]

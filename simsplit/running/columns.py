@@ -1,4 +1,4 @@
-"""Which columns the tables of a scenario's run have."""
+"""The columns of a run's tables follow from its scenario."""
 
 from simsplit.attacking import Attacking
 from simsplit.detectors.watch import Watch

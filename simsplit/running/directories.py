@@ -1,4 +1,4 @@
-"""The run directory: where it is made, and what it says from the start of how the run was made."""
+"""The run directory is chosen here, and described by the files that exist from a run's start."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +13,10 @@ from simsplit.results.environment import describe_environment, resumed
 from simsplit.scenario import Scenario
 
 
-def run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
-    """Return the directory of a run; RunError if it holds another run."""
+def choose_run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
+    """Return the directory of a run; raise RunError if it holds another run."""
     if out is None:
-        return numbered(scenario.output.root / scenario.name, resume=resume, foreign=SWEEP)
+        return choose_free_name(scenario.output.root / scenario.name, resume=resume, foreign=SWEEP)
     path = Path(out)
     if not resume and (path / SCENARIO).exists():
         raise RunError(
@@ -25,8 +25,11 @@ def run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -
     return path
 
 
-def numbered(base: Path, *, resume: bool, foreign: str) -> Path:
-    """A free form of `base`, numbered if need be; to resume, the last without a foreign file."""
+def choose_free_name(base: Path, *, resume: bool, foreign: str) -> Path:
+    """Return `base`, or a numbered form of it that does not exist.
+
+    To resume, return the last existing one, without those that have a `foreign` file.
+    """
     last, candidate, number = None, base, 1
     while candidate.exists():
         last = last if (candidate / foreign).exists() else candidate
@@ -38,14 +41,14 @@ def numbered(base: Path, *, resume: bool, foreign: str) -> Path:
 def describe_start(
     writer: RunWriter, scenario: Scenario, data: Prepared, device: torch.device
 ) -> None:
-    """Write what a run is made of: scenario, environment, data and who holds which of them."""
+    """Write the files that describe a run: scenario, environment, data and clients' shares."""
     writer.start(scenario.yaml(), describe_environment(device, scenario.plugins.told()))
     writer.write_json(DATA, data.told())
     writer.write_text(HOLDINGS, data.holdings())
 
 
 def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> None:
-    """Write the scenario as it is resumed, and that another command goes on with the run."""
+    """Write the resumed run's scenario, and add the resuming command to the environment."""
     writer.describe(scenario.yaml())
-    with suppress(RunError):  # a run is no worse for a note that was lost
+    with suppress(RunError):  # a lost note must not stop a run
         writer.write_json(ENVIRONMENT, resumed(Run.load(path).environment))

@@ -1,4 +1,4 @@
-"""All of a run that lives in memory: parts, detection, attacks, and how far they have come."""
+"""The live run is everything of a run in memory: its parts, detection, attacks and progress."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from simsplit.states import below
 
 @dataclass(frozen=True)
 class Mark:
-    """A run's parts as they were when a round began."""
+    """The state of a run's parts at the beginning of a round."""
 
     round: int
     state: Mapping[str, Tensor]
@@ -35,12 +35,12 @@ class Mark:
 
 
 class LiveRun:
-    """What a run trains, watches and attacks; it can be built anew where hosts were lost."""
+    """The parts that a run trains, watches and attacks; they can be rebuilt if hosts are lost."""
 
     def __init__(
         self, scenario: Scenario, data: Prepared, device: torch.device, hosts: Places | None
     ) -> None:
-        """`hosts` are where clients live; without any they live here, whatever was asked for."""
+        """Build the parts; clients run on `hosts`, or in this process if there are none."""
         self.scenario, self.data, self.device, self.hosts = scenario, data, device, hosts
         assembler = Assembler(scenario, data, device)
         self.estimate = estimate_memory(assembler.owners, data, 0 if hosts is None else len(hosts))
@@ -51,16 +51,16 @@ class LiveRun:
         self.program = Program(scenario, self.parts)
 
     def build(self) -> None:
-        """Everything as it is before training."""
+        """Build everything anew, in its state before training."""
         self.progress = Progress()
         self._build(Assembler(self.scenario, self.data, self.device))
 
     def _build(self, assembler: Assembler) -> None:
-        self.parts = self._assembled(assembler)
+        self.parts = self._assemble(assembler)
         self.detection = Detection(self.scenario, self.parts, self.data.info.classes)
         self.attacking = Attacking(self.scenario, self.parts, self.data, self.device)
 
-    def _assembled(self, assembler: Assembler) -> Assembly:
+    def _assemble(self, assembler: Assembler) -> Assembly:
         if self.hosts is None:
             return assembler.assemble()
         samples = [len(part) for part in self.data.parts]
@@ -68,13 +68,13 @@ class LiveRun:
         return assembler.assemble(self.hosts.pool(recipe_of, samples, self.device))
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next round depends on and that is a tensor."""
+        """Return all tensors on which the next round depends."""
         held = collect_state(self.parts)
         held |= {f"detection/{name}": tensor for name, tensor in self.detection.state().items()}
         return held | {f"attacks/{name}": t for name, t in self.attacking.state().items()}
 
     def load(self, state: Mapping[str, Tensor], progress: Progress) -> None:
-        """Take over what `state` gave, and what it was given at."""
+        """Restore the state that `state` returned, at that progress."""
         self.progress = progress
         wire = self.parts.wire
         wire.up, wire.down = progress.bytes_up, progress.bytes_down
@@ -91,8 +91,8 @@ class LiveRun:
         with self.parts.exchange.name_failures():
             self.parts.pool.ask_all(self.parts.clients, Enter(phase, factor))
 
-    def marked(self, round_number: int) -> Mark:
-        """How the parts are when a round begins, for `undo`."""
+    def mark(self, round_number: int) -> Mark:
+        """Return the parts' state at the beginning of a round, for `undo`."""
         self.parts.pool.mark(round_number)
         state = {
             name: tensor.detach().clone() for name, tensor in collect_state(self.parts).items()
@@ -100,21 +100,24 @@ class LiveRun:
         return Mark(round_number, state, self.parts.exchange.holder)
 
     def undo(self, mark: Mark) -> None:
-        """Be as when a round began, but for who trained last: it has what was shared then."""
+        """Restore the state at the beginning of a round, except for the holder of shared weights.
+
+        The client that trained last gets the weights that were shared at the beginning.
+        """
         restore_state(self.parts, mark.state)
         self.parts.pool.undo(mark.round)
         if self.parts.pool.remote and self.parts.federation is None and self.scenario.shares:
             self.parts.exchange.bring_from(mark.holder)
 
     def leave_out(self, clients: Collection[ClientId]) -> None:
-        """Go on without some clients; what is shared, with what another of them holds of it."""
+        """Continue without some clients; if one held the shared weights, another's are used."""
         self.detection.guard.barred.update(clients)
         self.parts.evaluator.leave_out(clients)
         if self.parts.exchange.holder in clients:
-            self.parts.exchange.holder = self._last_of_others(clients)
+            self.parts.exchange.holder = self._find_last_other(clients)
 
-    def _last_of_others(self, clients: Collection[ClientId]) -> ClientId | None:
-        """Who trained last in the last round, but for these and those who were left out before."""
+    def _find_last_other(self, clients: Collection[ClientId]) -> ClientId | None:
+        """Return the client that trained last, without these clients and those left out before."""
         if not self.progress.round:
             return None
         lineup = self.program.lineup(self.progress.round)
@@ -123,6 +126,6 @@ class LiveRun:
         return next((client for client in reversed(turns) if client not in gone), None)
 
     def resident_bytes(self) -> int | None:
-        """What this process and its hosts have in memory; None where that cannot be known."""
+        """Return the memory of this process and its hosts; None if it cannot be measured."""
         held = [resident_bytes(), *(self.hosts.resident_bytes() if self.hosts is not None else ())]
         return None if None in held else sum(filter(None, held))

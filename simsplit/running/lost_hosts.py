@@ -1,4 +1,4 @@
-"""Recovery from lost hosts: a run returns to its last checkpoint, and goes on from there."""
+"""A run that loses a host returns to its last checkpoint and continues from there."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ LOSSES = 3
 
 
 class LostHosts:
-    """Repeats rounds after lost hosts, a limited number of times."""
+    """Recovery from lost hosts, which repeats a round a limited number of times."""
 
     def __init__(self, live: LiveRun, checkpoints: Checkpoints, observer: Observer) -> None:
         self.live, self.checkpoints, self.observer = live, checkpoints, observer
@@ -51,7 +51,7 @@ class LostHosts:
         too = f" (so was host {', '.join(others)})" if others else ""
         self.observer.warn(f"{lost}{too}; going on from the end of round {self.checkpoints.kept}")
         live.build()
-        complaints = self.checkpoints.take_up()
+        complaints = self.checkpoints.resume()
         if complaints is None:
             live.parts.pool.return_to(0)
             self.checkpoints.writer.rewind(self.checkpoints.writer.empty())

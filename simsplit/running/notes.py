@@ -1,4 +1,4 @@
-"""What a run directory says of the run itself: its summary, and where a failure happened."""
+"""A run directory's summary, the traceback of a failed run, and the figures are written here."""
 
 import sys
 import traceback
@@ -12,36 +12,36 @@ from simsplit.progress import Observer, Plan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.summary import summarise
 from simsplit.rows import WireRow
-from simsplit.running.accounting import guarantees_of, times_sent, told
+from simsplit.running.accounting import count_releases, list_guarantees
 from simsplit.running.live import LiveRun
 
 PRIVACY = "privacy"
-"""The table of what the noise guarantees each client's samples."""
+"""The table of the privacy that noise guarantees to each client's samples."""
 
 
 class Notes(Observer):
-    """Keeps `summary.json`, and `traceback.txt` of a run that fails."""
+    """The observer that writes `summary.json`, and `traceback.txt` if the run fails."""
 
     def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
         self.live, self.path, self.writer = live, path, writer
 
     def begin(self, plan: Plan) -> None:
-        """Note in the summary that the run is running."""
+        """Write into the summary that the run is running."""
         del plan
         self._note("running")
 
     def end(self, status: Status) -> None:
-        """Enter the results of a finished run, or why it did not finish."""
+        """Write the results of a finished run into the summary, or why it did not finish."""
         error = sys.exception()
         if status == "finished":
             scenario = self.live.scenario
-            come_to = summarise(Run.load(self.path), scenario.figures)
+            results = summarise(Run.load(self.path), scenario.figures)
             resident = self.live.resident_bytes()
             wanted = self.live.parts.evaluator.wanted
             if wanted is not None:
-                come_to["attack_samples"] = len(wanted)
-            come_to |= self._privacy()
-            self._note(status, seed=scenario.seed, **come_to, resident_bytes=resident)
+                results["attack_samples"] = len(wanted)
+            results |= self._summarise_privacy()
+            self._note(status, seed=scenario.seed, **results, resident_bytes=resident)
         elif status == "failed" and error is not None:
             why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             self._note(status, reason=why)
@@ -49,16 +49,16 @@ class Notes(Observer):
         else:
             self._note(status)
 
-    def _privacy(self) -> dict[str, object]:
-        """What the noise of the run guarantees; by client in a table of its own."""
+    def _summarise_privacy(self) -> dict[str, object]:
+        """Return the summary's entry on privacy, and write the table by client."""
         live = self.live
-        guarantees = guarantees_of(live.scenario)
+        guarantees = list_guarantees(live.scenario)
         if not guarantees:
             return {}
         steps = live.parts.pool.ask_all(live.parts.clients, CountSteps("private"))
-        times = times_sent(WireRow.in_frame(Run.load(self.path).wire), steps)
+        times = count_releases(WireRow.in_frame(Run.load(self.path).wire), steps)
         samples = [len(part) for part in live.data.parts]
-        every = [told(each, times, samples) for each in guarantees]
+        every = [summarise_privacy(each, times, samples) for each in guarantees]
         if rows := [row for _, of_one in every for row in of_one]:
             self.writer.write_table(PRIVACY, rows)
         return {"privacy": [entry for entry, _ in every]}
@@ -74,7 +74,7 @@ class Notes(Observer):
 
 
 class Pictures(Observer):
-    """Draws the run's figures when it has finished; what cannot be drawn is a warning."""
+    """The observer that draws the figures of a finished run; a figure that fails is a warning."""
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path, self._warn = path, warn

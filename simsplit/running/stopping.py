@@ -1,4 +1,4 @@
-"""Early stopping: counts the evaluations since a figure last improved."""
+"""Early stopping counts the evaluations since a figure last improved."""
 
 from simsplit.progress import Observer, RoundTold
 from simsplit.running.live import LiveRun
@@ -6,21 +6,21 @@ from simsplit.scenario.fields import StopConfig
 
 
 class Stopping(Observer):
-    """Stops a run before its last round."""
+    """The observer that ends a run before its last round."""
 
     def __init__(self, config: StopConfig | None, live: LiveRun) -> None:
         self.config, self.live = config, live
 
     @property
-    def enough(self) -> bool:
-        """Whether there is to be no further round."""
+    def is_over(self) -> bool:
+        """Whether the run has no further round."""
         progress = self.live.progress
         if progress.round >= self.live.program.rounds:
             return True
         return self.config is not None and progress.waited >= self.config.patience
 
     def round(self, told: RoundTold) -> None:
-        """Compare; a warm-up's figures say nothing of when to stop."""
+        """Compare the round's figure with the best, except in a warm-up."""
         config, progress = self.config, self.live.progress
         if config is None or not told.main or config.metric not in told.figures:
             return

@@ -1,18 +1,18 @@
-"""A run warns its user before its first round, and of idle methods after it."""
+"""A run warns its user of likely mistakes before the first round, and of idle methods after it."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from simsplit.data import Prepared
 from simsplit.methods import MethodConfig
 from simsplit.progress import Observer, RoundTold
-from simsplit.running.accounting import MISSING, unknown_to
+from simsplit.running.accounting import MISSING, lacks_accountant
 from simsplit.scenario import Scenario
 from simsplit.scenario.warnings import list_data_warnings, list_warnings
 
 
-def first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iterator[str]:
-    """Yield the warnings about a scenario and its data; of a resumed run, only what is missing."""
-    if unknown_to(scenario):
+def list_first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iterator[str]:
+    """Yield the warnings about a scenario and its data; a resumed run repeats only `MISSING`."""
+    if lacks_accountant(scenario):
         yield MISSING
     if resumed:
         return
@@ -22,25 +22,25 @@ def first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iter
 
 
 class Idle(Observer):
-    """Warns of methods that changed no token, or no label, in the first round of training.
+    """The observer that warns of methods that changed no token or label in their first round.
 
-    Such a defence is on and does nothing, at a strength that changes nothing.
+    Such a defence is listed in the scenario and protects nothing.
     """
 
     def __init__(self, methods: Sequence[MethodConfig], warn: Callable[[str], None]) -> None:
-        self.methods, self._warn, self.looked = methods, warn, False
+        self.methods, self._warn, self._checked = methods, warn, False
 
     def round(self, told: RoundTold) -> None:
-        """Look at the first round of training."""
-        if self.looked or not told.main:
+        """Check the methods' shares of changes in the first round of training."""
+        if self._checked or not told.main:
             return
-        self.looked = True
+        self._checked = True
         for index, method in enumerate(self.methods):
             column = method.changes
-            # who took no step has no share to report
+            # Clients that took no step report no share.
             shares = [row[column] for row in told.clients if column is not None and column in row]
             if shares and not any(shares):
                 self._warn(
-                    f"scenario.method.{index}: {column} is 0 in round {told.number}: it "
-                    "changed nothing, and so hides nothing; a lower epsilon changes more"
+                    f"scenario.method.{index}: {column} is 0 in round {told.number}: the method "
+                    "changed nothing, so it hides nothing; a lower epsilon changes more"
                 )

@@ -6,7 +6,7 @@ from simsplit.errors import RunError, ScenarioError
 from simsplit.machine import processors
 from simsplit.report.short_names import short_names
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
-from simsplit.running.directories import numbered
+from simsplit.running.directories import choose_free_name
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario
 
 _MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers"}
@@ -17,7 +17,7 @@ def sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool) -> Pa
     """Where a sweep goes; RunError rather than writing over what is there."""
     if out is None:
         base = sweep.cells[0].scenario.output.root / sweep.name
-        return numbered(base, resume=resume, foreign=SCENARIO)
+        return choose_free_name(base, resume=resume, foreign=SCENARIO)
     path = Path(out)
     if (path / SCENARIO).exists():
         raise RunError(f"{path} holds a run, not a sweep; give another --out")

@@ -146,11 +146,11 @@ def test_skip(tmp_path: Path):
 def test_rollback_undoes_the_round(tmp_path: Path):
     """All are where they were before it, and the round after it is theirs without the client."""
     made = experiment(loud("rollback", rounds=2), tmp_path / "rolled")
-    before = {name: t.clone() for name, t in made.live.marked(1).state.items()}
+    before = {name: t.clone() for name, t in made.live.mark(1).state.items()}
     made.run(resume=False)
     once = experiment(loud("rollback", rounds=1), tmp_path / "once")
     once.run(resume=False)
-    after = once.live.marked(2).state
+    after = once.live.mark(2).state
     assert before.keys() <= after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     run = Run.load(tmp_path / "rolled")

@@ -24,7 +24,13 @@ from simsplit.report.runs import show
 from simsplit.results import Run
 from simsplit.rows import WireRow
 from simsplit.running import accounting
-from simsplit.running.accounting import Guarantee, epsilon_of, guarantees_of, spent, times_sent
+from simsplit.running.accounting import (
+    Guarantee,
+    account,
+    compute_epsilon,
+    count_releases,
+    list_guarantees,
+)
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -45,7 +51,7 @@ BACK = {"kind": "dp_sgd", "multiplier": 3.0, "relative": False}
 
 def lacks(*methods: dict[str, Any], **changes: Any) -> list[str]:
     given = scenario(**{**FROZEN, **changes}, method=list(methods))
-    return [each.lacks for each in guarantees_of(given)]
+    return [each.lacks for each in list_guarantees(given)]
 
 
 def delta_of(multiplier: float, epsilon: float) -> float:
@@ -57,7 +63,7 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-5), (9.0, 1e-2)])
 def test_one_sending_has_the_budget_that_its_noise_was_made_for(epsilon, delta):
     multiplier = compute_gaussian_sigma(epsilon, delta)
-    assert epsilon_of(multiplier, 1, delta) == pytest.approx(epsilon, rel=1e-4)
+    assert compute_epsilon(multiplier, 1, delta) == pytest.approx(epsilon, rel=1e-4)
     assert delta_of(multiplier, epsilon) == pytest.approx(delta, rel=1e-3)
 
 
@@ -65,15 +71,15 @@ def test_k_sendings_are_one_at_a_root_of_k_and_renyi_accounting_is_near_above():
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
     from dp_accounting.rdp import RdpAccountant
 
-    assert epsilon_of(6.0, 9, 1e-5) == pytest.approx(epsilon_of(2.0, 1, 1e-5), rel=1e-9)
+    assert compute_epsilon(6.0, 9, 1e-5) == pytest.approx(compute_epsilon(2.0, 1, 1e-5), rel=1e-9)
     for multiplier, times in ((5.0, 1), (5.0, 30), (2.0, 100)):
-        exact = epsilon_of(multiplier, times, 1e-5)
+        exact = compute_epsilon(multiplier, times, 1e-5)
         accountant = RdpAccountant()
         accountant.compose(SelfComposedDpEvent(GaussianDpEvent(multiplier), times))
         bound = accountant.get_epsilon(1e-5)
         assert exact < bound < 1.15 * exact
         assert delta_of(multiplier / math.sqrt(times), exact) == pytest.approx(1e-5, rel=1e-6)
-    assert epsilon_of(1.0, 0, 1e-5) == 0
+    assert compute_epsilon(1.0, 0, 1e-5) == 0
 
 
 def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
@@ -84,16 +90,16 @@ def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
         WireRow(1, 1, "train", Leg.FEATURES_GRAD, 9),
         WireRow(1, 1, "evaluate", Leg.SMASHED, 7),  # held-out samples, and what attacks look at
     ]
-    assert times_sent(wire, {0: 2, 1: 4, 2: 3, 3: 0}) == {0: 3, 1: 1, 2: 0}
+    assert count_releases(wire, {0: 2, 1: 4, 2: 3, 3: 0}) == {0: 3, 1: 1, 2: 0}
 
 
 def test_delta_is_one_in_the_clients_samples_unless_told_otherwise():
     given = Guarantee("dp_forward", "a sample's input", multiplier=4.0)
-    told = {each.client: each for each in spent(given, {0: 2, 1: 2}, [1000, 5])}
+    told = {each.client: each for each in account(given, {0: 2, 1: 2}, [1000, 5])}
     assert told[0].delta == 1e-3
     assert told[1].delta == 1e-2, "one in five says nothing"
-    assert told[0].epsilon == epsilon_of(4.0, 2, 1e-3)
-    (fixed,) = spent(replace(given, delta=1e-7), {0: 2}, [1000])
+    assert told[0].epsilon == compute_epsilon(4.0, 2, 1e-3)
+    (fixed,) = account(replace(given, delta=1e-7), {0: 2}, [1000])
     assert fixed.delta == 1e-7
     assert fixed.epsilon > told[0].epsilon
 
@@ -118,15 +124,17 @@ def test_noise_that_depends_on_the_data_has_none():
 def test_other_methods_may_encode_what_is_noised_and_nothing_else():
     assert lacks(FORWARD, {"kind": "lightsplit"}, {"kind": "cast", "to": "int8"}) == [""]
     assert lacks({"kind": "lightsplit"}, FORWARD) == [
-        "lightsplit stands before the noise; list it after"
+        "lightsplit is listed before the noise; list it after"
     ]
     for kind in ("wcc", "nopeek", "shredder"):
-        assert lacks(FORWARD, {"kind": kind}) == [f"what {kind} does besides is not accounted for"]
+        assert lacks(FORWARD, {"kind": kind}) == [
+            f"{kind} does more than encode, which is not accounted for"
+        ]
 
 
 def test_noise_on_both_legs_protects_the_whole_sample():
     given = scenario(**TRUNK_ALONE, method=[FORWARD, BACK])
-    first, second, both = guarantees_of(given)
+    first, second, both = list_guarantees(given)
     assert [first.lacks, second.lacks, both.lacks] == ["", "", ""]
     assert both.multiplier**-2 == pytest.approx(first.multiplier**-2 + second.multiplier**-2)
     assert both.multiplier < min(first.multiplier, second.multiplier)
@@ -141,21 +149,23 @@ def texts(path: Path, *methods: dict[str, Any], **model: Any) -> Scenario:
 def test_the_labels_of_a_causal_model_are_its_texts(tmp_path):
     causal = {"kind": "causal_lm", "learns": ["trunk"]}
     for method, other in ((FORWARD, "dp_sgd"), (BACK, "dp_forward")):
-        (alone,) = guarantees_of(texts(tmp_path, method, **causal))
+        (alone,) = list_guarantees(texts(tmp_path, method, **causal))
         assert alone.lacks.startswith("labels are the texts' tokens")
         assert f"{other} must hide those as well" in alone.lacks
-    (both,) = guarantees_of(texts(tmp_path, FORWARD, BACK, **causal))
+    (both,) = list_guarantees(texts(tmp_path, FORWARD, BACK, **causal))
     assert both.lacks == ""
-    (alone,) = guarantees_of(texts(tmp_path, FORWARD, kind="sequence_classifier", learns=["trunk"]))
+    (alone,) = list_guarantees(
+        texts(tmp_path, FORWARD, kind="sequence_classifier", learns=["trunk"])
+    )
     assert alone.lacks == ""
 
 
 def test_a_token_goes_on_into_others_unless_the_head_only_embeds(tmp_path):
     token = {**FORWARD, "per": "token"}
     model = {"kind": "sequence_classifier", "learns": ["trunk", "tail"]}
-    (through,) = guarantees_of(texts(tmp_path, token, **model))
-    assert "carry a token on into others" in through.lacks
-    (embedded,) = guarantees_of(texts(tmp_path, token, **model, head=0))
+    (through,) = list_guarantees(texts(tmp_path, token, **model))
+    assert "mix a token into others" in through.lacks
+    (embedded,) = list_guarantees(texts(tmp_path, token, **model, head=0))
     assert (embedded.lacks, embedded.protects) == ("", "a token of a text")
 
 
@@ -193,7 +203,7 @@ def test_a_run_tells_what_it_spent_by_client_in_its_summary_and_in_its_tables(tm
     assert rows["times_sent"].tolist() == sent_most(made)
     multiplier = compute_gaussian_sigma(2.0, 1e-5)
     for row in rows.itertuples():
-        assert row.epsilon == epsilon_of(multiplier, row.times_sent, row.delta)
+        assert row.epsilon == compute_epsilon(multiplier, row.times_sent, row.delta)
     assert entry["epsilon"] == rows["epsilon"].max()
     assert entry["client"] == int(rows["epsilon"].idxmax())
     (shown,) = [table for table in show(done) if table.title.startswith("differential")]
@@ -245,7 +255,7 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
 
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     monkeypatch.setattr(accounting, "find_spec", lambda name: None)
-    accounting.epsilon_of.cache_clear()
+    accounting.compute_epsilon.cache_clear()
     done = run(few(schedule={"rounds": 1}), tmp_path / "run", observers=[Warned()])
     assert Warned.said == [accounting.MISSING]
     assert done.summary["privacy"][0]["none"] == accounting.MISSING
@@ -299,10 +309,10 @@ RESPONSE = {"kind": "randomised_response", "epsilon": 1.5}
 
 def test_labels_that_are_drawn_once_have_their_epsilon_however_often_they_are_used(tmp_path):
     given = scenario(**TWO_CLASSES, method=[RESPONSE])
-    (known,) = guarantees_of(given)
+    (known,) = list_guarantees(given)
     assert (known.protects, known.epsilon, known.lacks) == ("a sample's label", 1.5, "")
-    assert not accounting.unknown_to(given), "nothing that an accountant would have to tell"
-    told = {each.client: each for each in spent(known, {0: 3, 1: 9}, [1000, 5])}
+    assert not accounting.lacks_accountant(given), "nothing that an accountant would have to tell"
+    told = {each.client: each for each in account(known, {0: 3, 1: 9}, [1000, 5])}
     assert [(each.delta, each.epsilon) for each in told.values()] == [(0.0, 1.5)] * 2
     run = Run.load(finished(given, tmp_path / "run").path)
     (entry,) = run.summary["privacy"]
@@ -314,18 +324,18 @@ def test_what_stands_before_the_draw_may_have_seen_the_labels():
     wcc = {"kind": "wcc"}
     assert lacks(RESPONSE, wcc) == [""]
     assert lacks({"kind": "cast"}, RESPONSE) == [""]
-    assert "wcc stands before the draw" in lacks(wcc, RESPONSE)[0]
+    assert "wcc is listed before the draw" in lacks(wcc, RESPONSE)[0]
 
 
 def test_a_tail_of_true_labels_must_stay_at_home():
     def of(*methods, **clients):
         given = scenario(**TWO_CLASSES, method=list(methods), clients=clients)
-        return [each.lacks for each in guarantees_of(given)]
+        return [each.lacks for each in list_guarantees(given)]
 
     pslf = {"kind": "pslf"}
     assert of(pslf, count=1) == [""]
     assert "is shared" in of(pslf, heads="shared")[0]
     assert "is shared" in of(pslf, heads="per_client", tail="shared")[0]
     assert of(pslf, heads="per_client", tail="own") == [""]
-    assert "wcc does besides" in of(pslf, {"kind": "wcc"}, heads="per_client")[0]
+    assert "wcc does more than encode" in of(pslf, {"kind": "wcc"}, heads="per_client")[0]
     assert of(RESPONSE, pslf, heads="shared")[0] == "", "whose tail knows drawn labels alone"

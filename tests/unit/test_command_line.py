@@ -162,7 +162,7 @@ def test_a_run_is_made_longer_but_not_shorter_nor_under_a_rate_that_depends_on_i
     assert simsplit(*longer, "x")[0] == 0
     code, _, err = simsplit("run", small, "-q", "--out", "x", "--resume")
     assert code == 2
-    assert "x has trained 2 rounds already, and is to end after 1" in err
+    assert "x has trained 2 rounds already" in err
     cosine = ("--set", "train.lr_schedule.kind=cosine")
     assert simsplit("run", small, "-q", "--out", "y", *cosine)[0] == 0
     code, _, err = simsplit(*longer, "y", *cosine)

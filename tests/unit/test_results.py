@@ -9,7 +9,7 @@ from builders import finished, scenario
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.results import Run, RunWriter
-from simsplit.running.directories import run_directory
+from simsplit.running.directories import choose_run_directory
 
 COLUMNS = {"rounds": ("round", "loss"), "wire": ("round", "bytes")}
 
@@ -118,20 +118,20 @@ def test_runs_are_numbered_by_name(tmp_path: Path) -> None:
     given = scenario(name="a.b", output={"root": str(tmp_path)})
     names = []
     for _ in range(3):
-        path = run_directory(given, None, resume=False)
+        path = choose_run_directory(given, None, resume=False)
         path.mkdir()
         names.append(path.name)
     assert names == ["a.b", "a.b-2", "a.b-3"]
-    assert run_directory(given, None, resume=True).name == "a.b-3"
+    assert choose_run_directory(given, None, resume=True).name == "a.b-3"
     other = scenario(name="a", output={"root": str(tmp_path)})
-    assert run_directory(other, None, resume=True).name == "a"
+    assert choose_run_directory(other, None, resume=True).name == "a"
 
 
 def test_a_run_is_not_written_over(writer: RunWriter, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="already holds a run; give another --out, or --resume"):
-        run_directory(scenario(), writer.path, resume=False)
-    assert run_directory(scenario(), writer.path, resume=True) == writer.path
-    assert run_directory(scenario(), str(tmp_path), resume=False) == tmp_path
+        choose_run_directory(scenario(), writer.path, resume=False)
+    assert choose_run_directory(scenario(), writer.path, resume=True) == writer.path
+    assert choose_run_directory(scenario(), str(tmp_path), resume=False) == tmp_path
 
 
 def test_loading_what_is_no_run_names_the_runs_in_it(writer: RunWriter, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from simsplit import experiment
 from simsplit.errors import RunError
 from simsplit.progress import SilentSweep
 from simsplit.results import Run, SweepDirectory
-from simsplit.running.directories import run_directory
+from simsplit.running.directories import choose_run_directory
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import dump, merge
 from simsplit.sweep import plan
@@ -243,7 +243,7 @@ def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
     (tmp_path / "small_seed-0").mkdir()
     (tmp_path / "small_seed-0" / "sweep.json").touch()
     given = sweep.cells[0].scenario
-    assert run_directory(given, None, resume=True).name == "small_seed-0-2"
+    assert choose_run_directory(given, None, resume=True).name == "small_seed-0-2"
 
 
 @pytest.mark.parametrize(
