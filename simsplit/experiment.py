@@ -1,10 +1,10 @@
-"""From a scenario to a run directory: prepares data, then drives the rounds.
+"""An experiment turns a scenario into a run directory: it prepares data and drives the rounds.
 
-One round is: every client's turns, the evaluation if one is due, the attacks' judgement if one is
-due, the tables. Observers are told of it, first those that keep the run's books.
-Whatever stops a run (a kill, a full disk, a loss that is no number, Ctrl-C) leaves the last
-checkpoint and the tables up to it, from which `resume` goes on as if nothing had happened; so does
-a run whose hosts are lost, in the running process.
+One round consists of every client's turns, the evaluation and the attacks' judgement if they are
+due, and the rows of the tables. Observers are notified of it; those that write the run directory
+come first. If a run stops (a kill, a full disk, an infinite loss, Ctrl-C), the last checkpoint and
+the tables up to it remain, and `resume` continues with equal results. A run that loses hosts
+resumes in the running process.
 """
 
 import math
@@ -52,16 +52,18 @@ def run(
     plugins: Given = (),
     **columns: Any,  # noqa: ANN401
 ) -> Run:
-    """Train what the scenario describes into a run directory, and open it.
+    """Run a scenario, and return its run directory, opened.
 
     Args:
-        scenario: A file, its fields as a dict, or what `load_scenario` gave.
-        out: The run directory; by default a fresh one named after the scenario.
-        resume: Go on from the directory's last checkpoint (or start, if there is none).
-        observers: Told of progress, each round's rows included; the scenario may name more.
-        data: In place of the scenario's: arrays, texts, a Dataset, a frame, ... (see `own`).
-        model: In place of the scenario's: a `SplitModel`, or head, trunk and tail.
-        plugins: Modules with parts of your own; of a loaded scenario, those that it has.
+        scenario: A file, its fields as a dict, or a scenario from `load_scenario`.
+        out: The run directory; by default a new one named after the scenario.
+        resume: Whether to continue from the directory's last checkpoint (or start, if there is
+            none).
+        observers: Objects that are notified of progress and of each round's rows, in addition to
+            the scenario's observers.
+        data: Arrays, texts, a Dataset, a frame, ... in place of the scenario's data (see `own`).
+        model: A `SplitModel`, or head, trunk and tail, in place of the scenario's model.
+        plugins: Modules with parts of your own; a loaded scenario has its own plugins already.
         columns: How `data` are read: a frame's `target`, texts' `task`, ... (see `own`).
 
     >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
@@ -93,7 +95,7 @@ class Experiment:
         *,
         engine: str = "",
     ) -> None:
-        """`hosts` are where clients run, and `engine` says so; without any they run here."""
+        """Build the run's parts; clients run on `hosts`, named by `engine`, or in this process."""
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
         self.engine = engine or engine_of(scenario)[1]
@@ -107,7 +109,7 @@ class Experiment:
         idle = Idle(scenario.method, self._warn)
         own = (Notes(live, path, writer), self.stopping, self.checkpoints, idle)
         pictures = [Pictures(path, self._warn)] if scenario.output.figures else []
-        # a tracker keeps the pictures too, and is told last: it may wait for a server
+        # Trackers come last: they upload the pictures, and may wait for a server.
         last = [observer for observer in observers if observer.dispensable]
         first = [observer for observer in observers if not observer.dispensable]
         self.observers = Observers([*own, *first, *pictures, *last])
@@ -115,11 +117,11 @@ class Experiment:
 
     @property
     def parts(self) -> Assembly:
-        """The current live parts."""
+        """The current live parts, which are replaced after a loss of hosts."""
         return self.live.parts
 
     def run(self, *, resume: bool) -> None:
-        """Train to the end, or until something stops it."""
+        """Train until the last round, and notify observers of the end, however it comes."""
         resumed = resume and self._resume()
         if not resumed:
             describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
@@ -144,7 +146,7 @@ class Experiment:
         self.observers.end("finished")
 
     def _announce(self, number: int, *, counted: bool) -> None:
-        """Tell clients where they begin, and what methods broadcast."""
+        """Send clients the methods' announcements, after a reset if training is to begin."""
         with self.parts.exchange.name_failures():
             if not number:
                 self.parts.pool.return_to(0)
@@ -163,7 +165,7 @@ class Experiment:
             mark = live.mark(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_infinite_losses(number, done.reports)
-            found, undo = live.detection.look(number)
+            judged, undo = live.detection.look(number)
             if undo and mark is not None:
                 live.undo(mark)
             trained = time.perf_counter()
@@ -180,8 +182,8 @@ class Experiment:
             late=done.late,
             figures=figures,
             own=own,
-            signals=found.clients,
-            detections=found.detections,
+            signals=judged.clients,
+            detections=judged.detections,
             attacked=attacked,
             malicious=frozenset(self.scenario.malicious),
             barred=frozenset(live.detection.guard.barred),
@@ -194,7 +196,7 @@ class Experiment:
         self.observers.round(RoundTold(number, row, clients, figures, progress.elapsed_s, main))
 
     def evaluate_untrained(self) -> None:
-        """Evaluate and attack what is not trained; told as a round 0 without steps."""
+        """Evaluate and attack the untrained model, and report it as round 0 without steps."""
         phase, started = self.live.program.phases[-1], time.perf_counter()
         with self.parts.exchange.moment.of_round(0, phase):
             figures, own = self._evaluate(0)
@@ -215,7 +217,7 @@ class Experiment:
         self.observers.round(RoundTold(0, row, clients, figures, spent))
 
     def _resume(self) -> bool:
-        """Resume from the newest checkpoint; False if there is none."""
+        """Resume from the newest checkpoint, and return whether there is one."""
         complaints = self.checkpoints.resume()
         if complaints is None:
             return False
@@ -237,7 +239,7 @@ class Experiment:
         )
 
     def _evaluate(self, number: int) -> tuple[Figures, Mapping[ClientId, Figures]]:
-        """The round's figures, and those of each client that has a model of its own."""
+        """Return the round's figures, and those of each client that has a model of its own."""
         if not self.scenario.evaluate.due(number, self.live.program.rounds):
             return {}, {}
         evaluator = self.parts.evaluator
@@ -246,7 +248,7 @@ class Experiment:
             return evaluator.evaluate(number)
 
     def _attack(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:
-        """What attacks recover, by table, if they are scored in this round."""
+        """Return the attacks' rows by table, if attacks are scored in this round."""
         scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
         if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
             return {}
@@ -259,19 +261,19 @@ class Experiment:
 
     @contextmanager
     def _without_training(self, clients: Sequence[ClientId]) -> Iterator[None]:
-        """A context without training, in which these clients hold what is shared."""
+        """Open a context without training, in which these clients have the shared weights."""
         parts = self.parts
         with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.name_failures():
             (parts.federation or parts.exchange).settle(clients)
             yield
 
     def _refuse_infinite_losses(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
-        """Stop at a loss that is not finite, before it spoils tables and checkpoints."""
+        """Raise RunFailedError if a loss is not finite, before it enters tables and checkpoints."""
         for client, report in reports.items():
             losses = report.get("train_loss", 0.0) + report.get("method_loss", 0.0)
             if not math.isfinite(losses):
                 raise RunFailedError(
-                    f"round {number}: client {client}'s training loss is no longer finite; the run "
-                    f"is kept as it was after round {self.checkpoints.kept}. A smaller learning "
+                    f"round {number}: client {client}'s training loss is no longer finite; the "
+                    f"run's state after round {self.checkpoints.kept} is kept. A smaller learning "
                     "rate or train.clip_norm may help"
                 )

@@ -36,8 +36,8 @@ class LostHosts:
         times = self._lost.count(number)
         if times > LOSSES:
             raise RunFailedError(
-                f"round {number}: {lost}, for the {times}th time in this round; the run is kept as "
-                f"it was after round {self.checkpoints.kept}. {lost.advice}"
+                f"round {number}: {lost}, for the {times}th time in this round; the run's state "
+                f"after round {self.checkpoints.kept} is kept. {lost.advice}"
             ) from lost
         try:
             self._start_again(lost)

@@ -12,7 +12,7 @@ from simsplit.progress import Observer, Plan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.summary import summarise
 from simsplit.rows import WireRow
-from simsplit.running.accounting import count_releases, list_guarantees
+from simsplit.running.accounting import count_releases, list_guarantees, summarise_privacy
 from simsplit.running.live import LiveRun
 
 PRIVACY = "privacy"

@@ -47,13 +47,13 @@ def list_optional_kinds(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 def explain_missing_kind(field: str, got: Mapping[str, Any], kinds: Kinds) -> ScenarioError:
     """Return the error for a part that names no kind, with the kinds that have its fields."""
     having = {name: [k for k, one in kinds.items() if name in one.model_fields] for name in got}
-    for name in (name for name, found in having.items() if not found):
+    for name in (name for name, owners in having.items() if not owners):
         known = dict.fromkeys(each for config in kinds.values() for each in config.model_fields)
         return ScenarioError(
             f"{field}.{name}",
             f"unknown field{near(str(name), known) or ','} allowed: {', '.join(known)}",
         )
-    fitting = [kind for kind in kinds if all(kind in found for found in having.values())]
+    fitting = [kind for kind in kinds if all(kind in owners for owners in having.values())]
     meant = (
         f"{', '.join(map(str, got))} belongs to {' or '.join(fitting)}; " if got and fitting else ""
     )

@@ -312,8 +312,8 @@ def _infer_needs(method: Method) -> Needs:
     """Return the needs that follow from a method's hooks and phases."""
     own = {name for kind in type(method).__mro__ if kind is not Method for name in vars(kind)}
     needs = [need for hook, need in _HOOKS.items() if hook in own]
-    aside = method.aside()
-    for phase in (*method.plan(1), *([aside.phase] if aside else [])):
+    extra = method.aside()
+    for phase in (*method.plan(1), *([extra.phase] if extra else [])):
         needs += [Need(Given.PUBLIC)] if phase.source == "public" else []
         needs += [] if phase.gradients else [needs_leg(Leg.FEATURES)]
     return tuple(needs)

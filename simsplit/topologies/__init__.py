@@ -1,4 +1,4 @@
-"""Topologies: what crosses the cut, and what each side does with it, one file each."""
+"""Topologies define the legs that cross the cut and the work of each side, in one file each."""
 
 from collections.abc import Callable, Iterable, Iterator
 from graphlib import TopologicalSorter
@@ -16,11 +16,11 @@ TOPOLOGIES: dict[str, Topology] = {"u_shaped": U_SHAPED, "vanilla": VANILLA, "ap
 USUAL: TopologyName = "u_shaped"
 """The topology of a scenario that names none."""
 CARRIED = (Leg.HANDOVER, Leg.BROADCAST)
-"""The legs beside a step, under any topology: weights that are handed over or averaged, and what
-methods announce."""
+"""The legs beside a step under any topology: weights that are handed over or averaged, and methods'
+announcements."""
 
 
-def _in_order_of_a_step() -> Iterator[Leg]:
+def _order_legs() -> Iterator[Leg]:
     """List the legs of all shipped topologies, each behind those that it follows in a step."""
     before: dict[Leg, list[Leg]] = {}
     for topology in TOPOLOGIES.values():
@@ -30,13 +30,14 @@ def _in_order_of_a_step() -> Iterator[Leg]:
     yield from TopologicalSorter(before).static_order()
 
 
-LEGS = (*_in_order_of_a_step(), *CARRIED)
+LEGS = (*_order_legs(), *CARRIED)
 """Every leg of the shipped topologies, in the order of tables and colours."""
 
 
 def in_order(legs: Iterable[str]) -> list[str]:
-    """Sort the names of legs as reports show them: in the order of a step, then what is carried
-    beside it, then those of other topologies in the order in which they are given.
+    """Sort the names of legs for reports: a step's in its order, then those beside a step.
+
+    Legs of plugins' topologies come last, in the given order.
 
     >>> in_order(["handover", "echo", "features", "smashed"])
     ['smashed', 'features', 'handover', 'echo']
@@ -46,7 +47,7 @@ def in_order(legs: Iterable[str]) -> list[str]:
 
 
 def words_of(leg: str) -> str:
-    """Return the words of a leg by its name, which may be one that only a plugin knows.
+    """Return the words for a leg of this name, which may belong to a plugin's topology.
 
     >>> words_of("features_grad"), words_of("echo_grad")
     ('gradients of features', 'echo grad')
@@ -55,8 +56,9 @@ def words_of(leg: str) -> str:
 
 
 def first_with(fits: Callable[[Topology], bool]) -> str:
-    """Return the name of the first shipped topology that fits, to advise it; the usual one if none
-    does.
+    """Return the name of the first shipped topology that fits, or of the usual one if none does.
+
+    Messages advise it as a remedy.
     """
     return next((name for name, each in TOPOLOGIES.items() if fits(each)), USUAL)
 

@@ -1,4 +1,4 @@
-"""A fine-tuning API: public inputs and a client's adapters go up, states come down.
+"""A fine-tuning API receives public inputs and a client's adapters, and returns states.
 
 The server has a pretrained transformer and keeps nothing between calls. The client has the labels,
 adapters and a head of its own, and one optimizer over both (P3EFT, section 3).
@@ -21,13 +21,13 @@ from simsplit.topologies.base import Topology
 Tensors = tuple[Tensor, ...]
 
 
-def _inputs(batch: Batch) -> Tensors:
-    """Tokens in four bytes each, and which of them are real."""
+def _get_inputs(batch: Batch) -> Tensors:
+    """Return a batch's tokens, in four bytes each, and the mask of real ones."""
     return batch.inputs.int(), batch.real if batch.mask is None else batch.mask
 
 
-def _adapters(head: nn.Module, batch: Batch) -> Tensor:
-    """The same for every batch."""
+def _get_adapters(head: nn.Module, batch: Batch) -> Tensor:
+    """Return a client's adapters, which are the same for every batch."""
     del batch
     made: Tensor = head()
     return made
@@ -37,22 +37,22 @@ class ApiClient(ClientEnd):
     """The client of an API, which holds adapters and a head."""
 
     def send_inputs(self, pending: Pending) -> Tensors:
-        """The tokens, once for each server that is asked."""
+        """Return the tokens, once for each server that is asked."""
         for learner in self.learners:
             learner.train(pending.step.training)
         batch = self.stack.transform(pending.given, pending.step)
-        pending.labels = batch.labels.amax(1)  # of a text's labels all but one are ignored
+        pending.labels = batch.labels.amax(1)  # all but one of a text's labels are ignored
         if pending.step.labels is not None:
             pending.step.labels = pending.labels
-        inputs = _inputs(batch)
+        inputs = _get_inputs(batch)
         pending.plain = {Leg.INPUTS: sum(each.nbytes for each in inputs)}
-        return inputs * self._asked(pending)
+        return inputs * self._count_asked(pending)
 
     def send_adapters(self, pending: Pending) -> Tensors:
-        """All sets of adapters, once for each server that is asked."""
+        """Return all sets of adapters, once for each server that is asked."""
         learned = torch.is_grad_enabled() and pending.phase.gradients
         with torch.set_grad_enabled(learned):
-            pending.sent = _adapters(self.head, pending.given)
+            pending.sent = _get_adapters(self.head, pending.given)
         texts, adapters = len(pending.labels), pending.sent.nbytes
         states = texts * torch.Size(self.features).numel() * pending.sent.element_size()
         pending.plain = {
@@ -63,10 +63,14 @@ class ApiClient(ClientEnd):
             Leg.ADAPTERS_GRAD: adapters,
         }
         packed = self.stack.pack(Leg.ADAPTERS, pending.sent.detach(), pending.step)
-        return packed * self._asked(pending)
+        return packed * self._count_asked(pending)
 
-    def _asked(self, pending: Pending) -> int:
-        """How many servers have a part in the step: one, and as many as gradients go to."""
+    def _count_asked(self, pending: Pending) -> int:
+        """Return the number of servers that a step asks.
+
+        Without gradients it is one; otherwise each message of a gradient goes to another server, as
+        far as there are servers.
+        """
         back = pending.step.training and pending.phase.gradients
         return min(self.servers, self.stack.num_messages) if back else 1
 
@@ -85,12 +89,12 @@ class ApiServer(ServerEnd):
     """The server of an API, which holds the transformer."""
 
     def read_inputs(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """Keep the tokens for the adapters that follow them; what else is there is a copy."""
+        """Keep the tokens for the adapters that follow; further tensors are copies of them."""
         for member, packet in zip(flight.members, packets, strict=True):
             member.context = packet.tensors[:2]
 
     def apply_adapters(self, flight: Flight, packets: Sequence[Packet]) -> None:
-        """The states under each client's adapters."""
+        """Compute the states of each client's texts with its adapters."""
         self.learner.train(flight.training)
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         for member, packet in zip(flight.members, packets, strict=True):
@@ -101,7 +105,7 @@ class ApiServer(ServerEnd):
                 member.features = self.stack.encode(states, member.step)
 
     def adapter_gradients(self, flight: Flight) -> list[Tensors]:
-        """The gradient of each member's adapters, one per gradient message."""
+        """Return the gradients of each member's adapters, one per message of its gradient."""
         return self.pack_grads(Leg.ADAPTERS_GRAD, flight)
 
     makes: ClassVar[server_end.Makes] = {
@@ -148,6 +152,6 @@ API = Topology(
     many_servers=True,
     accounted=True,
     of_texts=True,
-    headed=_adapters,
-    beside=_inputs,
+    headed=_get_adapters,
+    beside=_get_inputs,
 )

@@ -1,4 +1,4 @@
-"""What a topology is: two protocols as data, and an end for each side."""
+"""A topology consists of two protocols, given as data, and of an end for each side."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,51 +14,51 @@ from simsplit.protocol import Protocol
 
 Tensors = tuple[Tensor, ...]
 Content = Literal["cut", "features", "outputs", "labels", "inputs", "adapters"]
-"""What the first tensor of a packet is: a batch at the cut or of features (or its gradient), the
+"""The content of a packet's first tensor: a batch at the cut or of features (or its gradient), the
 model's outputs, labels, tokens, or adapters (or their gradient)."""
 
 
-def _context(batch: Batch) -> Tensors:
+def _get_context(batch: Batch) -> Tensors:
     return batch.context
 
 
-def _headed(head: nn.Module, batch: Batch) -> Tensor:
-    made: Tensor = head(batch.inputs, *batch.context)
-    return made
+def _run_head(head: nn.Module, batch: Batch) -> Tensor:
+    outputs: Tensor = head(batch.inputs, *batch.context)
+    return outputs
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Where each segment lives, and what crosses the cut."""
+    """The side that has each segment, and the legs that cross the cut."""
 
     meaning: str
     """One line of description, for listings."""
     training: Protocol
     inference: Protocol
-    """What crosses when nothing is learned: in evaluation and generation."""
+    """The protocol without learning, of evaluation and generation."""
     client: type[ClientEnd]
     server: type[ServerEnd]
     served: frozenset[str]
     """The segments that the server owns."""
     contents: Mapping[Leg, Content] = field(default_factory=dict)
-    """What each leg carries, for those who check packets of a remote party against it. A leg that
-    is not named is checked by the methods alone."""
+    """The content of each leg, by which packets of a remote party are checked. A leg that is not
+    named is checked by the methods alone."""
     whole_model: bool | None = None
-    """Whether the server has a whole transformer that clients adapt, rather than part of a network
-    that is cut; None: either."""
+    """Whether the server has a whole transformer that clients adapt (True), or a part of a network
+    that is cut (False); None: either."""
     many_servers: bool = False
     """Whether clients can ask several servers, each of which has the same model."""
     accounted: bool = False
-    """Whether it is known which private inputs each leg depends on, so that noise on a leg gives a
-    guarantee, and what each turn computes, so that a run can be timed on other devices."""
+    """Whether the private inputs that each leg depends on are known, so that noise on a leg gives a
+    guarantee, and the work of each turn, so that a run can be timed on other devices."""
     sessions: bool = False
-    """Whether its ends go on with texts pass by pass (see `parties.sessions`)."""
+    """Whether its ends can write texts in sessions, in which each token crosses once."""
     of_texts: bool = False
-    """Whether samples can be texts alone."""
-    headed: Callable[[nn.Module, Batch], Tensor] = _headed
-    """The head's output for a batch."""
-    beside: Callable[[Batch], Tensors] = _context
-    """The trunk's inputs beside that output: masks, unless it says otherwise."""
+    """Whether samples must be texts."""
+    headed: Callable[[nn.Module, Batch], Tensor] = _run_head
+    """Compute the head's output for a batch."""
+    beside: Callable[[Batch], Tensors] = _get_context
+    """Return the trunk's inputs beside the head's output; by default a batch's masks."""
 
     @property
     def protocols(self) -> tuple[Protocol, Protocol]:
@@ -77,11 +77,12 @@ class Topology:
 
     @property
     def returned(self) -> frozenset[Leg]:
-        """The legs on which the server returns gradients. A phase can do without them: where
-        nothing before the cut learns.
+        """The legs on which the server returns gradients.
+
+        A phase leaves them out if nothing before the cut learns.
         """
         return frozenset(leg for leg in self.training.gradients if not leg.up)
 
     def has(self, leg: Leg) -> bool:
-        """Whether training uses a leg."""
+        """Return whether training uses a leg."""
         return leg in self.training.legs

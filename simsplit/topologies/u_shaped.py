@@ -1,4 +1,4 @@
-"""A U shape: the client holds head, tail and labels; the server sees neither data nor labels."""
+"""In a U shape the client holds head, tail and labels; the server sees neither data nor labels."""
 
 from typing import ClassVar
 

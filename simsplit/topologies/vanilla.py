@@ -1,4 +1,4 @@
-"""A vanilla cut: the server holds trunk and tail, and is sent the labels."""
+"""Under a vanilla cut the server holds trunk and tail, and clients send it their labels."""
 
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ class VanillaClient(ClientEnd):
     }
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
-        """The features as they are: the server's tail has been applied already."""
+        """Return the features unchanged: the server has applied its tail already."""
         del pending
         return lifted
 

@@ -243,8 +243,8 @@ def test_a_defence_that_changes_nothing_is_warned_of(method, column, tmp_path):
         run(given, tmp_path / f"at {epsilon}", observers=[heard])
         said[epsilon] = heard.said
     assert said[1e6] == [
-        f"scenario.method.0: {column} is 0 in round 1: the method changed nothing, so it hides nothing; "
-        "a lower epsilon changes more"
+        f"scenario.method.0: {column} is 0 in round 1: the method changed nothing, so "
+        "it hides nothing; a lower epsilon changes more"
     ]
     assert not said[0.1]
 
