@@ -95,7 +95,7 @@ def test_a_strategy_is_not_an_aggregation_and_is_told_its_place(simsplit, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("threads=1000", "scenario.threads: got 1000, and this machine has "),
+        ("threads=1000", "scenario.threads: got 1000, "),
         ("device=cuda:7", "It cannot run on this machine"),
     ],
 )
