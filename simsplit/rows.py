@@ -9,7 +9,7 @@ and how observers read it; a column whose value is None is left out, and its cel
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from simsplit.packets import ClientId, Leg
@@ -23,7 +23,7 @@ _FURTHER = "further"
 
 
 class TableRow(Mapping[str, object]):
-    """Base class of rows: a frozen dataclass, of which one field is `further`."""
+    """Base class of rows: a dataclass with a field `further` among the others."""
 
     further: Cells
     """Values of the columns that are no fields, in their order."""
@@ -62,7 +62,7 @@ class TableRow(Mapping[str, object]):
         """Return the columns that are fields, in their order."""
         return tuple(name for name in _kinds_of(cls) if name != _FURTHER)
 
-    @cached_property
+    @property
     def cells(self) -> dict[str, object]:
         """The row's columns that have a value, in their order."""
         cells: dict[str, object] = {}
@@ -138,7 +138,8 @@ class ClientRow(TableRow):
     waiting: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+# not frozen: a round of many clients has thousands, and freezing would be most of their cost
+@dataclass(eq=False)
 class WireRow(TableRow):
     """A row of `wire`: what one client sent on one leg, in one phase of a round."""
 

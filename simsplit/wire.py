@@ -6,7 +6,6 @@ that it keeps, since a hand-over's tensors are the live weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from simsplit.packets import ClientId, Leg, Packet
@@ -93,6 +92,6 @@ class Wire:
                 self.down += 0 if leg.up else nbytes
             row = WireRow(round_number, client, phase, leg, packets, nbytes)
             if any(received):
-                row = replace(row, received_packets=received[0], received_bytes=received[1])
+                row.received_packets, row.received_bytes = received
             rows.append(row)
         return rows

@@ -123,7 +123,7 @@ class Ledger:
         `simulated_s` is how long the rounds before it took.
         """
         up, down = wire.up, wire.down
-        sent = self._timed(wire.drain())
+        sent = wire.drain()
         row = replace(
             self._round_row(done),
             bytes_up=wire.up - up,
@@ -159,21 +159,17 @@ class Ledger:
     def _append(self, table: str, rows: Iterable[TableRow]) -> None:
         self.writer.append(table, (row.cells for row in rows))
 
-    def _timed(self, sent: list[WireRow]) -> list[WireRow]:
-        """Return the rows with their simulated time on the links, if there is a network."""
+    def _times(self, done: Round, sent: Sequence[WireRow]) -> RoundTimes | None:
+        """Return how long the round took in simulated time, if there is a network.
+
+        Every row of `sent` gets its own share of it.
+        """
         if self.clock is None:
-            return sent
-        timed = []
+            return None
         for row in sent:
             received_s = self.clock.rates[row.client].received_s(*row.received)
             sent_s = self.clock.transfer_s(row.client, row.leg, row.packets, row.bytes)
-            timed.append(replace(row, transfer_s=sent_s + received_s))
-        return timed
-
-    def _times(self, done: Round, sent: Sequence[WireRow]) -> RoundTimes | None:
-        """Return how long the round took in simulated time, if there is a network."""
-        if self.clock is None:
-            return None
+            row.transfer_s = sent_s + received_s
         counts = {
             client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
             for client, report in done.reports.items()
