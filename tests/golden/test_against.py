@@ -17,7 +17,8 @@ from simsplit.poisons import POISONS
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.config import SCHEDULES
 
-TOOL = Path(__file__).with_name("against.py")
+ROOT = Path(__file__).parents[2]
+TOOL = ROOT / "tools" / "golden" / "against.py"
 
 
 def parts(values: Values, field: str) -> list[Values]:
@@ -46,7 +47,7 @@ def test_every_kind_of_part_is_in_some_case(field, known):
 
 
 def test_every_shipped_scenario_is_a_case():
-    folder = TOOL.parents[2] / "scenarios"
+    folder = ROOT / "scenarios"
     cases = [case.values.get("extends", "") for case in CASES.values()]
     assert {f"$TREE/scenarios/{file.name}" for file in folder.glob("*.yaml")} <= set(cases)
 

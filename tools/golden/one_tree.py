@@ -22,6 +22,7 @@ APART = "timing"
 
 
 def digest(content: bytes) -> str:
+    """Return a short fingerprint of some bytes."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

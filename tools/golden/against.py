@@ -1,8 +1,8 @@
 """Is everything as it was? Runs short scenarios with another commit's code and with this tree's.
 
-    python tests/golden/against.py COMMIT                 # compare this tree with a commit
-    python tests/golden/against.py COMMIT --save FILE     # run the commit alone, keep what came out
-    python tests/golden/against.py --baseline FILE        # compare this tree with what was kept
+    python tools/golden/against.py COMMIT                 # compare this tree with a commit
+    python tools/golden/against.py COMMIT --save FILE     # run the commit alone, keep what came out
+    python tools/golden/against.py --baseline FILE        # compare this tree with what was kept
 
 Every table but `timing` must be the same to the letter, every tensor of the last checkpoint and
 everything recovered to the bit. What comes out depends on the processor and on versions, so what
