@@ -65,7 +65,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
 }
 for _name, _command in _COMMANDS.items():
     app.command(name=_name)(_command)
-app.add_typer(deployment.keeper, name="deploy")
+app.add_typer(deployment.deploy_app, name="deploy")
 
 
 def _blame(error: SimsplitError) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 
 from comparing import TABLES, weights
 
-from simsplit.deploy.keys import SERVER, client_name, keys_of, make_keys
-from simsplit.deploy.serving import serve
+from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
+from simsplit.deploy.server_run import serve
 from simsplit.deploy.terms import Mode
 from simsplit.results import Run
 from simsplit.results.checkpoints import _folders, _read
@@ -94,22 +94,22 @@ def work(pipe: Connection) -> None:
     import torch
     from sklearn.datasets import load_digits
 
-    from simsplit.deploy.joining import join
-    from simsplit.deploy.sites import site_of
+    from simsplit.deploy.connection import join
+    from simsplit.deploy.site_setup import make_site
 
     torch.set_num_threads(1)
     load_digits()
     pipe.send("ready")
     while (job := pipe.recv()) is not None:
         try:
-            site = site_of(
+            site = make_site(
                 job.scenario, job.client, job.out, job.mode, data=job.data, resume=job.resume
             )
             if job.breaks is not None:
                 breaking(site, *job.breaks)
             if job.spoils is not None:
                 spoiling(site, job.spoils, hands=job.hands)
-            proof = keys_of(job.keys, client_name(job.client))
+            proof = load_keys(job.keys, client_name(job.client))
             pipe.send(join(job.address, proof, site, patience_s=20, say=lambda _: None))
         except (Exception, CutOff) as error:  # noqa: BLE001 - the test is told
             pipe.send(f"{type(error).__name__}: {error}")
@@ -200,7 +200,7 @@ class Deployment:
                     self.start(given, number, address, out, mode=mode, resume=True)
             say(text)
 
-        keys = keys_of(self.keys, SERVER)
+        keys = load_keys(self.keys, SERVER)
         more = {"patience_s": 60, "deadline_s": 60, **more}
         return serve(
             given, out / "run", keys, "127.0.0.1:0", mode=mode, resume=resume, say=told, **more

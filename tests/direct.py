@@ -7,23 +7,25 @@ from typing import Any
 import torch
 
 from simsplit.data import Prepared
-from simsplit.deploy.elsewhere import elsewhere
-from simsplit.deploy.expected import Expected
-from simsplit.deploy.keys import client_name, keys_of, make_keys
+from simsplit.deploy.client_session import ClientSession
+from simsplit.deploy.keys import client_name, load_keys, make_keys
+from simsplit.deploy.packet_spec import PacketSpec
+from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.session import Session
 from simsplit.deploy.site import Site
-from simsplit.deploy.sockets import Sockets
-from simsplit.deploy.terms import form_of
+from simsplit.deploy.socket_table import SocketTable
+from simsplit.deploy.terms import describe_data
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario
 
 
-class Direct(Session):
+class Direct(ClientSession):
     """A session whose client is asked at once."""
 
-    def __init__(self, site: Site, most_bytes: int, sockets: Sockets, frames: list[bytes]) -> None:
+    def __init__(
+        self, site: Site, most_bytes: int, sockets: SocketTable, frames: list[bytes]
+    ) -> None:
         super().__init__(site.number, most_bytes, 5.0, sockets)
         self.site, self.frames = site, frames
 
@@ -54,10 +56,10 @@ class Sites:
         if not self.keys.exists():
             make_keys(self.keys, given.clients.count, 1)
         for site in self.sites:
-            site.seal_by(keys_of(self.keys, client_name(site.number)))
+            site.enable_sealing(load_keys(self.keys, client_name(site.number)))
         counts = [len(part) for part in data.parts]
-        self.data = elsewhere("digits", form_of(data), counts)
-        self.sockets = Sockets(path)
+        self.data = make_remote_data("digits", describe_data(data), counts)
+        self.sockets = SocketTable(path)
         self.lost: set[int] = set()
 
     def __len__(self) -> int:
@@ -68,13 +70,13 @@ class Sites:
     ) -> RemotePool:
         del recipe_of, samples
         for site in self.sites:
-            site.connected()
+            site.start_stream()
         sessions = {
-            site.number: Direct(site, site.expected.most_bytes, self.sockets, self.frames)
+            site.number: Direct(site, site.packet_spec.most_bytes, self.sockets, self.frames)
             for site in self.sites
         }
-        expected: Expected = self.sites[0].expected
-        return RemotePool(sessions, expected, device, lambda client, *_: self.lost.add(client))
+        packet_spec: PacketSpec = self.sites[0].packet_spec
+        return RemotePool(sessions, packet_spec, device, lambda client, *_: self.lost.add(client))
 
     @property
     def expelled(self) -> tuple[int, ...]:
@@ -85,7 +87,7 @@ class Sites:
         for number in self.lost:
             old = self.sites[number]
             site = Site(self.given, old.data, number, old.out, mode=old.mode, secret=old.secret)
-            site.seal_by(keys_of(self.keys, client_name(number)))
+            site.enable_sealing(load_keys(self.keys, client_name(number)))
             self.sites[number] = site
         self.lost.clear()
         return []

@@ -16,11 +16,11 @@ from simsplit.bench.given import random_images, scenario
 from simsplit.bench.loopback import CLIENTS, DIRECT, THROUGH_RELAY, TOTAL, Door, deployed
 from simsplit.bench.rounds import Rounds
 from simsplit.bench.sides import Figures, Lines, Say, interleaved
-from simsplit.deploy.commands import refuse_lacking
-from simsplit.deploy.elsewhere import elsewhere
+from simsplit.deploy.client_session import ClientSession
+from simsplit.deploy.commands import require_deploy_packages
 from simsplit.deploy.gate import Gate
-from simsplit.deploy.session import Session
-from simsplit.deploy.sockets import What
+from simsplit.deploy.remote_data import make_remote_data
+from simsplit.deploy.socket_table import FramePurpose
 from simsplit.errors import ProtocolError
 from simsplit.machine import pinned_threads
 from simsplit.report.tables import Table
@@ -56,7 +56,7 @@ def deploying(
 ) -> Iterator[tuple[Table, Figures]]:
     """Three tables; on the CPU alone."""
     del device
-    refuse_lacking()
+    require_deploy_packages()
     with pinned_threads(1):
         say("deploy: round trips, and bytes on the sockets ...")
         with deployed(_scenario(model, batch, 1), echo=True) as gate:
@@ -99,13 +99,13 @@ def _bytes(gate: Door, count: int) -> tuple[Table, Figures]:
     return lines.table("sockets' bytes over the payload, TLS and HTTP/2 included", columns)
 
 
-def _exchanged(session: Session, nbytes: int, count: int) -> list[float]:
+def _exchanged(session: ClientSession, nbytes: int, count: int) -> list[float]:
     """So many round trips of a tensor; the seconds of each. It must come back as it was."""
     sent = torch.linspace(-1, 1, nbytes // 4)
     times = []
     for _ in range(count):
         started = time.perf_counter()
-        _, (back,) = session.answer(session.ask(What("echo"), {}, [sent]))
+        _, (back,) = session.answer(session.ask(FramePurpose("echo"), {}, [sent]))
         times.append(time.perf_counter() - started)
         if not back.equal(sent):
             raise ProtocolError("a tensor came back as another")
@@ -120,7 +120,7 @@ def _rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table, Figure
         given = _scenario(model, batch, pairs + 1, **case.fields)
         inline = _Reported(given, random_images(given, TOTAL), STEPS)
         with deployed(given) as gate:
-            data = elsewhere(given.data.source.kind, gate.form, gate.samples())
+            data = make_remote_data(given.data.source.kind, gate.form, gate.count_samples())
             apart = _Reported(given, data, STEPS, gate)
             measured = interleaved(apart.seconds, inline.seconds, pairs)
         _refuse_other(apart, inline)

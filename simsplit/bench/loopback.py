@@ -19,13 +19,13 @@ from typing import Self
 import torch
 
 from simsplit.bench.given import random_images
+from simsplit.deploy.connection import join
+from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import Gate
-from simsplit.deploy.joining import join
-from simsplit.deploy.keys import SERVER, client_name, keys_of, make_keys
+from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
 from simsplit.deploy.site import Site
-from simsplit.deploy.sockets import Sockets
-from simsplit.deploy.tensors import frame_of, read
-from simsplit.deploy.terms import digest_of
+from simsplit.deploy.socket_table import SocketTable
+from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunFailedError
 from simsplit.scenario import Scenario, parse
 
@@ -86,8 +86,8 @@ class Echo(Site):
     """A client that sends back what it is sent, read and written as in training."""
 
     def answer(self, frame: bytes) -> bytes:
-        header, tensors = read(frame, self.expected.most_bytes)
-        return frame_of({"number": header["number"]}, tensors)
+        header, tensors = read_frame(frame, self.packet_spec.most_bytes)
+        return write_frame({"number": header["number"]}, tensors)
 
 
 def main(folder: str, address: str, client: int, echo: bool) -> None:
@@ -97,7 +97,7 @@ def main(folder: str, address: str, client: int, echo: bool) -> None:
     given = parse(json.loads((place / "scenario.json").read_text(encoding="utf-8")))
     kind = Echo if echo else Site
     site = kind(given, random_images(given, TOTAL), client, place / client_name(client))
-    keys = keys_of(place / "keys", client_name(client))
+    keys = load_keys(place / "keys", client_name(client))
     join(address, keys, site, patience_s=PATIENCE_S, say=_nothing)
 
 
@@ -116,13 +116,13 @@ def deployed(given: Scenario, *, echo: bool = False) -> Iterator[Door]:
         (place / "scenario.json").write_text(given.model_dump_json(), encoding="utf-8")
         gate = Door(
             given,
-            digest_of(given, "rehearsal"),
-            Sockets(place),
+            digest_terms(given, "rehearsal"),
+            SocketTable(place),
             deadline_s=PATIENCE_S,
             patience_s=PATIENCE_S,
             say=_nothing,
         )
-        port = gate.open("127.0.0.1:0", keys_of(place / "keys", SERVER))
+        port = gate.open("127.0.0.1:0", load_keys(place / "keys", SERVER))
         with Relay(port) as gate.relay:
             addresses = dict.fromkeys(range(CLIENTS), f"127.0.0.1:{port}")
             addresses |= {THROUGH_RELAY: gate.relay.address} if echo else {}

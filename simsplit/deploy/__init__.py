@@ -1,1 +1,4 @@
-"""The same scenario on machines of several owners: `simsplit serve`, `join` and `deploy`."""
+"""Deployments run one scenario on the machines of several owners, with real connections.
+
+The commands are `simsplit serve`, `simsplit join` and `simsplit deploy`.
+"""

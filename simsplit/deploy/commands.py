@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from simsplit.scenario import Scenario
 
 ANSWER_S, AWAY_S = 600.0, 600.0
-keeper = typer.Typer(
+"""Default seconds to wait for one answer, and for a party that is away."""
+deploy_app = typer.Typer(
     help="Keys for a deployment, and a check of one.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -31,29 +32,31 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, as in simsplit run."),
 ]
-Patience = Annotated[float, typer.Option(min=0, help="Seconds to wait for who is away.")]
+Patience = Annotated[float, typer.Option(min=0, help="Seconds to wait for a party that is away.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 
 
-@keeper.command()
+@deploy_app.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to be made.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to create.")],
     *,
     clients: Annotated[int, typer.Option(min=1, help="How many clients there are.")],
-    days: Annotated[int, typer.Option(min=1, help="For how long certificates are valid.")] = 365,
+    days: Annotated[
+        int, typer.Option(min=1, help="Number of days for which certificates are valid.")
+    ] = 365,
 ) -> None:
     """Make a certificate authority, and a key and certificate for each party."""
-    refuse_lacking()
+    require_deploy_packages()
     from simsplit.deploy.keys import make_keys
 
     for made in make_keys(folder, clients, days):
         typer.echo(str(made))
     typer.echo(
-        f"Bring each folder to its party, and nobody else's; {folder / 'ca'} can be put away"
+        f"Give each folder to its own party only; keep {folder / 'ca'} offline, no run needs it"
     )
 
 
-@keeper.command()
+@deploy_app.command()
 def check(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
     *,
@@ -63,10 +66,10 @@ def check(
     mode: Mode_ = "rehearsal",
     set_: Set = None,
 ) -> None:
-    """Say whether a client could join: certificate, scenario, and whether the server answers."""
-    from simsplit.deploy.checking import checked
+    """Check whether a client could join: its certificate, scenario and roster, and the server."""
+    from simsplit.deploy.join_check import check_join
 
-    for line in checked(address, client, keys, _scenario(approve, set_), mode):
+    for line in check_join(address, client, keys, _load_deployable(approve, set_), mode):
         typer.echo(line)
 
 
@@ -83,22 +86,22 @@ def serve(
     patience: Patience = AWAY_S,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Train with clients on other machines, who join it."""
+    """Train with clients that join from other machines."""
     from rich.console import Console
 
-    from simsplit.deploy.keys import SERVER, keys_of
-    from simsplit.deploy.serving import serve as served
+    from simsplit.deploy.keys import SERVER, load_keys
+    from simsplit.deploy.server_run import serve as serve_run
     from simsplit.running.directories import choose_run_directory
     from simsplit.terminal.printing import print_run
     from simsplit.terminal.runs import observer_for
 
-    scenario, proof = _scenario(file, set_), keys_of(keys, SERVER)
+    scenario, proof = _load_deployable(file, set_), load_keys(keys, SERVER)
     path = choose_run_directory(scenario, out, resume=resume)
     console = Console(stderr=True)
     again = ["simsplit", "serve", str(file), "--listen", listen, "--keys", str(keys)]
-    again += ["--out", str(path), "--mode", mode, "--resume", *_flags(set_)]
+    again += ["--out", str(path), "--mode", mode, "--resume", *_format_overrides(set_)]
     try:
-        run = served(
+        run = serve_run(
             scenario,
             path,
             proof,
@@ -108,14 +111,14 @@ def serve(
             deadline_s=deadline,
             patience_s=patience,
             observers=[observer_for(console, quiet=quiet)],
-            say=_quiet if quiet else _say,
+            say=_ignore if quiet else _say,
         )
     except KeyboardInterrupt:
         _say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if not quiet:
         print_run(run)
-        typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
+        typer.echo(f"The run is in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
 def join(
@@ -137,41 +140,42 @@ def join(
     patience: Patience = AWAY_S,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Be a client of a run that another machine serves."""
-    from simsplit.deploy.joining import join as joined
-    from simsplit.deploy.keys import client_name, keys_of, valid_until
-    from simsplit.deploy.sites import site_of
+    """Take part, as one client, in a run that another machine serves."""
+    from simsplit.deploy.connection import join as join_run
+    from simsplit.deploy.keys import check_validity, client_name, load_keys
+    from simsplit.deploy.site_setup import make_site
     from simsplit.machine import pinned_threads
 
-    scenario, proof = _scenario(approve, set_), keys_of(keys, client_name(client))
-    valid_until(proof)
+    scenario, proof = _load_deployable(approve, set_), load_keys(keys, client_name(client))
+    check_validity(proof)
     place = out or scenario.output.root / f"{scenario.name}-{client_name(client)}"
     again = ["simsplit", "join", address, "--client", str(client), "--keys", str(keys)]
     again += ["--approve", str(approve), "--out", str(place), "--mode", mode, "--resume"]
-    said = _quiet if quiet else _say
+    say = _ignore if quiet else _say
     again += ["--data", str(data)] if data else []
     with pinned_threads(scenario.threads):
-        site = site_of(scenario, client, place, mode, data=data, resume=resume)
+        site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
-            joined(address, proof, site, patience_s=patience, say=said)
+            join_run(address, proof, site, patience_s=patience, say=say)
         except KeyboardInterrupt:
-            _say(f"\ninterrupted; go on with: {shlex.join([*again, *_flags(set_)])}")
+            _say(f"\ninterrupted; go on with: {shlex.join([*again, *_format_overrides(set_)])}")
             raise typer.Exit(130) from None
         except RunFailedError as error:
             raise RunFailedError(f"{error}\ngo on with: {shlex.join(again)}") from None
-    said(f"the run is over; {site.steps} batches were sent, checkpoints lie in {place}")
+    say(f"the run is over; this client sent {site.steps} batches; its checkpoints are in {place}")
 
 
-def refuse_lacking() -> None:
-    """SimsplitError without the packages that this takes."""
+def require_deploy_packages() -> None:
+    """Raise SimsplitError if a package that deployments need is not installed."""
     lacking = [name for name in ("grpc", "cryptography") if find_spec(name) is None]
     if lacking:
         packages = " and ".join(lacking)
-        raise SimsplitError(f"a deployment takes {packages}: {install_command('deploy')}")
+        raise SimsplitError(f"a deployment needs {packages}: {install_command('deploy')}")
 
 
-def _scenario(file: Path, overrides: list[str] | None) -> "Scenario":
-    refuse_lacking()
+def _load_deployable(file: Path, overrides: list[str] | None) -> "Scenario":
+    """Load a scenario file with `--set` overrides; raise SimsplitError if it cannot deploy."""
+    require_deploy_packages()
     from simsplit.deploy.terms import refuse_undeployable
     from simsplit.scenario import load_scenario
 
@@ -186,7 +190,8 @@ def _scenario(file: Path, overrides: list[str] | None) -> "Scenario":
     return scenario
 
 
-def _flags(overrides: list[str] | None) -> list[str]:
+def _format_overrides(overrides: list[str] | None) -> list[str]:
+    """Return the overrides as command-line words, for a command that resumes."""
     return [word for value in overrides or () for word in ("--set", value)]
 
 
@@ -194,5 +199,5 @@ def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _quiet(text: str) -> None:
+def _ignore(text: str) -> None:
     del text

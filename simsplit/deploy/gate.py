@@ -1,7 +1,8 @@
-"""The server's door: mutually authenticated gRPC streams, one for each client.
+"""The gate admits clients to a deployed run, over mutually authenticated gRPC streams.
 
-Who a client is, its certificate says. It is let in once at a time, if it brings the same terms; a
-client that was lost may come back, and goes on from the run's last checkpoint.
+A client is identified by its certificate alone. It is admitted if its owner approved the same terms
+and it has no other open stream. A lost client may come back, and the run continues from its last
+checkpoint.
 """
 
 import queue
@@ -14,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from simsplit.assembly.ownership import Ownership
-from simsplit.deploy.elsewhere import form_checked
-from simsplit.deploy.expected import Expected
-from simsplit.deploy.handing import Judge
-from simsplit.deploy.keys import Keys, client_of
+from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.frames import LEAST_BYTES, write_frame
+from simsplit.deploy.handovers import HandoverJudge
+from simsplit.deploy.keys import Keys, parse_client
 from simsplit.deploy.messages import MOST_NUMBER, MOST_WORD
+from simsplit.deploy.packet_spec import PacketSpec
+from simsplit.deploy.remote_data import check_form
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.session import ClientLost, Session
-from simsplit.deploy.sockets import Sockets
-from simsplit.deploy.tensors import LEAST_BYTES, frame_of
+from simsplit.deploy.socket_table import SocketTable
 from simsplit.errors import ProtocolError, RunFailedError, listed
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 METHOD = "/simsplit.Cut/Stream"
 VERSION = 1
 HANDSHAKE_S = 20.0
+"""Seconds within which a new stream must greet the server."""
 MOST_UNKNOWN = 2**28
-"""Bytes of a frame, where the form of the data is not known before clients tell it."""
+"""Most bytes of a frame while only the clients know the form of their data."""
 OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),
@@ -48,26 +50,30 @@ OPTIONS = (
 
 
 class Gate:
-    """Where a deployed run's clients come in, and what they have told."""
+    """The place that admits the clients of a deployed run, and keeps their greetings."""
 
     def __init__(
         self,
         scenario: Scenario,
         terms: str,
-        sockets: Sockets,
+        sockets: SocketTable,
         *,
         deadline_s: float,
         patience_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """`terms` is the digest that clients must bring; `say` is told who comes and goes."""
+        """Make a gate that is not open yet.
+
+        `terms` is the digest that clients must send. `deadline_s` is the time for one answer, and
+        `patience_s` the time for clients that are away. `say` prints who comes and goes.
+        """
         self.scenario, self.terms, self.sockets = scenario, terms, sockets
         self.deadline_s, self.patience_s, self.say = deadline_s, patience_s, say
         self.count = scenario.clients.count
-        self.sessions: dict[ClientId, Session] = {}
-        self.told: dict[ClientId, dict[str, Any]] = {}
-        """What each client told of its machine and data."""
-        self.most_bytes = most_bytes(scenario)
+        self.sessions: dict[ClientId, ClientSession] = {}
+        self.greetings: dict[ClientId, dict[str, Any]] = {}
+        """Each client's greeting, which describes its machine and data."""
+        self.most_bytes = find_most_bytes(scenario)
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
         self._keys: Keys | None = None
@@ -78,7 +84,7 @@ class Gate:
         return 0
 
     def open(self, listen: str, keys: Keys) -> int:
-        """Listen; the port. RunFailedError where that is not possible."""
+        """Listen on an address and return the port; raise RunFailedError if it is not available."""
         import grpc
 
         self._keys = keys
@@ -87,7 +93,7 @@ class Gate:
         self._server = grpc.server(
             threads, options=options, maximum_concurrent_rpcs=2 * self.count + 4
         )
-        handler = grpc.stream_stream_rpc_method_handler(self._stream)
+        handler = grpc.stream_stream_rpc_method_handler(self._serve_stream)
         service, method = METHOD[1:].split("/")
         handlers = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((handlers,))
@@ -102,7 +108,7 @@ class Gate:
         return int(port)
 
     def close(self, why: str) -> None:
-        """Tell clients that it is over, and why, and shut."""
+        """Send clients the reason why the run is over, and stop listening."""
         self._closing = why
         for session in list(self.sessions.values()):
             session.say({"over": why})
@@ -111,59 +117,64 @@ class Gate:
             self._server.stop(grace=2).wait()
 
     def wait(self) -> None:
-        """Until every client is there; RunFailedError where one stays away for too long."""
+        """Wait until every client is here; raise RunFailedError after `patience_s`."""
         end = time.monotonic() + self.patience_s
         with self._changed:
-            while missing := self._missing():
+            while missing := self._find_missing():
                 if not self._changed.wait(min(1.0, max(0.0, end - time.monotonic()))):
                     if time.monotonic() < end:
                         continue
                     names = listed(missing)
                     raise RunFailedError(
-                        f"client {names} did not come within {self.patience_s:g} s; the run is kept"
-                        " as it was after its last checkpoint (serve --resume)"
+                        f"client {names} did not connect within {self.patience_s:g} s; continue "
+                        "from the last checkpoint with: simsplit serve ... --resume"
                     )
 
     def pool(
         self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
     ) -> RemotePool:
-        """The clients that are there; what they are built from they know themselves."""
+        """Return a pool of the clients that are here; each has built itself from the scenario."""
         del recipe_of, samples
-        there = {c: each for c, each in self.sessions.items() if c not in self.expelled}
-        expected = self.expected()
-        judge = Judge(self._keys, expected) if expected.hands_on and self._keys else None
-        return RemotePool(there, expected, device, self.lose, judge)
+        present = {c: each for c, each in self.sessions.items() if c not in self.expelled}
+        packet_spec = self.make_packet_spec()
+        judge = (
+            HandoverJudge(self._keys, packet_spec) if packet_spec.hands_on and self._keys else None
+        )
+        return RemotePool(present, packet_spec, device, self.lose, judge)
 
-    def expected(self) -> Expected:
-        """What clients may send."""
+    def make_packet_spec(self) -> PacketSpec:
+        """Return the specification of the packets that clients may send."""
         from simsplit.data import DataInfo
 
         form = self.form
         info = DataInfo(tuple(form["sample"]), len(form["classes"]), texts=form["texts"])
-        return Expected(Ownership(self.scenario, info, torch.device("cpu")))
+        return PacketSpec(Ownership(self.scenario, info, torch.device("cpu")))
 
     @property
     def form(self) -> dict[str, Any]:
-        """The form that all clients' data have."""
-        return dict(self.told[0]["form"])
+        """The description of data that all clients share."""
+        return dict(self.greetings[0]["form"])
 
-    def samples(self) -> list[int]:
-        """How many each client trains on."""
-        return [int(self.told[client]["samples"]) for client in range(self.count)]
+    def count_samples(self) -> list[int]:
+        """Return the number of training samples of each client."""
+        return [int(self.greetings[client]["samples"]) for client in range(self.count)]
 
     def revive(self) -> list[int]:
-        """Wait for clients that were lost."""
-        if missing := self._missing():
+        """Wait for clients that were lost; no host starts anew."""
+        if missing := self._find_missing():
             self.say(f"waiting for client {listed(missing)}, {self.patience_s:g} s at most")
         self.wait()
         return []
 
     def resident_bytes(self) -> list[int | None]:
-        """None: clients take their memory elsewhere."""
+        """Return nothing: clients use the memory of their own machines."""
         return []
 
     def lose(self, client: ClientId, why: str, for_good: bool) -> None:
-        """Ask a client no more, whatever it may still send; `for_good`: nor when it comes back."""
+        """End a client's stream, and ignore what it still sends.
+
+        With `for_good` the client is expelled: it is not admitted again.
+        """
         session = self.sessions[client]
         if for_good:
             self.expelled.add(client)
@@ -171,99 +182,106 @@ class Gate:
             session.say({"over": "expelled"})
         session.end(why)
 
-    def _missing(self) -> list[ClientId]:
-        there = (self.sessions.get(client) for client in range(self.count))
+    def _find_missing(self) -> list[ClientId]:
+        """Return the clients that the run waits for."""
+        present = (self.sessions.get(client) for client in range(self.count))
         return [
             client
-            for client, session in enumerate(there)
+            for client, session in enumerate(present)
             if client not in self.expelled and (session is None or session.over is not None)
         ]
 
-    def _stream(self, frames: Iterator[bytes], context: "grpc.ServicerContext") -> Iterator[bytes]:
-        """One client's stream, from its greeting to its end."""
-        client = client_of(_common_name(context))
-        session = Session(-1 if client is None else client, 0, self.deadline_s, self.sockets)
-        threading.Thread(target=_listen, args=(frames, session), daemon=True).start()
+    def _serve_stream(
+        self, frames: Iterator[bytes], context: "grpc.ServicerContext"
+    ) -> Iterator[bytes]:
+        """Serve one client's stream, from its greeting to its end."""
+        client = parse_client(_read_common_name(context))  # nothing that a client sends names it
+        session = ClientSession(-1 if client is None else client, 0, self.deadline_s, self.sockets)
+        threading.Thread(target=_forward_frames, args=(frames, session), daemon=True).start()
         try:
-            told = self._greeted(client, session)
+            greeting = self._receive_greeting(client, session)
         except (ProtocolError, ClientLost, queue.Empty) as error:
-            self.say(f"refused {client_words(client)}: {error}")
-            yield frame_of({"refused": str(error)})
+            self.say(f"refused {describe_client(client)}: {error}")
+            yield write_frame({"refused": str(error)})
             return
         self.say(f"client {session.client} has joined")
-        yield frame_of({"welcome": VERSION, "terms": self.terms})
+        yield write_frame({"welcome": VERSION, "terms": self.terms})
         try:
-            self._admit(session, told)
-            yield from session.leaving()
+            self._admit(session, greeting)
+            yield from session.iterate_outgoing()
         finally:
             session.end("its connection ended")
             if not self._closing:
                 self.say(f"client {session.client} has gone: {session.over}")
 
-    def _greeted(self, client: ClientId | None, session: Session) -> dict[str, Any]:
-        """What a client tells of itself, if it may come in."""
+    def _receive_greeting(self, client: ClientId | None, session: ClientSession) -> dict[str, Any]:
+        """Receive a client's greeting; raise ProtocolError if the client is not admissible."""
         if client is None or client >= self.count:
             raise ProtocolError("no client of this run has this certificate")
         if client in self.expelled:
             raise ProtocolError("it was expelled for what it sent")
-        session.most_bytes = LEAST_BYTES
-        told = session.hear(HANDSHAKE_S)
+        session.most_bytes = LEAST_BYTES  # a greeting is small; do not allocate for more
+        greeting = session.hear(HANDSHAKE_S)
         session.most_bytes = self.most_bytes
-        if told.keys() != {"hello", "client", "terms", "facts", "form", "samples"}:
-            raise ProtocolError("a greeting of another kind")
-        if told["hello"] != VERSION:
-            raise ProtocolError(f"version {str(told['hello'])[:20]} of the messages, not {VERSION}")
-        if told["client"] != client:
+        if greeting.keys() != {"hello", "client", "terms", "facts", "form", "samples"}:
+            raise ProtocolError("a greeting with other fields than expected")
+        if greeting["hello"] != VERSION:
             raise ProtocolError(
-                f"it comes as client {str(told['client'])[:20]} with the "
+                f"its messages have version {str(greeting['hello'])[:20]}, not {VERSION}"
+            )
+        if greeting["client"] != client:
+            raise ProtocolError(
+                f"it greets as client {str(greeting['client'])[:20]} with the "
                 f"certificate of client {client}"
             )
-        if told["terms"] != self.terms:
+        if greeting["terms"] != self.terms:
             raise ProtocolError("its owner approved another scenario, or another mode")
-        form_checked(told["form"])
-        if not (type(told["samples"]) is int and 0 <= told["samples"] < MOST_NUMBER):
-            raise ProtocolError("a number of samples that is none")
-        _check_facts(told["facts"])
-        self._refuse_unlike(client, told)
-        return told
+        check_form(greeting["form"])
+        if not (type(greeting["samples"]) is int and 0 <= greeting["samples"] < MOST_NUMBER):
+            raise ProtocolError(f"its number of samples is not an integer in [0, {MOST_NUMBER})")
+        _check_facts(greeting["facts"])
+        self._check_admissible(client, greeting)
+        return greeting
 
-    def _refuse_unlike(self, client: ClientId, told: Mapping[str, Any]) -> None:
-        """ProtocolError for a client that is there already, or whose data have another form."""
+    def _check_admissible(self, client: ClientId, greeting: Mapping[str, Any]) -> None:
+        """Raise ProtocolError if a client is here already, or its data differ in form."""
         with self._changed:
-            there = self.sessions.get(client)
-            if there is not None and there.over is None:
-                raise ProtocolError(f"client {client} is there already")
-            for other, known in self.told.items():
-                if known["form"] == told["form"]:
+            present = self.sessions.get(client)
+            if present is not None and present.over is None:
+                raise ProtocolError(f"client {client} is connected already")
+            for other, known in self.greetings.items():
+                if known["form"] == greeting["form"]:
                     continue
-                names = [n for n, each in known["form"].items() if each != told["form"][n]]
+                names = [n for n, each in known["form"].items() if each != greeting["form"][n]]
                 raise ProtocolError(f"its data differ from client {other}'s in: {', '.join(names)}")
 
-    def _admit(self, session: Session, told: dict[str, Any]) -> None:
+    def _admit(self, session: ClientSession, greeting: dict[str, Any]) -> None:
+        """Make a session the client's own, unless another stream of the client was faster."""
         with self._changed:
-            there = self.sessions.get(session.client)
-            if there is not None and there.over is None:
+            present = self.sessions.get(session.client)
+            if present is not None and present.over is None:
                 session.end("another of the same number came first")
                 return
             self.sessions[session.client] = session
-            self.told[session.client] = told
+            self.greetings[session.client] = greeting
             self._changed.notify_all()
 
 
-def most_bytes(scenario: Scenario) -> int:
-    """Of any frame of a run."""
+def find_most_bytes(scenario: Scenario) -> int:
+    """Return the most bytes that any frame of a run may have."""
     info = scenario.data.describe()
     if info is None:
         return MOST_UNKNOWN
-    return Expected(Ownership(scenario, info, torch.device("cpu"))).most_bytes
+    return PacketSpec(Ownership(scenario, info, torch.device("cpu"))).most_bytes
 
 
-def client_words(client: ClientId | None) -> str:
-    """Whom a certificate is of, for messages."""
-    return "somebody" if client is None else f"client {client}"
+def describe_client(client: ClientId | None) -> str:
+    """Return a name for the holder of a certificate, for messages."""
+    return "a peer that is not a client" if client is None else f"client {client}"
 
 
 def _check_facts(facts: object) -> None:
+    """Raise ProtocolError unless a machine's description is small and well formed."""
     good = (
         isinstance(facts, dict)
         and len(facts) <= 20
@@ -272,21 +290,22 @@ def _check_facts(facts: object) -> None:
         and sum(len(f"{name}{each}") for name, each in facts.items()) <= 2 * MOST_WORD
     )
     if not good:
-        raise ProtocolError("a client that tells its machine in another form")
+        raise ProtocolError("a description of its machine that is not well formed")
 
 
-def _common_name(context: "grpc.ServicerContext") -> str:
+def _read_common_name(context: "grpc.ServicerContext") -> str:
+    """Return the name in the peer's certificate, which TLS has verified; "" if it has not one."""
     names = context.auth_context().get("x509_common_name", [])
     return names[0].decode(errors="replace") if len(names) == 1 else ""
 
 
-def _listen(frames: Iterator[bytes], session: Session) -> None:
-    """Hand what arrives to the session, until the stream ends."""
+def _forward_frames(frames: Iterator[bytes], session: ClientSession) -> None:
+    """Pass arriving frames to the session, until the stream ends."""
     why = "its connection ended"
     try:
         for frame in frames:
             session.arrive(frame)
-    except Exception as error:  # noqa: BLE001 - of whatever kind: the stream is over
+    except Exception as error:  # noqa: BLE001 - any error ends the stream
         why = f"its connection broke ({type(error).__name__})"
     finally:
         session.end(why)

@@ -1,11 +1,11 @@
-"""Keys: a certificate authority of one deployment's own, and a certificate for each party.
+"""Each deployment has a certificate authority of its own, which issues each party's certificate.
 
-A party is who its certificate says, and nothing that it sends can say otherwise. Names are fixed
-(`server.simsplit`, `client-0.simsplit`), since only this authority is believed: no address has to
-be known when keys are made, and no client can pass for the server.
+A party is identified by its certificate, and by nothing that it sends. Names are fixed
+(`server.simsplit`, `client-0.simsplit`), since only this authority is trusted. So addresses need
+not be known when keys are made, and no client can pass for the server.
 
-Clients know each other by a roster that the authority has signed: each one's certificate, and the
-key that is sealed to. What clients hand on to each other the server carries, and cannot open.
+Clients know each other by a roster that the authority signed. It holds each client's certificate
+and sealing key, so the server carries hand-overs between clients but cannot open them.
 """
 
 import json
@@ -32,165 +32,182 @@ SEALING, ROSTER = "sealing.pem", "roster.json"
 SERVER = "server"
 DOMAIN = ".simsplit"
 LEEWAY = timedelta(hours=1)
-"""By how much the parties' clocks may differ when a certificate is new."""
+"""How far the parties' clocks may differ when a certificate is new."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What one party proves itself with, and whom it believes."""
+    """The files by which one party proves its identity, and those that it trusts."""
 
     authority: bytes
     certificate: bytes
     key: bytes
     sealing: bytes = b""
-    """Of a client: what opens that which is sealed to it."""
+    """A client's private key, which opens what is sealed to it; empty for the server."""
     roster: bytes = b""
-    """How all clients are known to each other, and to the server."""
+    """The signed list of all clients; empty in keys of earlier versions."""
 
 
 def client_name(client: ClientId) -> str:
-    """The name of a client, and of its folder."""
+    """Return the name of a client, which its folder has too."""
     return f"client-{client}"
 
 
 def make_keys(folder: Path, clients: int, days: int, now: datetime | None = None) -> list[Path]:
-    """A folder for each party, to be brought to it; `ca/` signs and is needed no more."""
+    """Create a folder of keys for each party, and return the folders.
+
+    `ca/` holds the authority's private key. No run needs it, so it can be kept offline.
+    """
     if (folder / "ca").exists():
         raise RunError(f"{folder} already holds keys; give another folder")
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     now = now or datetime.now(UTC)
-    key = _fresh()
+    key = _generate_key()
     dates = now - LEEWAY, now + timedelta(days=days)
-    authority = _signed("ca", key, key, dates)
-    text = _pem(authority)
-    _write(folder / "ca", {AUTHORITY: text, KEY: _private(key)})
+    authority = _issue_certificate("ca", key, key, dates)
+    text = _encode_certificate(authority)
+    _write_folder(folder / "ca", {AUTHORITY: text, KEY: _encode_private_key(key)})
     made: dict[str, dict[str, bytes]] = {}
     entries = {}
     for name in (SERVER, *map(client_name, range(clients))):
-        own = _fresh()
-        signed = _pem(_signed(name, own, key, dates))
-        made[name] = {AUTHORITY: text, CERTIFICATE: signed, KEY: _private(own)}
+        own = _generate_key()
+        signed = _encode_certificate(_issue_certificate(name, own, key, dates))
+        made[name] = {AUTHORITY: text, CERTIFICATE: signed, KEY: _encode_private_key(own)}
         if name != SERVER:
             opens = X25519PrivateKey.generate()
-            made[name][SEALING] = _private(opens)
+            made[name][SEALING] = _encode_private_key(opens)
             sealed_to = opens.public_key().public_bytes_raw().hex()
             entries[name] = {"certificate": signed.decode(), "sealed_to": sealed_to}
-    roster = _roster(entries, key)
-    return [_write(folder / name, {**files, ROSTER: roster}) for name, files in made.items()]
+    roster = _sign_roster(entries, key)
+    return [_write_folder(folder / name, {**files, ROSTER: roster}) for name, files in made.items()]
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a client knows of another: whose signatures are its own, and what is sealed to."""
+class RosterEntry:
+    """The keys of one client that others know: one verifies, the other seals."""
 
     signs: "EllipticCurvePublicKey"
+    """Verifies the client's signatures."""
     sealed_to: bytes
+    """The X25519 public key to which others seal hand-overs."""
 
 
-def roster_of(keys: Keys) -> dict[ClientId, Known]:
-    """All clients, as the authority has signed; RunError for anything else."""
+def read_roster(keys: Keys) -> dict[ClientId, RosterEntry]:
+    """Return the roster's clients; raise RunError unless this authority signed it."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    if not keys.roster or not (keys.sealing or named(keys) == SERVER):
+    if not keys.roster or not (keys.sealing or read_owner(keys) == SERVER):
         raise RunError(
-            f"the keys of {named(keys)} have no {ROSTER} or {SEALING}, by which clients hand on "
-            "what the server must not read; make new keys with: simsplit deploy keys"
+            f"the keys of {read_owner(keys)} lack {ROSTER} or {SEALING}, which clients need to "
+            "hand weights to each other; make new keys with: simsplit deploy keys"
         )
-    authority = _loaded(keys.authority)
+    authority = _load_certificate(keys.authority)
     try:
-        told = json.loads(keys.roster)
-        entries, signature = told["clients"], bytes.fromhex(told["signature"])
+        roster = json.loads(keys.roster)
+        entries, signature = roster["clients"], bytes.fromhex(roster["signature"])
         signer = authority.public_key()
-        assert isinstance(signer, ec.EllipticCurvePublicKey), "as they are made"
-        signer.verify(signature, _canonical(entries), ec.ECDSA(hashes.SHA256()))
-        return {c: each for name, entry in entries.items() for c, each in _known(name, entry)}
+        assert isinstance(signer, ec.EllipticCurvePublicKey), "make_keys makes no others"
+        signer.verify(signature, _encode_entries(entries), ec.ECDSA(hashes.SHA256()))
+        return {c: each for name, entry in entries.items() for c, each in _read_entry(name, entry)}
     except (ValueError, KeyError, TypeError, InvalidSignature):
         raise RunError(f"{ROSTER} is not what this deployment's authority signed") from None
 
 
-def _known(name: str, entry: Mapping[str, str]) -> list[tuple[ClientId, Known]]:
+def _read_entry(name: str, entry: Mapping[str, str]) -> list[tuple[ClientId, RosterEntry]]:
+    """Return a client's number and keys; raise ValueError if the certificate has another name."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    certificate, client = _loaded(entry["certificate"].encode()), client_of(name)
+    certificate, client = _load_certificate(entry["certificate"].encode()), parse_client(name)
     signs = certificate.public_key()
-    if client is None or _name_of(certificate) != name:
-        raise ValueError("an entry of another's certificate")
-    assert isinstance(signs, ec.EllipticCurvePublicKey), "as they are made"
-    return [(client, Known(signs, bytes.fromhex(entry["sealed_to"])))]
+    if client is None or _read_common_name(certificate) != name:
+        raise ValueError("the certificate has another name than its entry")
+    assert isinstance(signs, ec.EllipticCurvePublicKey), "make_keys makes no others"
+    return [(client, RosterEntry(signs, bytes.fromhex(entry["sealed_to"])))]
 
 
-def _roster(entries: Mapping[str, Mapping[str, str]], signer: "EllipticCurvePrivateKey") -> bytes:
+def _sign_roster(
+    entries: Mapping[str, Mapping[str, str]], signer: "EllipticCurvePrivateKey"
+) -> bytes:
+    """Return the roster file: the entries with the authority's signature."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    signature = signer.sign(_canonical(entries), ec.ECDSA(hashes.SHA256()))
+    signature = signer.sign(_encode_entries(entries), ec.ECDSA(hashes.SHA256()))
     return json.dumps({"clients": entries, "signature": signature.hex()}, indent=1).encode()
 
 
-def _canonical(entries: object) -> bytes:
+def _encode_entries(entries: object) -> bytes:
+    """Return the bytes that the authority signs, the same for equal entries."""
+    # the prefix keeps signatures of other things from passing as a roster's
     return b"simsplit roster\n" + json.dumps(entries, sort_keys=True).encode()
 
 
-def keys_of(folder: Path, name: str) -> Keys:
-    """A party's keys: in its folder below `folder`, or in `folder` itself."""
+def load_keys(folder: Path, name: str) -> Keys:
+    """Load a party's keys from its folder below `folder`, or from `folder` itself."""
     place = folder / name if (folder / name).is_dir() else folder
-    found = []
+    required = []
     for file in (AUTHORITY, CERTIFICATE, KEY):
         try:
-            found.append((place / file).read_bytes())
+            required.append((place / file).read_bytes())
         except OSError as error:
             raise RunError(
-                f"cannot read {place / file}: {error.strerror}; the keys of {name} are made by: "
+                f"cannot read {place / file}: {error.strerror}; create the keys of {name} with: "
                 f"simsplit deploy keys {folder} --clients N"
             ) from None
-    later = ((place / file) for file in (SEALING, ROSTER))
-    return Keys(*found, *(file.read_bytes() if file.exists() else b"" for file in later))
+    optional = ((place / file) for file in (SEALING, ROSTER))
+    return Keys(*required, *(file.read_bytes() if file.exists() else b"" for file in optional))
 
 
-def named(keys: Keys) -> str:
-    """Whose certificate it is."""
-    return _name_of(_loaded(keys.certificate))
+def read_owner(keys: Keys) -> str:
+    """Return the name of the party to which a certificate belongs."""
+    return _read_common_name(_load_certificate(keys.certificate))
 
 
-def valid_until(keys: Keys, now: datetime | None = None) -> datetime:
-    """Until when a certificate is valid; RunError where it is not valid now, or not of `ca.pem`."""
+def check_validity(keys: Keys, now: datetime | None = None) -> datetime:
+    """Return the end of a certificate's validity.
+
+    Raise RunError if it is not valid now, or if `ca.pem` did not issue it.
+    """
     from cryptography.exceptions import InvalidSignature
 
-    certificate, authority = _loaded(keys.certificate), _loaded(keys.authority)
+    certificate, authority = _load_certificate(keys.certificate), _load_certificate(keys.authority)
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
-        raise RunError(f"the certificate of {named(keys)} is none of its {AUTHORITY}'s") from None
+        raise RunError(
+            f"the certificate of {read_owner(keys)} was not issued by its {AUTHORITY}"
+        ) from None
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not start <= (now or datetime.now(UTC)) <= end:
         raise RunError(
-            f"the certificate of {named(keys)} is valid from {start:%Y-%m-%d %H:%M} to "
-            f"{end:%Y-%m-%d %H:%M} UTC, and not now; make new keys, or mend the clock"
+            f"the certificate of {read_owner(keys)} is valid from {start:%Y-%m-%d %H:%M} to "
+            f"{end:%Y-%m-%d %H:%M} UTC, and not now; make new keys, or set the clock"
         )
     return end
 
 
-def client_of(name: str) -> ClientId | None:
-    """The number of the client whose certificate has this name; None of any other party's."""
+def parse_client(name: str) -> ClientId | None:
+    """Return the number of the client with this name; None if another party has it."""
     number = name.removeprefix("client-")
     return int(number) if name.startswith("client-") and number.isdecimal() else None
 
 
-def _fresh() -> "EllipticCurvePrivateKey":
+def _generate_key() -> "EllipticCurvePrivateKey":
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _signed(
+def _issue_certificate(
     name: str,
     key: "EllipticCurvePrivateKey",
     signer: "EllipticCurvePrivateKey",
     dates: tuple[datetime, datetime],
 ) -> "x509.Certificate":
+    """Issue a certificate of a name and key; it is an authority's if the key signs itself."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -198,8 +215,8 @@ def _signed(
     is_authority = key is signer
     made = (
         x509.CertificateBuilder()
-        .subject_name(_subject(name))
-        .issuer_name(_subject("ca"))
+        .subject_name(_make_subject(name))
+        .issuer_name(_make_subject("ca"))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(dates[0])
@@ -207,7 +224,7 @@ def _signed(
         .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), True)
     )
     if not is_authority:
-        usage = ExtendedKeyUsageOID
+        usage = ExtendedKeyUsageOID  # no client can serve, and the server cannot join
         used = usage.SERVER_AUTH if name == SERVER else usage.CLIENT_AUTH
         made = made.add_extension(x509.ExtendedKeyUsage([used]), critical=True)
         names = x509.SubjectAlternativeName([x509.DNSName(name + DOMAIN)])
@@ -215,19 +232,19 @@ def _signed(
     return made.sign(signer, hashes.SHA256())
 
 
-def _subject(name: str) -> "x509.Name":
+def _make_subject(name: str) -> "x509.Name":
     from cryptography import x509
 
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
 
 
-def _name_of(certificate: "x509.Certificate") -> str:
+def _read_common_name(certificate: "x509.Certificate") -> str:
     from cryptography.x509 import NameOID
 
     return str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
-def _loaded(text: bytes) -> "x509.Certificate":
+def _load_certificate(text: bytes) -> "x509.Certificate":
     from cryptography import x509
 
     try:
@@ -236,13 +253,13 @@ def _loaded(text: bytes) -> "x509.Certificate":
         raise RunError(f"a certificate cannot be read: {error}") from None
 
 
-def _pem(certificate: "x509.Certificate") -> bytes:
+def _encode_certificate(certificate: "x509.Certificate") -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _private(key: "EllipticCurvePrivateKey | X25519PrivateKey") -> bytes:
+def _encode_private_key(key: "EllipticCurvePrivateKey | X25519PrivateKey") -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(
@@ -252,8 +269,8 @@ def _private(key: "EllipticCurvePrivateKey | X25519PrivateKey") -> bytes:
     )
 
 
-def _write(folder: Path, files: dict[str, bytes]) -> Path:
-    """A folder whose private keys its owner alone can read."""
+def _write_folder(folder: Path, files: dict[str, bytes]) -> Path:
+    """Write files to a folder and return it; only its owner may read the private keys."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         mode = 0o600 if name in (KEY, SEALING) else 0o644

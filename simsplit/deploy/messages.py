@@ -1,7 +1,7 @@
-"""Calls and answers as messages: each type that may cross is written and read by a rule of its own.
+"""Codecs write calls and answers as messages, and check what they read; nothing is unpickled.
 
-The rules are a closed list. A call that is not in it cannot be asked of a deployed client. Each
-call that exists is in one of two lists: `ANSWERS` or `REFUSED` (a test holds that).
+The list of codecs is closed: a deployed client cannot be asked any other call. Each existing call
+is in one of two lists, `ANSWERS` or `REFUSED` (a test checks this).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simsplit.deploy.tensors import blank
+from simsplit.deploy.frames import make_blank
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.calls import (
@@ -50,7 +50,9 @@ from simsplit.parties.calls import (
 from simsplit.phases import Aside, Phase
 
 MOST_NUMBER = 2**53
+"""Integers below this cross exactly, in any reader of JSON."""
 MOST_WORD = 1000
+"""Most characters of a string, and most entries of a mapping."""
 SEGMENTS = frozenset({"head", "trunk", "tail", "method"})
 _PACKET = ("client", "leg", "round", "step", "names", "session", "position", "tensors", "sealed")
 _FLAGS = ("gradients", "task", "crosses", "returns")
@@ -60,109 +62,119 @@ Reading = Callable[[object, Iterator[Tensor]], Any]
 
 
 @dataclass(frozen=True)
-class Form:
-    """How a type of value crosses."""
+class Codec:
+    """The way in which one type of value is written and read.
+
+    `write` appends the value's tensors to a list, and `read` takes them from an iterator. `read`
+    raises ProtocolError for a value that is not valid.
+    """
 
     write: Writing
     read: Reading
 
 
-def told(form: Form, value: object) -> tuple[object, list[Tensor]]:
-    """A value as JSON has it, and its tensors."""
+def write_value(codec: Codec, value: object) -> tuple[object, list[Tensor]]:
+    """Write a value as JSON and tensors."""
     tensors: list[Tensor] = []
-    return form.write(value, tensors), tensors
+    return codec.write(value, tensors), tensors
 
 
-def understood(form: Form, value: object, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401
-    """What `told` was given; ProtocolError where it is anything else."""
+def read_value(codec: Codec, value: object, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401
+    """Read a value that `write_value` wrote; raise ProtocolError for anything else."""
     left = iter(tensors)
-    made = form.read(value, left)
+    made = codec.read(value, left)
     if next(left, None) is not None:
-        raise ProtocolError("a message with tensors that belong to nothing")
+        raise ProtocolError("a message with more tensors than it names")
     return made
 
 
-def call_told(call: Call[object]) -> tuple[dict[str, object], list[Tensor]]:
-    """A call's name and fields, and its tensors."""
+def write_call(call: Call[object]) -> tuple[dict[str, object], list[Tensor]]:
+    """Write a call as a header, with its name and fields, and tensors."""
     tensors: list[Tensor] = []
-    forms = _form_of(type(call).__name__)
-    values = {name: form.write(getattr(call, name), tensors) for name, form in forms.items()}
+    codecs = _get_field_codecs(type(call).__name__)
+    values = {name: codec.write(getattr(call, name), tensors) for name, codec in codecs.items()}
     return {"call": type(call).__name__, "fields": values}, tensors
 
 
-def call_understood(header: Mapping[str, Any], tensors: Sequence[Tensor]) -> Call[object]:
-    """The call that a message asks for; ProtocolError for one that no deployed client answers."""
+def read_call(header: Mapping[str, Any], tensors: Sequence[Tensor]) -> Call[object]:
+    """Read a call; raise ProtocolError for one that no deployed client answers."""
     name, values = header.get("call"), header.get("fields")
-    forms = _form_of(name)
-    if not isinstance(values, dict) or values.keys() != forms.keys():
-        raise ProtocolError(f"the call {name} with other fields than it has")
+    codecs = _get_field_codecs(name)
+    if not isinstance(values, dict) or values.keys() != codecs.keys():
+        raise ProtocolError(f"the call {name} with other fields than {sorted(codecs)}")
     left = iter(tensors)
-    made = {key: form.read(values[key], left) for key, form in forms.items()}
+    made = {key: codec.read(values[key], left) for key, codec in codecs.items()}
     if next(left, None) is not None:
-        raise ProtocolError(f"the call {name} with tensors that belong to nothing")
+        raise ProtocolError(f"the call {name} with more tensors than it names")
     call: Call[object] = _CALLS[str(name)](**made)
     return call
 
 
-def answer_form(call: Call[object]) -> Form:
-    """How the answer to a call crosses."""
+def get_answer_codec(call: Call[object]) -> Codec:
+    """Return the codec of a call's answer."""
     return ANSWERS[type(call)]
 
 
-def _form_of(name: object) -> dict[str, Form]:
+def _get_field_codecs(name: object) -> dict[str, Codec]:
+    """Return the codecs of a call's fields; raise ProtocolError for a call that is refused."""
     if not isinstance(name, str) or name not in _CALLS:
         raise ProtocolError(f"a deployed client does not answer the call {str(name)[:40]}")
     return _FIELDS[name]
 
 
-def _checked(value: object, good: bool, what: str) -> Any:  # noqa: ANN401
+def _require(value: object, good: bool, what: str) -> Any:  # noqa: ANN401
+    """Return a received value; raise ProtocolError unless it is good."""
     if not good:
         raise ProtocolError(f"a message with {str(value)[:40]!r} for {what}")
     return value
 
 
-def _plain(what: str, good: Callable[[Any], bool]) -> Form:
-    return Form(lambda value, _: value, lambda value, _: _checked(value, good(value), what))
+def _make_plain_codec(what: str, good: Callable[[Any], bool]) -> Codec:
+    """Return the codec of values that JSON holds as they are, if they are good."""
+    return Codec(lambda value, _: value, lambda value, _: _require(value, good(value), what))
 
 
 def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value < MOST_NUMBER
 
 
-def _is_word(value: object) -> bool:
+def _is_short_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= MOST_WORD
 
 
-NOTHING = _plain("nothing", lambda value: value is None)
-NUMBER = _plain("a number", _is_number)
-FACTOR = _plain("a factor", lambda value: type(value) in (int, float) and 0 <= value < MOST_NUMBER)
-FLAG = _plain("a yes or no", lambda value: type(value) is bool)
-WORD = _plain("a word", _is_word)
-FIGURES = _plain(
+NOTHING = _make_plain_codec("nothing", lambda value: value is None)
+NUMBER = _make_plain_codec("a number", _is_number)
+FACTOR = _make_plain_codec(
+    "a factor", lambda value: type(value) in (int, float) and 0 <= value < MOST_NUMBER
+)
+FLAG = _make_plain_codec("a yes or no", lambda value: type(value) is bool)
+WORD = _make_plain_codec("a word", _is_short_text)
+FIGURES = _make_plain_codec(
     "figures",
     lambda value: (
         isinstance(value, dict)
         and len(value) <= MOST_WORD
-        and all(_is_word(name) for name in value)
+        and all(_is_short_text(name) for name in value)
         and all(type(each) in (int, float) for each in value.values())
     ),
 )
 
 
-def _list(value: object) -> list[object]:
-    return list(_checked(value, isinstance(value, list) and len(value) <= 2**16, "a list"))
+def _read_list(value: object) -> list[object]:
+    return list(_require(value, isinstance(value, list) and len(value) <= 2**16, "a list"))
 
 
-def _object(value: object, names: Sequence[str]) -> dict[str, Any]:
+def _read_object(value: object, names: Sequence[str]) -> dict[str, Any]:
     good = isinstance(value, dict) and value.keys() == set(names)
-    return dict(_checked(value, good, "an object"))
+    return dict(_require(value, good, "an object"))
 
 
-def _tensors(count: object, left: Iterator[Tensor]) -> tuple[Tensor, ...]:
+def _take_tensors(count: object, left: Iterator[Tensor]) -> tuple[Tensor, ...]:
+    """Take `count` tensors; raise ProtocolError if fewer are left."""
     taken = []
     for _ in range(min(NUMBER.read(count, left), 2**16)):
         if (tensor := next(left, None)) is None:
-            raise ProtocolError("a message with fewer tensors than it tells")
+            raise ProtocolError("a message with fewer tensors than it names")
         taken.append(tensor)
     return tuple(taken)
 
@@ -180,16 +192,17 @@ def _read_leg(value: object, _: Iterator[Tensor]) -> Leg:
     try:
         return Leg(str(value))
     except ValueError:
-        raise ProtocolError("a message on a leg that is none") from None
+        raise ProtocolError(f"a message on an unknown leg, {str(value)[:40]!r}") from None
 
 
 def _write_packet(packet: Packet, tensors: list[Tensor]) -> object:
     carried = packet.tensors if packet.sealed is None else (packet.sealed,)
     tensors += carried
-    told = {name: getattr(packet, name) for name in _PACKET}
-    told |= {"leg": str(packet.leg), "names": [*packet.names], "tensors": len(carried)}
-    told["sealed"] = None if packet.sealed is None else [*map(_write_form, packet.tensors)]
-    return told
+    # sealed weights show their types and shapes only, which the server checks
+    header = {name: getattr(packet, name) for name in _PACKET}
+    header |= {"leg": str(packet.leg), "names": [*packet.names], "tensors": len(carried)}
+    header["sealed"] = None if packet.sealed is None else [*map(_write_form, packet.tensors)]
+    return header
 
 
 def _write_form(tensor: Tensor) -> list[object]:
@@ -199,50 +212,52 @@ def _write_form(tensor: Tensor) -> list[object]:
 def _read_sealed(
     forms: object, leg: Leg, tensors: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """A sealed packet's tensors, by their form, and what is in it."""
+    """Return blank tensors of the forms that a sealed packet names, and the seal itself."""
     good = len(tensors) == 1 and tensors[0].dtype is torch.uint8 and tensors[0].ndim == 1
     if leg is not Leg.HANDOVER or not good:
-        raise ProtocolError(f"a sealed packet on {leg} that is none")
-    return tuple(blank(form) for form in _list(forms)), tensors[0]
+        raise ProtocolError(f"a sealed packet on {leg} that is not a sealed hand-over")
+    return tuple(make_blank(form) for form in _read_list(forms)), tensors[0]
 
 
 def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
-    told = _object(value, _PACKET)
-    numbers = {n: NUMBER.read(told[n], left) for n in ("client", "round", "step", "position")}
-    session = None if told["session"] is None else NUMBER.read(told["session"], left)
-    names = tuple(str(WORD.read(name, left)) for name in _list(told["names"]))
-    leg, tensors = _read_leg(told["leg"], left), _tensors(told["tensors"], left)
+    header = _read_object(value, _PACKET)
+    numbers = {n: NUMBER.read(header[n], left) for n in ("client", "round", "step", "position")}
+    session = None if header["session"] is None else NUMBER.read(header["session"], left)
+    names = tuple(str(WORD.read(name, left)) for name in _read_list(header["names"]))
+    leg, tensors = _read_leg(header["leg"], left), _take_tensors(header["tensors"], left)
     sealed = None
-    if told["sealed"] is not None:
-        tensors, sealed = _read_sealed(told["sealed"], leg, tensors)
+    if header["sealed"] is not None:
+        tensors, sealed = _read_sealed(header["sealed"], leg, tensors)
     if names and len(names) != len(tensors):
-        raise ProtocolError("a packet whose tensors are not those that it names")
+        raise ProtocolError(f"a packet with {len(tensors)} tensors and {len(names)} names")
     return Packet(leg=leg, tensors=tensors, names=names, session=session, sealed=sealed, **numbers)
 
 
 def _write_phase(phase: Phase, tensors: list[Tensor]) -> object:
     aside = phase.aside
-    told = {name: getattr(phase, name) for name in _PHASE}
-    told["learns"] = sorted(phase.learns)
+    header = {name: getattr(phase, name) for name in _PHASE}
+    header["learns"] = sorted(phase.learns)
     if aside is not None:
-        told["aside"] = {"phase": _write_phase(aside.phase, tensors), "every": aside.every}
-    return told
+        header["aside"] = {"phase": _write_phase(aside.phase, tensors), "every": aside.every}
+    return header
 
 
 def _read_phase(value: object, left: Iterator[Tensor], depth: int = 0) -> Phase:
-    told = _object(value, _PHASE)
-    learns = [_checked(each, each in SEGMENTS, "a segment") for each in _list(told["learns"])]
-    source = _checked(told["source"], told["source"] in ("private", "public"), "a source")
+    header = _read_object(value, _PHASE)
+    learns = [
+        _require(each, each in SEGMENTS, "a segment") for each in _read_list(header["learns"])
+    ]
+    source = _require(header["source"], header["source"] in ("private", "public"), "a source")
     aside = None
-    if told["aside"] is not None:
-        inner = _object(told["aside"], ("phase", "every"))
-        if depth:
-            raise ProtocolError("a phase aside of a phase aside")
+    if header["aside"] is not None:
+        inner = _read_object(header["aside"], ("phase", "every"))
+        if depth:  # a hostile nesting must not exhaust the stack
+            raise ProtocolError("a phase aside within a phase aside")
         phase = _read_phase(inner["phase"], left, depth + 1)
         aside = Aside(phase, max(1, NUMBER.read(inner["every"], left)))
-    name, rounds = WORD.read(told["name"], left), NUMBER.read(told["rounds"], left)
-    flags = {flag: bool(FLAG.read(told[flag], left)) for flag in _FLAGS}
-    lr = None if told["lr"] is None else float(FACTOR.read(told["lr"], left))
+    name, rounds = WORD.read(header["name"], left), NUMBER.read(header["rounds"], left)
+    flags = {flag: bool(FLAG.read(header[flag], left)) for flag in _FLAGS}
+    lr = None if header["lr"] is None else float(FACTOR.read(header["lr"], left))
     return Phase(name, rounds, source, frozenset(learns), **flags, lr=lr, aside=aside)
 
 
@@ -251,7 +266,7 @@ def _write_packets(packets: Packets, tensors: list[Tensor]) -> object:
 
 
 def _read_packets(value: object, left: Iterator[Tensor]) -> Packets:
-    return tuple(_read_packet(each, left) for each in _list(value))
+    return tuple(_read_packet(each, left) for each in _read_list(value))
 
 
 def _write_announced(value: Sequence[Sequence[Tensor]], tensors: list[Tensor]) -> object:
@@ -259,16 +274,16 @@ def _write_announced(value: Sequence[Sequence[Tensor]], tensors: list[Tensor]) -
 
 
 def _read_announced(value: object, left: Iterator[Tensor]) -> list[tuple[Tensor, ...]]:
-    return [_tensors(count, left) for count in _list(value)]
+    return [_take_tensors(count, left) for count in _read_list(value)]
 
 
-LEG = Form(_write_leg, _read_leg)
-PACKET = Form(_write_packet, _read_packet)
-PACKETS = Form(_write_packets, _read_packets)
-PHASE = Form(_write_phase, lambda value, left: _read_phase(value, left))
-ANNOUNCED = Form(_write_announced, _read_announced)
+LEG = Codec(_write_leg, _read_leg)
+PACKET = Codec(_write_packet, _read_packet)
+PACKETS = Codec(_write_packets, _read_packets)
+PHASE = Codec(_write_phase, lambda value, left: _read_phase(value, left))
+ANNOUNCED = Codec(_write_announced, _read_announced)
 
-ANSWERS: dict[type[Call[object]], Form] = {
+ANSWERS: dict[type[Call[object]], Codec] = {
     Enter: NOTHING,
     Begin: PACKETS,
     BeginAside: PACKETS,
@@ -284,20 +299,20 @@ ANSWERS: dict[type[Call[object]], Form] = {
     HandOver: PACKET,
     Receive: NOTHING,
 }
-"""The calls that a deployed client answers, and how its answers cross."""
+"""The calls that a deployed client answers, with the codecs of their answers."""
 REFUSED: frozenset[type[Call[object]]] = frozenset(
     {
-        # samples, labels and outputs, and packets that training does not send
+        # these return samples, labels or outputs, or packets that training does not send
         *(InputsOf, LabelsOf, OwnTokens, Predict, CountExposures, Expose, ExposeAnswer),
-        # passes over texts that the server chooses; a deployed client writes by itself
+        # the server would choose the texts; a deployed client generates by itself
         *(ProbeTexts, ContinueTexts, CloseSession),
-        # a client's state, which it keeps in its own checkpoints
+        # a client keeps its state in its own checkpoints
         *(OwnState, LoadOwn, SharedState, LoadShared),
-        # a server knows the phases from the scenario, and a client that drops out says nothing
+        # the server knows the phases from the scenario; a client that drops out sends nothing
         *(Plan, Abandon),
     }
 )
-"""The calls that a deployed client does not answer: the simulator alone asks them."""
+"""The calls that a deployed client refuses: only the simulator asks them."""
 _BY_NAME = {
     "phase": PHASE,
     "lr_factor": FACTOR,

@@ -1,7 +1,7 @@
-"""Clients on machines of their own owners: each call is a message on its client's stream.
+"""A remote pool asks clients on their owners' machines: each call is a message on a stream.
 
-Answers are taken in the order in which they are asked for, as with hosts, so that results are those
-of one process. What a client answers is checked before anything is made of it.
+Answers are taken in the order of requests, as with hosts, so results equal those of one process.
+Each answer is checked before it is used, since clients may be hostile.
 """
 
 import threading
@@ -14,11 +14,11 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.deploy.expected import Expected
-from simsplit.deploy.handing import Judge
-from simsplit.deploy.messages import answer_form, call_told, understood
-from simsplit.deploy.session import Blames, ClientLost, Session
-from simsplit.deploy.sockets import What, what_of
+from simsplit.deploy.client_session import Blame, ClientLost, ClientSession
+from simsplit.deploy.handovers import HandoverJudge
+from simsplit.deploy.messages import get_answer_codec, read_value, write_call
+from simsplit.deploy.packet_spec import PacketSpec
+from simsplit.deploy.socket_table import FramePurpose, describe_call
 from simsplit.engine.host import on_device
 from simsplit.engine.pool import Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, SimsplitError
@@ -39,91 +39,94 @@ from simsplit.parties.calls import (
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
 MARK, UNDO = "mark", "undo"
-AT_ONCE = 8
-"""Clients that train at the same time against trunks of their own, each of which takes memory."""
+"""The commands beside calls, by which clients keep and restore their own states."""
+MOST_CONCURRENT = 8
+"""Most clients that train concurrently, as each needs memory for its own trunk."""
 
 
 class RemotePool(Pool):
-    """A run's clients, each behind a stream of its own."""
+    """A run's clients, each reached by a stream of its own."""
 
     remote: ClassVar[bool] = True
 
     def __init__(
         self,
-        sessions: Mapping[ClientId, Session],
-        expected: Expected,
+        sessions: Mapping[ClientId, ClientSession],
+        packet_spec: PacketSpec,
         device: torch.device,
         lose: Callable[[ClientId, str, bool], None],
-        judge: Judge | None = None,
+        judge: HandoverJudge | None = None,
     ) -> None:
-        """`lose` is told of a client that is asked no more, and whether for what it sent; `judge`
-        knows whose fault it is that a hand-over cannot be used.
+        """Make a pool of the clients that have sessions.
+
+        `lose` cuts off a client, with the reason and whether it is expelled for what it sent.
+        `judge` decides who is at fault for an invalid hand-over.
         """
-        self.sessions, self.expected, self.device = sessions, expected, device
+        self.sessions, self.packet_spec, self.device = sessions, packet_spec, device
         self._lose, self._judge = lose, judge
         self._received: dict[ClientId, Packet] = {}
-        self._ahead: deque[ClientId] = deque()
+        self._turns_ahead: deque[ClientId] = deque()
         self._round = 0
         self._asides = False
-        self._early: dict[ClientId, int] = {}
+        self._begun_early: dict[ClientId, int] = {}
         self._stepping: set[ClientId] = set()
-        self._left = threading.Event()
-        """Set while clients that train at the same time stop, since one of them was lost."""
+        self._stopping = threading.Event()
+        """Set while clients that train concurrently stop, because one of them was lost."""
         self._workshops: list[Workshop] = []
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """A message, and the wait for its answer."""
+        """Send a call, and wait for its answer."""
         if isinstance(call, Plan):
-            planned: Answer = self._planned(call)
+            planned: Answer = self._plan(call)
             return planned
-        if self._left.is_set():
-            raise ProtocolError("another client of the round was lost")
-        if isinstance(call, Begin) and client in self._early:
-            number = self._early.pop(client)
+        if self._stopping.is_set():
+            raise ProtocolError("another client of this round was lost")
+        if isinstance(call, Begin) and client in self._begun_early:
+            number = self._begun_early.pop(client)
         else:
             number = self._send(client, call)
-        answer = self._answered(client, call, number)
+        answer = self._receive_answer(client, call, number)
         if isinstance(call, Proceed | BeginAside) and answer == ():
-            self._through(client)
+            self._finish_step(client)
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """The same, not waited for: a failure is met with the next answer that is."""
+        """Send a call without waiting; a failure is raised with the next awaited answer."""
         self._send(client, call, awaited=False)
         if isinstance(call, Proceed) and not self._asides:
-            self._through(client)
+            self._finish_step(client)
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
-        """All at once; clients that were expelled are not asked, and not in the answers."""
-        there = {client: call for client, call in calls.items() if client in self.sessions}
-        numbers = {client: self._send(client, call) for client, call in there.items()}
-        return {c: self._answered(c, calls[c], number) for c, number in numbers.items()}
+        """Send all calls at once; expelled clients are neither asked nor in the answers."""
+        present = {client: call for client, call in calls.items() if client in self.sessions}
+        numbers = {client: self._send(client, call) for client, call in present.items()}
+        return {c: self._receive_answer(c, calls[c], number) for c, number in numbers.items()}
 
     def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
-        """Have every client begin its next step when it is through with its last one."""
-        self._ahead, self._round, self._asides = deque(turns), round_number, asides
+        """Have each client begin its next step as soon as it has finished its last one."""
+        self._turns_ahead, self._round, self._asides = deque(turns), round_number, asides
         self._work_ahead()
 
     def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """All at the same time, against copies of the trunk that are here; given back in order."""
+        """Train clients concurrently on copies of the trunk here; yield outcomes in order."""
         clients = list(jobs)
-        for start in range(0, len(clients), AT_ONCE):
-            some = clients[start : start + AT_ONCE]
-            outcomes = self._at_once({client: jobs[client] for client in some}, trunk)
+        for start in range(0, len(clients), MOST_CONCURRENT):
+            some = clients[start : start + MOST_CONCURRENT]
+            outcomes = self._train_concurrently({client: jobs[client] for client in some}, trunk)
             yield from ((client, outcomes[client]) for client in some)
 
-    def _at_once(
+    def _train_concurrently(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> dict[ClientId, Outcome]:
-        """Each in a thread of its own: copies know nothing of each other, nor do streams."""
+        """Train each client in its own thread; copies and streams are independent."""
         own = self.workshop
         assert own is not None, "assembly gives one to every splitfed_v1"
         while len(self._workshops) < len(jobs):
             self._workshops.append(own.make_another() if self._workshops else own)
         alike = partial(torch.set_num_threads, torch.get_num_threads())
-        most = 1 if own.draws else len(jobs)
+        most = 1 if own.draws else len(jobs)  # draws must come in the order of clients
         try:
             with ThreadPoolExecutor(most, initializer=alike) as threads:
                 at_work = {
@@ -134,73 +137,76 @@ class RemotePool(Pool):
                     for future in wait(at_work.values(), return_when=FIRST_EXCEPTION).done:
                         future.result()
                 except BaseException:
-                    self._left.set()  # the others are asked no more, for the round is done again
+                    self._stopping.set()  # ask the others no more: the round is trained again
                     raise
         finally:
-            self._left.clear()
+            self._stopping.clear()
         return {client: future.result() for client, future in at_work.items()}
 
     def keep(self, round_number: int) -> None:
-        """Every client writes a checkpoint of its own."""
+        """Have every client write its own checkpoint."""
         self._command(KEEP, round_number)
 
     def return_to(self, round_number: int) -> None:
-        """Every client takes up the checkpoint that it wrote then."""
+        """Have every client return to its checkpoint of a round."""
         for session in self.sessions.values():
             session.forget()
         self._command(BACK_TO, round_number)
 
     def mark(self, round_number: int) -> None:
-        """Every client remembers how it is, in memory."""
+        """Have every client remember its state in memory."""
         self._command(MARK, round_number)
 
     def undo(self, round_number: int) -> None:
-        """Every client is again as it was then."""
+        """Have every client return to the state that it remembered."""
         self._command(UNDO, round_number)
 
     def _command(self, name: str, round_number: int) -> None:
+        """Send a command to all clients, then wait for all."""
         numbers = {}
         for client, session in self.sessions.items():
-            with self._blamed(client):
-                numbers[client] = session.ask(What(name), {name: round_number})
+            with self._guard(client):
+                numbers[client] = session.ask(FramePurpose(name), {name: round_number})
         for client, number in numbers.items():
-            with self._blamed(client):
+            with self._guard(client):
                 self.sessions[client].answer(number)
 
     def _send(self, client: ClientId, call: Call[object], *, awaited: bool = True) -> int:
-        header, tensors = call_told(call)
+        """Send a call, and return the number of the request."""
+        header, tensors = write_call(call)
         if isinstance(call, Receive):
             self._received[client] = call.packet
-        with self._blamed(client):
-            return self.sessions[client].ask(what_of(call), header, tensors, awaited=awaited)
+        with self._guard(client):
+            return self.sessions[client].ask(describe_call(call), header, tensors, awaited=awaited)
 
-    def _answered(self, client: ClientId, call: Call[Answer], number: int) -> Answer:
-        with self._blamed(client):
+    def _receive_answer(self, client: ClientId, call: Call[Answer], number: int) -> Answer:
+        """Wait for an answer, check it, and return it on the server's device."""
+        with self._guard(client):
             header, tensors = self.sessions[client].answer(number)
             if header.keys() != {"answer"}:
-                raise ProtocolError("a message that is no answer")
-            answer: Answer = understood(answer_form(call), header["answer"], tensors)
+                raise ProtocolError("a message that is not an answer")
+            answer: Answer = read_value(get_answer_codec(call), header["answer"], tensors)
             self._check(client, call, answer)
         return on_device(answer, self.device)
 
     def _check(self, client: ClientId, call: Call[object], answer: object) -> None:
-        """Whether the packets of an answer are those that the call asks for."""
+        """Raise ProtocolError unless an answer's packets are valid for the call."""
         packets = (answer,) if isinstance(answer, Packet) else answer
         if not isinstance(packets, tuple):
             return
         first = call.packets[0] if isinstance(call, Proceed) else None
         for packet in packets:
-            if packet.client != client or packet.round != self._round_of(call, packet):
+            if packet.client != client or packet.round != self._find_round(call, packet):
                 raise ProtocolError("a packet of another client or round")
-            self.expected.check(packet, first, by_client=True)
+            self.packet_spec.check(packet, first, by_client=True)
             first = first or packet
         legs = tuple(packet.leg for packet in packets)
-        if legs not in self._legs(call):
+        if legs not in self._list_legs(call):
             raise ProtocolError(f"packets on {', '.join(legs) or 'no leg'} in answer to {call}")
 
-    def _legs(self, call: Call[object]) -> Sequence[tuple[str, ...]]:
-        """The legs that may come in answer to a call."""
-        topology = self.expected.scenario.crossings
+    def _list_legs(self, call: Call[object]) -> Sequence[tuple[str, ...]]:
+        """Return the sequences of legs that may answer a call."""
+        topology = self.packet_spec.scenario.crossings
         turns = [turn for turn in topology.training.turns if turn.by_client]
         match call:
             case HandOver():
@@ -215,42 +221,44 @@ class RemotePool(Pool):
                 return [tuple(turn.sends) for turn in turns[1:]] + [()]
         return [()]
 
-    def _round_of(self, call: Call[object], packet: Packet) -> int:
-        """The round that a packet in answer to a call belongs to."""
+    def _find_round(self, call: Call[object], packet: Packet) -> int:
+        """Return the round to which an answer's packet must belong."""
         if isinstance(call, Proceed | WriteOn):
             return call.packets[0].round
         return int(getattr(call, "round", packet.round))
 
-    def _planned(self, call: Plan) -> Any:  # noqa: ANN401 - as the call says
-        """What methods ask for follows from the scenario: no client is believed in this."""
-        stack = self.expected.stacks[0]
+    def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
+        """Return the methods' plan from the scenario, since clients are not trusted with it."""
+        stack = self.packet_spec.stacks[0]
         return stack.plan(call.rounds), stack.proper()
 
-    def _through(self, client: ClientId) -> None:
+    def _finish_step(self, client: ClientId) -> None:
+        """Note that a client has finished its step, and let further steps begin."""
         self._stepping.discard(client)
         self._work_ahead()
 
     def _work_ahead(self) -> None:
-        """In the order of the turns, as long as none waits for an earlier one of its own."""
-        while self._ahead and self._ahead[0] not in self._stepping:
-            client = self._ahead.popleft()
+        """Begin steps in the order of turns, up to a client that still has a step open."""
+        while self._turns_ahead and self._turns_ahead[0] not in self._stepping:
+            client = self._turns_ahead.popleft()
             self._stepping.add(client)
-            self._early[client] = self._send(client, Begin(self._round))
+            self._begun_early[client] = self._send(client, Begin(self._round))
 
-    def _blamed(self, client: ClientId) -> "_Blamed":
-        return _Blamed(client, self._lose, self._guilty)
+    def _guard(self, client: ClientId) -> "_Guard":
+        """Return a block in which errors are the client's fault."""
+        return _Guard(client, self._lose, self._find_guilty)
 
-    def _guilty(self, client: ClientId, key: Tensor) -> ClientId:
-        """A client that blames another for a hand-over, or the other if it does so rightly."""
+    def _find_guilty(self, client: ClientId, key: Tensor) -> ClientId:
+        """Return the client at fault: the blamed one if the key is proof, else the blaming one."""
         packet = self._received.get(client)
         if packet is None or packet.sealed is None or self._judge is None:
             return client
-        rightly = self._judge.blames_rightly(packet, key.numpy().tobytes())
-        return packet.client if rightly else client
+        is_proof = self._judge.is_proof(packet, key.numpy().tobytes())
+        return packet.client if is_proof else client
 
 
-class _Blamed:
-    """A block in which whatever is wrong with an answer costs its client its stream."""
+class _Guard:
+    """A block after which the client at fault for an error is cut off."""
 
     def __init__(
         self,
@@ -261,20 +269,20 @@ class _Blamed:
         self.client, self.lose, self.guilty = client, lose, guilty
 
     def __enter__(self) -> None:
-        """Begin to watch; all is done at the end."""
+        """Enter the block; all is done at its end."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Lose the client, and say why."""
+        """Cut off the client at fault, and raise ClientLost with the reason."""
         if isinstance(error, ClientLost):
             self.lose(self.client, error.cause, False)
             return
-        if isinstance(error, Blames) and (guilty := self.guilty(self.client, error.key)) != (
+        if isinstance(error, Blame) and (guilty := self.guilty(self.client, error.key)) != (
             self.client
         ):
-            why = "it sent a hand-over that is none, as its receiver has shown"
+            why = "it sent a hand-over that is not valid, as its receiver has proved"
             self.lose(guilty, why, True)
             raise ClientLost(guilty, why) from None
         if isinstance(error, SimsplitError):
-            why = f"it sent {error}, and is asked no more"
+            why = f"it sent {error}; it is asked no more"
             self.lose(self.client, why, True)
             raise ClientLost(self.client, why) from None

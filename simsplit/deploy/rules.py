@@ -1,16 +1,16 @@
-"""What a deployed client does when it is asked to: what its owner's scenario takes, and no more.
+"""A deployed client does what its owner's scenario needs, and no more: the server may be hostile.
 
-The server may be hostile. Each call is held against the scenario that the client's owner approved:
-which phases there are, how many rounds, how many forward passes in each, whose answer is due. What
-crosses is checked for its shape. What clients hand on to each other is sealed (see `handing.py`);
-what a server averages is taken as it comes: in that clients have to trust it.
+Each call is checked against the scenario that the client's owner approved: its phases, its rounds,
+the number of forward passes in each, and whose answer is due. Packets are checked for their shapes.
+Weights that clients hand to each other are sealed (see `handovers.py`). Weights that a server
+averages cannot be checked: in this, clients must trust it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from simsplit.deploy.expected import Expected
+from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.packets import ClientId, Packet
@@ -31,20 +31,22 @@ from simsplit.parties.calls import (
 from simsplit.phases import Aside, Phase
 
 MOST_RETURNS = 50
-"""How often a client goes back to a checkpoint: each time it sends some batches once more."""
+"""Most returns to a checkpoint: after each, the client sends some batches again.
 
+More packets of the same batches could show a hostile server more of the samples.
+"""
 
 WRITTEN = -1
-"""Stands for the texts that are written, among the batches that are evaluated."""
+"""The batch number that stands for generated texts, among the batches of an evaluation."""
 
 
 class Rules:
-    """Follows what a client has been asked, and refuses what it should not be."""
+    """The state of a client's run, by which calls are allowed or refused."""
 
-    def __init__(self, client: ClientId, expected: Expected, batches: dict[str, int]) -> None:
-        """`batches` are the client's in a pass over its data, by source."""
-        self.client, self.expected, self.batches = client, expected, batches
-        scenario, stack = expected.scenario, expected.stacks[0]
+    def __init__(self, client: ClientId, packet_spec: PacketSpec, batches: dict[str, int]) -> None:
+        """Make rules from the scenario; `batches` counts those of one epoch, for each source."""
+        self.client, self.packet_spec, self.batches = client, packet_spec, batches
+        scenario, stack = packet_spec.scenario, packet_spec.stacks[0]
         every = {client: batches["private"]}
         rounds = scenario.schedule.count_rounds(every)
         gradients = scenario.gradients_cross
@@ -52,155 +54,170 @@ class Rules:
         self.phases = [*stack.plan(rounds), training]
         self.rounds = sum(phase.rounds for phase in self.phases)
         self.returns = 0
-        self.back_to(0)
+        self.return_to(0)
 
-    def back_to(self, round_number: int) -> None:
-        """Begin again after a round; ProtocolError if that happens too often."""
+    def return_to(self, round_number: int) -> None:
+        """Return to the end of a round; raise ProtocolError if that happens too often."""
         self.returns += 1
         if self.returns > MOST_RETURNS:
-            raise ProtocolError(f"the server went back to a checkpoint {MOST_RETURNS} times")
+            raise ProtocolError(
+                f"the server returned to a checkpoint more than {MOST_RETURNS} times"
+            )
         self.round, self._entered = round_number, False
         self._phase: Phase | None = None
-        self._begun = 0
-        self._asked: set[Call[object]] = set()
+        self._steps_begun = 0
+        self._probed: set[Call[object]] = set()
         self._sent: Sequence[Packet] = ()
         self._turn = 0
         self._aside = False
-        self._heard = False
+        self._has_heard = False
         self._marked: int | None = None
 
     def keep(self, round_number: int) -> None:
-        """Whether a checkpoint is due."""
+        """Raise ProtocolError if a checkpoint would be of an earlier round than the client's."""
         if round_number < self.round:
             raise ProtocolError(f"to keep round {round_number} after round {self.round}")
         self.round, self._phase = round_number, None
 
     def mark(self, round_number: int) -> None:
-        """Whether a round begins that a detector may have undone."""
+        """Raise ProtocolError unless a round begins that a detector may undo."""
         undoes = any(
             each.response == "rollback" and not each.by_turns
-            for each in self.expected.scenario.detectors
+            for each in self.packet_spec.scenario.detectors
         )
         if not (undoes and self._entered and self.round < round_number <= self.rounds):
             raise ProtocolError(f"to mark round {round_number}, which nothing can undo")
         self._marked = round_number
 
     def undo(self, round_number: int) -> None:
-        """Whether this round was marked, and is over."""
+        """Raise ProtocolError unless this round was marked, and no step is open."""
         if self._marked != round_number or self._turn:
-            raise ProtocolError(f"to undo round {round_number}, which was not marked")
+            raise ProtocolError(
+                f"to undo round {round_number}, which was not marked or has an open step"
+            )
         self._marked = None
 
     def check(self, call: Call[object]) -> None:
-        """ProtocolError for a call that training does not take now."""
+        """Raise ProtocolError for a call that training does not need now."""
         checks: dict[type, Callable[[Any], None]] = {
-            Enter: self._enter,
-            Begin: self._begin,
-            BeginAside: self._begin_aside,
-            Proceed: self._proceed,
-            Probe: self._probe,
-            Note: self._note,
-            Write: self._write,
-            WriteOn: self._write_on,
-            Hear: self._hear,
-            HandOver: self._share,
-            Receive: self._share,
+            Enter: self._check_enter,
+            Begin: self._check_begin,
+            BeginAside: self._check_begin_aside,
+            Proceed: self._check_proceed,
+            Probe: self._check_probe,
+            Note: self._check_note,
+            Write: self._check_write,
+            WriteOn: self._check_write_on,
+            Hear: self._check_hear,
+            HandOver: self._check_sharing,
+            Receive: self._check_sharing,
         }
-        if (checked := checks.get(type(call))) is not None:
-            checked(call)
+        if (check := checks.get(type(call))) is not None:
+            check(call)
 
-    def answered(self, call: Call[object], answer: object, *, waiting: bool) -> None:
-        """Take note of what the client has sent, and whether it is in the middle of a step."""
+    def note_answer(self, call: Call[object], answer: object, *, waiting: bool) -> None:
+        """Note which packets the client has sent, and whether it waits within a step."""
         if not waiting:
             self._turn = 0
         if isinstance(call, Begin | BeginAside | Proceed | Probe | Write | WriteOn):
-            assert isinstance(answer, tuple), "these calls are answered by packets"
+            assert isinstance(answer, tuple), "these calls are note_answer by packets"
             self._sent = answer
 
-    def _enter(self, call: Enter) -> None:
+    def _check_enter(self, call: Enter) -> None:
         phase = call.phase
         if phase not in self.phases:
-            raise ProtocolError(f"to enter a phase that the scenario has not ({phase.name[:40]})")
-        self._phase, self._entered, self._begun = phase, True, 0
+            raise ProtocolError(
+                f"to enter a phase that the scenario does not have ({phase.name[:40]})"
+            )
+        self._phase, self._entered, self._steps_begun = phase, True, 0
         self._turn, self._sent = 0, ()
 
-    def _begin(self, call: Begin) -> None:
-        """The first step after `Enter` begins a later round; others are of the same one."""
+    def _check_begin(self, call: Begin) -> None:
+        """Check a step: the first one after `Enter` begins a later round, others continue it."""
         number = call.round
         due = self.round < number <= self.rounds if self._entered else number == self.round
         if self._phase is None or self._turn or not due:
             raise ProtocolError(f"to begin a step of round {number} after one of {self.round}")
         self.round, self._entered = number, False
-        self._begun += 1
-        most = self._steps(self._phase)
-        if self._begun > most:
-            raise ProtocolError(f"{self._begun} steps in round {number}; the scenario takes {most}")
+        self._steps_begun += 1
+        most = self._count_steps(self._phase)
+        if self._steps_begun > most:
+            raise ProtocolError(
+                f"{self._steps_begun} steps in round {number}; the scenario allows {most}"
+            )
         self._turn, self._aside = 1, False
 
-    def _begin_aside(self, call: BeginAside) -> None:
+    def _check_begin_aside(self, call: BeginAside) -> None:
         aside: Aside | None = None if self._phase is None else self._phase.aside
         if aside is None or call.round != self.round or self._turn or self._aside:
-            raise ProtocolError("to begin a step aside that the scenario has not")
+            raise ProtocolError("to begin a step aside that the scenario does not have")
         self._turn, self._aside = 1, True
 
-    def _steps(self, phase: Phase) -> int:
-        """How many steps the client takes in a round of the phase."""
-        return self.expected.scenario.schedule.count_local_steps({0: self.batches[phase.source]})[0]
+    def _count_steps(self, phase: Phase) -> int:
+        """Return how many steps the client takes in a round of the phase."""
+        return self.packet_spec.scenario.schedule.count_local_steps(
+            {0: self.batches[phase.source]}
+        )[0]
 
-    def _proceed(self, call: Proceed) -> None:
-        turns = [turn for turn in self.expected.scenario.crossings.training.turns if turn.by_client]
+    def _check_proceed(self, call: Proceed) -> None:
+        turns = [
+            turn for turn in self.packet_spec.scenario.crossings.training.turns if turn.by_client
+        ]
         if not (self._turn and self._sent):
-            raise ProtocolError("to go on with a step that has not begun")
+            raise ProtocolError("to continue a step that has not begun")
         turn = turns[self._turn]
-        self._arrived(call.packets, turn.takes)
+        self._check_arrival(call.packets, turn.takes)
         self._turn += 1
 
-    def _arrived(self, packets: Sequence[Packet], takes: Sequence[str]) -> None:
-        """What the server sends in answer to what it was sent."""
+    def _check_arrival(self, packets: Sequence[Packet], takes: Sequence[str]) -> None:
+        """Raise ProtocolError unless the server's packets answer those of the client."""
         if not self._sent:
-            raise ProtocolError("an answer to nothing that was sent")
+            raise ProtocolError("an answer without a packet that it answers")
         sent = self._sent[0]
         if tuple(packet.leg for packet in packets) != tuple(takes):
-            raise ProtocolError("packets on other legs than the step has now")
+            raise ProtocolError(f"packets on other legs than {', '.join(takes)}")
         for packet in packets:
             here = (packet.client, packet.round, packet.step, packet.session, packet.position)
             if here != (self.client, sent.round, sent.step, sent.session, sent.position):
                 raise ProtocolError("packets of another client, round or step")
-            self.expected.check(packet, sent, by_client=False)
+            self.packet_spec.check(packet, sent, by_client=False)
         self._sent = ()
 
-    def _write(self, call: Write) -> None:
-        if not any(name in GENERATION_METRICS for name in self.expected.scenario.metrics):
-            raise ProtocolError("to write texts, which the scenario does not score")
-        self._probe(Probe(call.split, call.round, WRITTEN, call.reading))
+    def _check_write(self, call: Write) -> None:
+        if not any(name in GENERATION_METRICS for name in self.packet_spec.scenario.metrics):
+            raise ProtocolError("to generate texts, which the scenario does not score")
+        self._check_probe(Probe(call.split, call.round, WRITTEN, call.reading))
 
-    def _write_on(self, call: WriteOn) -> None:
-        self._note(call)
+    def _check_write_on(self, call: WriteOn) -> None:
+        self._check_note(call)
 
-    def _probe(self, call: Probe) -> None:
-        scenario = self.expected.scenario
+    def _check_probe(self, call: Probe) -> None:
+        scenario = self.packet_spec.scenario
         due = self.round <= call.round <= self.rounds
         due = due and scenario.evaluate.due(call.round, self.rounds)
         known = call.split in scenario.splits
         known = known and call.reading in ("", *scenario.evaluate.controls)
         if self._turn or not (due and known):
-            raise ProtocolError("to evaluate what the scenario does not")
-        if call in self._asked:
+            raise ProtocolError(
+                "to evaluate a round, split or control that the scenario does not evaluate"
+            )
+        # a second probe of a batch could show a hostile server more of its samples
+        if call in self._probed:
             raise ProtocolError("to evaluate the same batch twice")
-        self._asked.add(call)
+        self._probed.add(call)
 
-    def _note(self, call: Note | WriteOn) -> None:
-        last = self.expected.scenario.crossings.inference.turns[-1]
-        self._arrived(call.packets, last.takes)
+    def _check_note(self, call: Note | WriteOn) -> None:
+        last = self.packet_spec.scenario.crossings.inference.turns[-1]
+        self._check_arrival(call.packets, last.takes)
 
-    def _hear(self, call: Hear) -> None:
+    def _check_hear(self, call: Hear) -> None:
         del call
-        if self._heard:
+        if self._has_heard:
             raise ProtocolError("to hear announcements twice")
-        self._heard = True
+        self._has_heard = True
 
-    def _share(self, call: HandOver | Receive) -> None:
-        if not self.expected.scenario.shares or self._turn:
-            raise ProtocolError("to share what the scenario does not")
+    def _check_sharing(self, call: HandOver | Receive) -> None:
+        if not self.packet_spec.scenario.shares or self._turn:
+            raise ProtocolError("to share weights, which the scenario does not share now")
         if isinstance(call, Receive):
-            self.expected.check(call.packet, by_client=False)
+            self.packet_spec.check(call.packet, by_client=False)

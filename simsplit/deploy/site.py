@@ -1,7 +1,7 @@
-"""A client on its owner's machine: it answers calls, by the owner's scenario and the owner's data.
+"""A site runs one client on its owner's machine, by the owner's scenario and with the owner's data.
 
-What it knows stays with it: labels, outputs, checkpoints, secrets, and why something failed. The
-server gets answers to the calls that training takes, and figures.
+Labels, outputs, checkpoints, secrets and the reasons of failures stay on the site. The server gets
+metrics, and answers to the calls that training needs.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.assembly.evaluating import build_pen
 from simsplit.data import Prepared, Samples
-from simsplit.deploy.expected import Expected
-from simsplit.deploy.handing import Handing, Unusable, as_tensor
+from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.handovers import Handovers, UnusableHandover, bytes_to_tensor
 from simsplit.deploy.keys import Keys
-from simsplit.deploy.messages import NUMBER, answer_form, call_understood, told
+from simsplit.deploy.messages import NUMBER, get_answer_codec, read_call, write_value
+from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
 from simsplit.deploy.seals import Seals
-from simsplit.deploy.tensors import frame_of, read
-from simsplit.deploy.terms import Mode, digest_of, facts, form_of
+from simsplit.deploy.terms import Mode, describe_data, describe_machine, digest_terms
 from simsplit.errors import ProtocolError, RunError
 from simsplit.evaluation.authoring import Author
 from simsplit.evaluation.scoring import Scorer
@@ -36,7 +36,7 @@ from simsplit.states import below
 
 
 class Site:
-    """One client of a deployed run."""
+    """One client of a deployed run, on its owner's machine."""
 
     def __init__(
         self,
@@ -52,130 +52,148 @@ class Site:
         self.scenario, self.data, self.number, self.out = scenario, data, number, out
         self.mode, self.secret = mode, secret
         self.device = device or torch.device("cpu")
-        self.terms = digest_of(scenario, mode)
+        self.terms = digest_terms(scenario, mode)
         self.rounds_kept = 0
+        """The round of the last checkpoint."""
         self.steps = 0
-        """Batches that were sent so far."""
-        self.met = False
-        """Whether a server has welcomed it since it last waited for one."""
-        self._asked = 0
-        self._touched = False
+        """Batches sent so far."""
+        self.is_welcomed = False
+        """Whether a server has welcomed the client since it last waited for one."""
+        self._last_number = 0
+        self._is_changed = False
+        """Whether the client's state may differ from a newly built client's."""
         self._marked: Mapping[str, Tensor] = {}
         assembler = self._build()
-        self.expected = Expected(assembler.owners)
+        self.packet_spec = PacketSpec(assembler.owners)
         feeds = self.client.training.feeds.items()
         batches = {source: feed.steps_per_epoch for source, feed in feeds}
-        self.rules = Rules(number, self.expected, batches)
-        self.handing: Handing | None = None
-        """How it hands weights on, where it does."""
+        self.rules = Rules(number, self.packet_spec, batches)
+        self.handovers: Handovers | None = None
+        """Seals and opens hand-overs; None if the run has none, or keys are not loaded yet."""
 
-    def seal_by(self, keys: Keys) -> None:
-        """Hand on weights so that no other than this deployment's clients can read them."""
-        if not self.expected.hands_on or self.handing is not None:
+    def enable_sealing(self, keys: Keys) -> None:
+        """Seal hand-overs by keys, so that only this deployment's clients can read them."""
+        if not self.packet_spec.hands_on or self.handovers is not None:
             return
         undoes = any(
             each.by_turns and each.response == "rollback" for each in self.scenario.detectors
         )
         seals = Seals(keys, self.scenario.clients.count)
-        self.handing = Handing(seals, self.number, self.terms, strict=not undoes)
+        self.handovers = Handovers(seals, self.number, self.terms, strict=not undoes)
 
-    def hello(self) -> dict[str, Any]:
-        """What a server is told of it."""
+    def describe_itself(self) -> dict[str, Any]:
+        """Return the fields of the greeting, by which the server admits this client."""
         return {
             "client": self.number,
             "terms": self.terms,
-            "facts": facts(),
-            "form": form_of(self.data),
+            "facts": describe_machine(),
+            "form": describe_data(self.data),
             "samples": len(self.data.parts[self.number]),
         }
 
-    def connected(self) -> None:
-        """A new stream begins, and its requests are numbered from 1."""
-        self._asked = 0
+    def start_stream(self) -> None:
+        """Begin a new stream, whose requests are numbered from 1."""
+        self._last_number = 0
 
     def answer(self, frame: bytes) -> bytes:
-        """The answer to a request; ProtocolError for one that it should not have been sent."""
-        header, tensors = read(frame, self.expected.most_bytes)
+        """Answer a request; raise ProtocolError if the rules do not allow it."""
+        header, tensors = read_frame(frame, self.packet_spec.most_bytes)
         number = header.pop("number", None)
-        if number != self._asked + 1:
-            raise ProtocolError("a request out of turn")
-        self._asked = number
+        if number != self._last_number + 1:
+            raise ProtocolError(
+                f"a request out of turn: number {str(number)[:20]}, not {self._last_number + 1}"
+            )
+        self._last_number = number
         try:
             return self._answer(number, header, tensors)
-        except Unusable as error:
-            return frame_of({"number": number, "unusable": error.sender}, [as_tensor(error.key)])
+        except UnusableHandover as error:
+            return write_frame(
+                {"number": number, "unusable": error.sender}, [bytes_to_tensor(error.key)]
+            )
 
-    def failed(self, error: Exception) -> bytes:
-        """In place of an answer: that there is none. Why, is said here alone."""
-        return frame_of({"number": self._asked, "failed": type(error).__name__})
+    def report_failure(self, error: Exception) -> bytes:
+        """Return an answer that reports a failure.
+
+        Only the error's type crosses: its message could contain the owner's data.
+        """
+        return write_frame({"number": self._last_number, "failed": type(error).__name__})
 
     def _answer(self, number: int, header: dict[str, Any], tensors: list[Tensor]) -> bytes:
-        commands = {KEEP: self._keep, BACK_TO: self._back_to, MARK: self._mark, UNDO: self._undo}
+        """Carry out a command or a call that the rules allow, and return the answer's frame."""
+        commands = {KEEP: self._keep, BACK_TO: self._return_to, MARK: self._mark, UNDO: self._undo}
         for name, command in commands.items():
             if header.keys() == {name}:
                 command(NUMBER.read(header[name], iter(())))
-                return frame_of({"number": number, "answer": None})
-        call = self._opened(call_understood(header, tensors))
+                return write_frame({"number": number, "answer": None})
+        call = self._open_handover(read_call(header, tensors))
         self.rules.check(call)
-        self._touched = self._touched or not isinstance(call, CountSteps)
-        answer = self._sealed(call.on(self.client))
-        self.rules.answered(call, answer, waiting=self.client.training.is_waiting)
-        self.steps = self._taken
-        value, made = told(answer_form(call), answer)
-        return frame_of({"number": number, "answer": value}, made)
+        self._is_changed = self._is_changed or not isinstance(call, CountSteps)
+        answer = self._seal_handover(call.on(self.client))
+        self.rules.note_answer(call, answer, waiting=self.client.training.is_waiting)
+        self.steps = self._steps_taken
+        value, tensors = write_value(get_answer_codec(call), answer)
+        return write_frame({"number": number, "answer": value}, tensors)
 
-    def _opened(self, call: Call[object]) -> Call[object]:
-        """A call whose weights, if it brings another client's, are out of their seal."""
+    def _open_handover(self, call: Call[object]) -> Call[object]:
+        """Return a call with the weights of another client opened, if it has such."""
         if not isinstance(call, Receive):
             return call
-        if not self.expected.hands_on:
+        if not self.packet_spec.hands_on:
             if call.packet.sealed is not None:
-                raise ProtocolError("a sealed hand-over, where the server averages")
+                raise ProtocolError(
+                    "a sealed hand-over, but in this run the server averages weights"
+                )
             return call
-        return Receive(self._handing.opened(call.packet, self._taken, self.expected))
+        return Receive(
+            self._required_handovers.open(call.packet, self._steps_taken, self.packet_spec)
+        )
 
-    def _sealed(self, answer: object) -> object:
-        """An answer whose weights, if they go to other clients, nobody else can read."""
-        if not (isinstance(answer, Packet) and self.expected.hands_on and answer.tensors):
+    def _seal_handover(self, answer: object) -> object:
+        """Return an answer with weights for other clients sealed, if it has such."""
+        if not (isinstance(answer, Packet) and self.packet_spec.hands_on and answer.tensors):
             return answer
-        return self._handing.sealed(answer, self._taken)
+        return self._required_handovers.seal(answer, self._steps_taken)
 
     @property
-    def _taken(self) -> int:
-        """Steps that this client has taken."""
+    def _steps_taken(self) -> int:
+        """The steps that this client has taken."""
         return sum(self.client.training.taken.values())
 
     @property
-    def _handing(self) -> Handing:
-        if self.handing is None:
-            raise RunError("this client has no keys by which to hand weights on to others")
-        return self.handing
+    def _required_handovers(self) -> Handovers:
+        """The seals of hand-overs; RunError if keys are not loaded."""
+        if self.handovers is None:
+            raise RunError("this client has no keys to seal the weights that it hands over")
+        return self.handovers
 
     def _build(self) -> Assembler:
-        """The client as it is before training."""
+        """Build the client as it is before training."""
         assembler = Assembler(self.scenario, self.data, self.device, self.secret)
         self.client: Client = assembler.make_pool([self.number]).clients[self.number]
-        self.client.examination.scores = self._scorer()
-        self.client.examination.author = self._author()
+        self.client.examination.scores = self._make_scorer()
+        self.client.examination.author = self._make_author()
         return assembler
 
-    def _author(self) -> Author | None:
+    def _make_author(self) -> Author | None:
+        """Return the author that scores generated texts here; None if none are scored."""
         pen, evaluate = build_pen(self.scenario), self.scenario.evaluate
         if pen is None:
             return None
         sizes = {"texts": evaluate.generated_texts, "tokens": evaluate.max_new_tokens}
         reader = self.scenario.text_reader()
-        held_out, metrics = self._held_out(), self.scenario.metrics
+        held_out, metrics = self._select_held_out(), self.scenario.metrics
         return Author(self.client, pen, reader, held_out, metrics, **sizes)
 
-    def _held_out(self) -> dict[str, Samples]:
+    def _select_held_out(self) -> dict[str, Samples]:
+        """Return the held-out samples by the names of their splits."""
         held_out = {"test": self.data.test, "validation": self.data.validation}
         return {name: samples for name, samples in held_out.items() if samples is not None}
 
-    def _scorer(self) -> Scorer:
+    def _make_scorer(self) -> Scorer:
+        """Return the scorer of outputs; labels need not leave the site for metrics."""
         scenario, data = self.scenario, self.data
         return Scorer(
-            self._held_out(),
+            self._select_held_out(),
             scenario.metrics,
             scenario.evaluate.batch_size,
             choices=None if data.vocabulary is None else data.vocabulary.choices,
@@ -183,49 +201,51 @@ class Site:
         )
 
     def _keep(self, round_number: int) -> None:
-        """Write a checkpoint of this client's own."""
+        """Write this client's own checkpoint of a round."""
         self.rules.keep(round_number)
         state = self._state()
         kept = self.scenario.checkpoint.keep + 1  # the server may fall back on an earlier one
         progress = Progress(round=round_number)
-        checkpoints.drop_after(self.out / CHECKPOINTS, round_number)  # of rounds done again
+        checkpoints.drop_after(
+            self.out / CHECKPOINTS, round_number
+        )  # rounds that are trained again
         checkpoints.save(self.out / CHECKPOINTS, state, progress, self.terms, kept)
         self.rounds_kept = round_number
 
-    def _back_to(self, round_number: int) -> None:
-        """Be as after a round, with nothing left of what came later."""
-        self.rules.back_to(round_number)
-        if self._touched:
+    def _return_to(self, round_number: int) -> None:
+        """Return to the state after a round; nothing of later rounds remains."""
+        self.rules.return_to(round_number)
+        if self._is_changed:
             self._build()
-            self._touched = False
-        if self.handing is not None:
-            self.handing.made = {}
+            self._is_changed = False
+        if self.handovers is not None:
+            self.handovers.made = {}
         if round_number:
             state = checkpoints.at(self.out / CHECKPOINTS, self.terms, round_number)
             self._load(state)
-            self._touched = True
+            self._is_changed = True
         self.rounds_kept = round_number
 
     def _mark(self, round_number: int) -> None:
-        """Remember how the client is when a round begins that may be undone."""
+        """Remember the client's state before a round that may be undone."""
         self.rules.mark(round_number)
         self._marked = {name: tensor.detach().clone() for name, tensor in self._state().items()}
 
     def _undo(self, round_number: int) -> None:
-        """Be as when the round began."""
+        """Return to the state before the round."""
         self.rules.undo(round_number)
         self._load(self._marked)
 
     def _state(self) -> dict[str, Tensor]:
-        """All that the client's next step depends on."""
+        """Return everything that the client's next step depends on."""
         state = {f"own/{name}": t for name, t in self.client.keeping.state().items()}
         state |= {f"shared/{name}": t for name, t in self.client.sharing.state().items()}
-        handing = {} if self.handing is None else self.handing.state()
-        return state | {f"handing/{name}": tensor for name, tensor in handing.items()}
+        handovers = {} if self.handovers is None else self.handovers.state()
+        return state | {f"handing/{name}": tensor for name, tensor in handovers.items()}
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `_state` gave."""
+        """Restore a state that `_state` returned."""
         self.client.sharing.load(below(state, "shared/"))
         self.client.keeping.load(below(state, "own/"))
-        if self.handing is not None:
-            self.handing.load(below(state, "handing/"))
+        if self.handovers is not None:
+            self.handovers.load(below(state, "handing/"))

@@ -1,7 +1,7 @@
-"""What the parties agree on before they train: the scenario, word for word, and what may deploy.
+"""The parties agree on terms before they train, so that no party changes the run for another.
 
-The terms are all of a scenario but what is each party's own affair: folders, threads, device. A
-client accepts calls by the scenario that its owner approved, whatever the server sends.
+The terms are the whole scenario, except settings that each party chooses: folders, threads, device.
+A client answers calls by the scenario that its owner approved, whatever the server sends.
 """
 
 import hashlib
@@ -18,52 +18,54 @@ from simsplit.errors import ScenarioError
 from simsplit.scenario import Scenario
 
 Mode = Literal["rehearsal", "private"]
+"""rehearsal: all draws follow the scenario's seed. private: clients draw by their own secrets."""
 _OWN = ("output", "checkpoint", "threads", "device", "engine", "observers")
 
 
-def terms_of(scenario: Scenario) -> dict[str, Any]:
-    """What all parties have to agree on; where a site's data lie is its own affair."""
+def select_terms(scenario: Scenario) -> dict[str, Any]:
+    """Return the settings on which all parties must agree; paths of data are not among them."""
     values = scenario.model_dump(mode="json", exclude=set(_OWN))
     values["data"]["source"].pop("path", None)
     return values
 
 
-def digest_of(scenario: Scenario, mode: Mode) -> str:
-    """What the terms are known by."""
-    text = json.dumps([terms_of(scenario), mode], sort_keys=True)
+def digest_terms(scenario: Scenario, mode: Mode) -> str:
+    """Return a digest of the terms, which parties compare."""
+    text = json.dumps([select_terms(scenario), mode], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def refuse_undeployable(scenario: Scenario) -> None:
-    """ScenarioError, by field, for what is of simulations alone."""
-    problems = [ScenarioError(field, reason) for field, reason in _undeployable(scenario)]
+    """Raise ScenarioError, by field, if a scenario has settings that only simulations allow."""
+    problems = [ScenarioError(field, reason) for field, reason in _find_problems(scenario)]
     if problems:
         raise ScenarioError.of_many(problems)
 
 
-def _undeployable(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    only = "is for simulations, and this one is to be deployed"
+def _find_problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield each field that cannot be deployed, and the reason."""
+    only = "works in simulations only, not in deployments"
     cohort, schedule = scenario.cohort, scenario.schedule
-    found = {
+    problems = {
         ("clients.malicious", f"{only}; leave it out"): scenario.clients.malicious,
-        ("attacks", f"{only}: judging attacks takes clients' samples; use []"): scenario.attacks,
-        ("cohort.deadline_s", f"{only}; serve has --deadline in its place"): cohort.deadline_s,
+        ("attacks", f"{only}: attacks are judged by clients' samples; use []"): scenario.attacks,
+        ("cohort.deadline_s", f"{only}; use simsplit serve --deadline instead"): cohort.deadline_s,
         ("cohort.dropout", f"{only}; use 0"): cohort.dropout,
         (
             "servers",
-            f"got {scenario.servers}, and a deployed run has one server, which would see what "
-            "several must not tell each other; use 1",
+            f"got {scenario.servers}, but a deployed run has one server, which would see what "
+            "several servers must keep from each other; use 1",
         ): scenario.servers > 1,
         (
             "schedule.epochs",
-            "a deployed client has to know for how many rounds it trains; give schedule.rounds",
+            "a deployed client must know the number of rounds; use schedule.rounds instead",
         ): schedule.epochs,
     }
-    yield from (what for what, there in found.items() if there)
+    yield from (problem for problem, is_set in problems.items() if is_set)
 
 
-def facts() -> dict[str, str | int]:
-    """Of a party's machine: what decides whether its figures are the simulation's, bit for bit."""
+def describe_machine() -> dict[str, str | int]:
+    """Describe this machine by what may change figures, bit for bit."""
     return {
         "simsplit": version("simsplit"),
         "torch": torch.__version__,
@@ -74,8 +76,8 @@ def facts() -> dict[str, str | int]:
     }
 
 
-def form_of(data: Prepared) -> dict[str, Any]:
-    """What all sites' data have to have in common, and a server has to know of them."""
+def describe_data(data: Prepared) -> dict[str, Any]:
+    """Describe a client's data by what all clients share and the server must know."""
     held_out = {"test": data.test, "validation": data.validation, "auxiliary": data.auxiliary}
     return {
         "sample": list(data.info.shape),

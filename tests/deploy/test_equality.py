@@ -15,7 +15,7 @@ from builders import TINY, finished, image_folder
 from deployed import Deployment, assert_as_inline
 from texts import CAUSAL, api_scenario, text_scenario
 
-from simsplit.deploy import tensors
+from simsplit.deploy import frames as codec
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -183,9 +183,9 @@ class TestWhatMustDiffer:
     def test_strides_dropped_in_transit(self, monkeypatch):
         """Were layouts lost, other kernels would round otherwise: the codec keeps them."""
         images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-        _, (kept_as_it_was,) = tensors.read(tensors.frame_of({}, [images]), 2**20)
-        monkeypatch.setattr(tensors, "_plain", lambda tensor: tensor.contiguous())
-        _, (dropped,) = tensors.read(tensors.frame_of({}, [images]), 2**20)
+        _, (kept_as_it_was,) = codec.read_frame(codec.write_frame({}, [images]), 2**20)
+        monkeypatch.setattr(codec, "_make_dense", lambda tensor: tensor.contiguous())
+        _, (dropped,) = codec.read_frame(codec.write_frame({}, [images]), 2**20)
         assert kept_as_it_was.stride() == images.stride() != dropped.stride()
 
     def test_a_secret_of_their_own(self, deployment: Deployment, tmp_path: Path) -> None:

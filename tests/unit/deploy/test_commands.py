@@ -35,7 +35,7 @@ def file(tmp_path):
 )
 def test_what_cannot_be_deployed_is_refused_by_path_on_both_sides(file, words):
     error = asked(*(file if word == "FILE" else word for word in words))
-    assert str(error).startswith("scenario.cohort.dropout: is for simulations")
+    assert str(error).startswith("scenario.cohort.dropout: ")
 
 
 def test_keys_that_are_not_there(file, tmp_path):
@@ -49,5 +49,5 @@ def test_a_missing_package(monkeypatch, tmp_path):
     monkeypatch.setattr(commands, "find_spec", lambda n: None if n == "grpc" else known(n))
     error = asked("deploy", "keys", str(tmp_path / "keys"), "--clients", "1")
     assert isinstance(error, SimsplitError)
-    assert "takes grpc" in str(error)
+    assert "needs grpc" in str(error)
     assert "pip install '.[deploy]'" in str(error)

@@ -12,8 +12,8 @@ from comparing import weights
 from direct import Direct, Sites
 from texts import CAUSAL, text_scenario
 
-from simsplit.deploy import tensors
-from simsplit.deploy.sockets import COLUMNS, What
+from simsplit.deploy import frames as codec
+from simsplit.deploy.socket_table import COLUMNS, FramePurpose
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -112,8 +112,8 @@ class TestTheSameAsInline:
             one, other = (tmp_path / place / f"{table}.csv" for place in ("run", "inline"))
             assert one.read_text() == other.read_text()
         ours, theirs = (Run.load(tmp_path / place) for place in ("run", "inline"))
-        differing = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
-        assert differing <= {"resident_bytes", "seconds", "per_sample"}
+        find_differences = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
+        assert find_differences <= {"resident_bytes", "seconds", "per_sample"}
 
     def test_but_not_with_rows_in_another_order(self, tmp_path):
         data = scenario().prepared()
@@ -131,7 +131,7 @@ class TestTheSameAsInline:
     def test_nor_with_strides_dropped_on_the_way(self, tmp_path, monkeypatch):
         given = scenario(train={"channels_last": True}, clients=OWN)
         ran(tmp_path / "kept", given)
-        monkeypatch.setattr(tensors, "_plain", lambda tensor: tensor.detach().contiguous())
+        monkeypatch.setattr(codec, "_make_dense", lambda tensor: tensor.detach().contiguous())
         ran(tmp_path / "dropped", given)
         kept, dropped = (weights(tmp_path / place / "run") for place in ("kept", "dropped"))
         assert kept.keys() == dropped.keys()
@@ -166,7 +166,7 @@ def test_averaged_clients_compute_at_the_same_time(
     saw_the_other: dict[int, bool] = {}
     ask, answer = Direct.ask, Direct.answer
 
-    def asked(self: Direct, what: What, *args: Any, **more: Any) -> int:
+    def asked(self: Direct, what: FramePurpose, *args: Any, **more: Any) -> int:
         if what.leg == "features":
             asked_on[self.client].set()
         return ask(self, what, *args, **more)

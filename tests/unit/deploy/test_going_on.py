@@ -7,7 +7,7 @@ import pytest
 from builders import TINY, StopAt, finished
 from direct import Sites
 
-from simsplit.deploy.session import ClientLost
+from simsplit.deploy.client_session import ClientLost
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 

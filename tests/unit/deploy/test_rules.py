@@ -11,10 +11,10 @@ from builders import TINY
 from direct import Sites
 from texts import text_scenario
 
-from simsplit.deploy.messages import ANSWERS, REFUSED, call_told
+from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.messages import ANSWERS, REFUSED, write_call
 from simsplit.deploy.rules import MOST_RETURNS
 from simsplit.deploy.site import Site
-from simsplit.deploy.tensors import frame_of, read
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import Leg, Packet
 from simsplit.parties import calls
@@ -38,13 +38,15 @@ class Server:
         self.site, self.number = site, 0
 
     def ask(self, call: Call[Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        return self.send(*call_told(call))
+        return self.send(*write_call(call))
 
     def send(
         self, header: dict[str, object], tensors: list[torch.Tensor]
     ) -> tuple[dict[str, Any], list[torch.Tensor]]:
         self.number += 1
-        return read(self.site.answer(frame_of({"number": self.number, **header}, tensors)), MOST)
+        return read_frame(
+            self.site.answer(write_frame({"number": self.number, **header}, tensors)), MOST
+        )
 
     def command(self, **command: int) -> None:
         self.send(dict(command), [])
@@ -56,7 +58,7 @@ class Server:
 
     def features(self, **other: Any) -> Packet:
         sent = self.begun()
-        shape = self.site.expected.shapes[1]
+        shape = self.site.packet_spec.shapes[1]
         made = sent.answered(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
 
@@ -112,7 +114,7 @@ class TestSteps:
         for _ in range(most):
             server.ask(Begin(1))
             server.site.rules._turn = 0  # as if its answers had come
-        with pytest.raises(ProtocolError, match=f"the scenario takes {most}"):
+        with pytest.raises(ProtocolError, match=f"the scenario allows {most}"):
             server.ask(Begin(1))
 
     @pytest.mark.parametrize("number", [0, 3, 2**40])
@@ -157,8 +159,8 @@ class TestSteps:
             server.ask(Begin(1))
 
     def test_no_frame_twice(self, server):
-        header, tensors = call_told(Begin(1))
-        frame = frame_of({"number": 2, **header}, tensors)
+        header, tensors = write_call(Begin(1))
+        frame = write_frame({"number": 2, **header}, tensors)
         server.site.answer(frame)
         with pytest.raises(ProtocolError, match="out of turn"):
             server.site.answer(frame)
@@ -206,7 +208,7 @@ class TestAnswers:
 class TestEvaluations:
     def test_as_planned(self, server):
         _, (payload,) = server.ask(Probe("test", 1, 0))
-        shape = server.site.expected.shapes[1]
+        shape = server.site.packet_spec.shapes[1]
         sent = Packet(0, Leg.FEATURES, 1, 0, (torch.randn(len(payload), *shape),))
         last = server.site.scenario.crossings.inference.turns[-1].leg
         header, none = server.ask(Note((sent,), last))
@@ -248,10 +250,10 @@ class TestWhatIsShared:
 
     def handed(self, two: list[Server]) -> Packet:
         """In its seal, by the other client."""
-        return two[1].site._sealed(self.plain(two))
+        return two[1].site._seal_handover(self.plain(two))
 
     def plain(self, two: list[Server]) -> Packet:
-        names, tensors = two[0].site.expected.shared.list_travelling(moments=True)
+        names, tensors = two[0].site.packet_spec.shared.list_travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
     def test_as_it_is(self, two):
@@ -266,7 +268,7 @@ class TestWhatIsShared:
             with pytest.raises(ProtocolError, match="not sealed"):
                 two[0].ask(Receive(replace(self.plain(two), leg=leg)))
             two[0].number -= 1
-            two[0].site._asked -= 1
+            two[0].site._last_number -= 1
         with pytest.raises(RunError, match="no keys"):
             server.ask(HandOver(1))
 
@@ -288,8 +290,8 @@ class TestWhatIsShared:
                 ),
             )
         ):
-            two[0].number, two[0].site._asked = number, number
-            header, tensors = two[0].ask(Receive(two[1].site._sealed(bad)))
+            two[0].number, two[0].site._last_number = number, number
+            header, tensors = two[0].ask(Receive(two[1].site._seal_handover(bad)))
             assert header["unusable"] == 1
             assert [len(tensor) for tensor in tensors] == [32], "the key, as proof"
 
@@ -359,8 +361,8 @@ class TestCheckpoints:
 
     def test_not_as_often_as_a_server_likes(self, server):
         for _ in range(MOST_RETURNS - 1):
-            server.site.rules.back_to(0)
-        with pytest.raises(ProtocolError, match="went back"):
+            server.site.rules.return_to(0)
+        with pytest.raises(ProtocolError, match="returned to a checkpoint"):
             server.command(back_to=0)
 
     def test_of_texts(self, tmp_path):
@@ -372,6 +374,6 @@ class TestCheckpoints:
 
 
 def test_an_exceptions_text_stays(server):
-    header, tensors = read(server.site.failed(ValueError("my canary")), MOST)
+    header, tensors = read_frame(server.site.report_failure(ValueError("my canary")), MOST)
     assert header == {"number": 1, "failed": "ValueError"}
     assert tensors == []

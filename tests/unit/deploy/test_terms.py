@@ -8,10 +8,10 @@ import pytest
 from builders import TINY
 from texts import api_scenario, text_scenario
 
-from simsplit.deploy.keys import keys_of, make_keys, named, valid_until
-from simsplit.deploy.serving import differing
-from simsplit.deploy.sites import own_data, secret_in, site_of
-from simsplit.deploy.terms import digest_of, facts, refuse_undeployable
+from simsplit.deploy.keys import check_validity, load_keys, make_keys, read_owner
+from simsplit.deploy.server_run import find_differences
+from simsplit.deploy.site_setup import load_own_data, load_secret, make_site
+from simsplit.deploy.terms import describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import DataError, RunError, ScenarioError
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -66,7 +66,7 @@ class TestWhatIsOfSimulationsAlone:
 class TestTerms:
     def test_are_all_but_what_is_a_partys_own(self):
         here = scenario(threads=2, output={"root": "/elsewhere"}, checkpoint={"keep": 5})
-        assert digest_of(here, "rehearsal") == digest_of(scenario(), "rehearsal")
+        assert digest_terms(here, "rehearsal") == digest_terms(scenario(), "rehearsal")
 
     @pytest.mark.parametrize(
         "changes",
@@ -74,57 +74,59 @@ class TestTerms:
         ids=str,
     )
     def test_change_with_all_else(self, changes):
-        assert digest_of(scenario(**changes), "rehearsal") != digest_of(scenario(), "rehearsal")
+        assert digest_terms(scenario(**changes), "rehearsal") != digest_terms(
+            scenario(), "rehearsal"
+        )
 
     def test_change_with_the_mode(self):
-        assert digest_of(scenario(), "private") != digest_of(scenario(), "rehearsal")
+        assert digest_terms(scenario(), "private") != digest_terms(scenario(), "rehearsal")
 
     def test_do_not_say_where_data_lie(self, tmp_path):
         one, other = (text_scenario(tmp_path / place) for place in "ab")
-        assert digest_of(one, "rehearsal") == digest_of(other, "rehearsal")
+        assert digest_terms(one, "rehearsal") == digest_terms(other, "rehearsal")
 
 
 def test_machines_that_would_not_give_the_same_are_named():
-    ours = facts()
-    assert differing(ours, [ours, ours]) == []
-    (said,) = differing(ours, [ours, {**ours, "threads": 17}])
+    ours = describe_machine()
+    assert find_differences(ours, [ours, ours]) == []
+    (said,) = find_differences(ours, [ours, {**ours, "threads": 17}])
     assert said.startswith("client 1's threads: 17, not ")
 
 
 class TestOwnData:
     def test_is_all_of_one_clients(self, tmp_path):
         given = text_scenario(tmp_path)
-        held = own_data(given, given.data.source.path, 1)
+        held = load_own_data(given, given.data.source.path, 1)
         assert [len(part) for part in held.parts] == [0, len(held.train)]
 
     def test_of_a_source_without_a_path(self, tmp_path):
         with pytest.raises(ScenarioError, match=r"data\.source\.kind.*digits"):
-            own_data(scenario(), tmp_path, 0)
+            load_own_data(scenario(), tmp_path, 0)
 
     def test_that_are_not_there(self, tmp_path):
         with pytest.raises(DataError, match="nowhere"):
-            own_data(text_scenario(tmp_path), tmp_path / "nowhere", 0)
+            load_own_data(text_scenario(tmp_path), tmp_path / "nowhere", 0)
 
 
 class TestASite:
     def test_of_no_client(self, tmp_path):
-        with pytest.raises(ScenarioError, match="none is 3"):
-            site_of(scenario(), 3, tmp_path, "rehearsal")
+        with pytest.raises(ScenarioError, match=r"client 3.*0 to 2"):
+            make_site(scenario(), 3, tmp_path, "rehearsal")
 
     def test_in_a_folder_that_is_taken(self, tmp_path):
-        site_of(scenario(), 0, tmp_path, "rehearsal")
+        make_site(scenario(), 0, tmp_path, "rehearsal")
         with pytest.raises(RunError, match="--resume"):
-            site_of(scenario(), 0, tmp_path, "rehearsal")
+            make_site(scenario(), 0, tmp_path, "rehearsal")
 
     def test_keeps_its_secret_to_its_owner(self, tmp_path):
-        secret = secret_in(tmp_path)
-        assert secret_in(tmp_path) == secret != secret_in_another(tmp_path)
+        secret = load_secret(tmp_path)
+        assert load_secret(tmp_path) == secret != secret_in_another(tmp_path)
         assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
 
 
 def secret_in_another(folder):
     (folder / "other").mkdir()
-    return secret_in(folder / "other")
+    return load_secret(folder / "other")
 
 
 class TestKeys:
@@ -132,10 +134,10 @@ class TestKeys:
         made = make_keys(tmp_path / "keys", 2, 30)
         assert [folder.name for folder in made] == ["server", "client-0", "client-1"]
         for folder in made:
-            keys = keys_of(tmp_path / "keys", folder.name)
-            assert named(keys) == folder.name
-            assert valid_until(keys) > datetime.now(UTC) + timedelta(days=29)
-            assert keys == keys_of(folder, folder.name), "brought to another machine"
+            keys = load_keys(tmp_path / "keys", folder.name)
+            assert read_owner(keys) == folder.name
+            assert check_validity(keys) > datetime.now(UTC) + timedelta(days=29)
+            assert keys == load_keys(folder, folder.name), "brought to another machine"
             assert stat.S_IMODE((folder / "key.pem").stat().st_mode) == 0o600
 
     def test_not_over_others(self, tmp_path):
@@ -145,16 +147,16 @@ class TestKeys:
 
     def test_that_are_missing(self, tmp_path):
         with pytest.raises(RunError, match="simsplit deploy keys"):
-            keys_of(tmp_path, "client-0")
+            load_keys(tmp_path, "client-0")
 
     def test_of_another_authority(self, tmp_path):
         make_keys(tmp_path / "a", 1, 30)
         make_keys(tmp_path / "b", 1, 30)
-        one, other = (keys_of(tmp_path / place, "client-0") for place in "ab")
-        with pytest.raises(RunError, match=r"none of its ca\.pem"):
-            valid_until(type(one)(other.authority, one.certificate, one.key))
+        one, other = (load_keys(tmp_path / place, "client-0") for place in "ab")
+        with pytest.raises(RunError, match=r"not issued by its ca\.pem"):
+            check_validity(type(one)(other.authority, one.certificate, one.key))
 
     def test_that_are_not_valid_yet(self, tmp_path):
         make_keys(tmp_path, 1, 30)
-        with pytest.raises(RunError, match="mend the clock"):
-            valid_until(keys_of(tmp_path, "client-0"), datetime.now(UTC) - timedelta(days=1))
+        with pytest.raises(RunError, match="valid from"):
+            check_validity(load_keys(tmp_path, "client-0"), datetime.now(UTC) - timedelta(days=1))

@@ -1,4 +1,7 @@
-"""What a server knows of data that lie with its clients: their form, and how many there are."""
+"""A server plans a run by the form and the number of samples that its clients hold.
+
+The samples themselves never leave the clients, so the server works with blank stand-ins.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +14,15 @@ from simsplit.data.samples import TextInfo
 from simsplit.errors import ProtocolError
 
 MOST_SAMPLES = 2**40
+"""Most samples that a client may claim to hold."""
 
 
-def form_checked(form: object) -> dict[str, Any]:
-    """What `form_of` gave at a client; ProtocolError where it is anything else."""
+def check_form(form: object) -> dict[str, Any]:
+    """Return a client's description of its data; raise ProtocolError unless it is well formed.
+
+    `terms.describe_data` makes it. The bounds keep a hostile client from sizing the server's
+    tensors.
+    """
     kinds: dict[str, type | tuple[type, ...]] = {
         "sample": list,
         "classes": list,
@@ -38,18 +46,23 @@ def form_checked(form: object) -> dict[str, Any]:
         and all(_is_count(count) for count in form["held_out"].values())
     )
     if not good:
-        raise ProtocolError("a client that tells its data in another form")
+        raise ProtocolError("a description of its data that is not well formed")
     return dict(form)  # type: ignore[call-overload, no-any-return]
 
 
-def elsewhere(name: str, form: Mapping[str, Any], samples: Sequence[int]) -> Prepared:
-    """Data of this form without a sample: `samples` are each client's number of them."""
+def make_remote_data(name: str, form: Mapping[str, Any], samples: Sequence[int]) -> Prepared:
+    """Make stand-ins for the clients' data: the right form and counts, without any sample.
+
+    `samples` holds each client's number of training samples.
+    """
     shape, ends = tuple(form["sample"]), np.cumsum([0, *samples])
-    held_out = {split: _blank(form, count) for split, count in form["held_out"].items()}
+    held_out = {
+        split: _make_blank_samples(form, count) for split, count in form["held_out"].items()
+    }
     return Prepared(
         name=name,
         info=DataInfo(shape, len(form["classes"]), texts=form["texts"]),
-        train=_blank(form, int(ends[-1])),
+        train=_make_blank_samples(form, int(ends[-1])),
         validation=held_out.get("validation"),
         auxiliary=held_out.get("auxiliary"),
         test=held_out["test"],
@@ -61,8 +74,8 @@ def elsewhere(name: str, form: Mapping[str, Any], samples: Sequence[int]) -> Pre
     )
 
 
-def _blank(form: Mapping[str, Any], count: int) -> Samples:
-    """So many samples, all of which are one zero in memory."""
+def _make_blank_samples(form: Mapping[str, Any], count: int) -> Samples:
+    """Make `count` blank samples, which share one zero in memory."""
     shape = tuple(form["sample"])
     kind = torch.uint8 if form["images"] else torch.float32
     inputs = torch.zeros((), dtype=torch.int64 if form["texts"] else kind).expand(count, *shape)

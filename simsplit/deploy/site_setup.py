@@ -1,4 +1,4 @@
-"""A client's site, made ready: its data, its folder and its secret."""
+"""A client's site is set up from the owner's data, folder and secret."""
 
 import os
 import secrets
@@ -18,9 +18,10 @@ from simsplit.results import CHECKPOINTS
 from simsplit.scenario import Scenario
 
 SECRET = "secret"
+"""The file of the client's secret, in its folder of checkpoints."""
 
 
-def site_of(
+def make_site(
     scenario: Scenario,
     client: ClientId,
     out: Path,
@@ -29,29 +30,29 @@ def site_of(
     data: Path | None = None,
     resume: bool = False,
 ) -> Site:
-    """A client of the scenario: with all of its own `data`, or its part of the scenario's."""
+    """Make the site of a client, with its own `data` or its part of the scenario's data."""
     if client >= scenario.clients.count:
         raise ScenarioError(
-            "clients.count", f"there are {scenario.clients.count} clients, so none is {client}"
+            "clients.count", f"got client {client}, allowed are 0 to {scenario.clients.count - 1}"
         )
     if not resume and (out / CHECKPOINTS).exists():
         raise RunError(
-            f"{out} already holds a client's checkpoints; give another --out, or --resume to go on"
+            f"{out} already holds a client's checkpoints; give another --out, or add --resume"
         )
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    secret = secret_in(out) if mode == "private" else None
+    secret = load_secret(out) if mode == "private" else None
     device = device_of(scenario.device)
-    held = scenario.prepared() if data is None else own_data(scenario, data, client)
+    held = scenario.prepared() if data is None else load_own_data(scenario, data, client)
     return Site(scenario, held, client, out, mode=mode, secret=secret, device=device)
 
 
-def own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
-    """A site's own data, all of them one client's; read as the scenario says, from elsewhere."""
+def load_own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
+    """Load a site's own data from `path`, all for one client; other settings are the scenario's."""
     source = scenario.data.source
     if "path" not in type(source).model_fields:
         raise ScenarioError(
             "data.source.kind",
-            f"got {source.kind}, which is read from no path; --data is for npz, table, folder, "
+            f"got {source.kind}, which has no path; --data is allowed with npz, table, folder, "
             "parquet and text_parquet",
         )
     if not path.exists():
@@ -64,8 +65,11 @@ def own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
     return replace(own, parts=parts)
 
 
-def secret_in(folder: Path) -> int:
-    """The secret that a client draws by, made when it is first asked for."""
+def load_secret(folder: Path) -> int:
+    """Load the secret that seeds a client's draws; make it on first use.
+
+    Only the owner may read it: the server could repeat the client's random draws by it.
+    """
     file = folder / SECRET
     if not file.exists():
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -9,12 +9,12 @@ import torch
 from builders import TINY
 from direct import Sites
 
-from simsplit.deploy.expected import Expected
-from simsplit.deploy.handing import Handing, Judge, Unusable
-from simsplit.deploy.keys import AUTHORITY, ROSTER, Keys, client_name, keys_of, make_keys
+from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.handovers import HandoverJudge, Handovers, UnusableHandover
+from simsplit.deploy.keys import AUTHORITY, ROSTER, Keys, client_name, load_keys, make_keys
+from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.seals import Seals
-from simsplit.deploy.session import ClientLost
 from simsplit.errors import ProtocolError, RunError, RunFailedError
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import Receive
@@ -22,7 +22,7 @@ from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 
 
-class Anything(Expected):
+class Anything(PacketSpec):
     """Takes any weights, so that tests can make small ones."""
 
     most_bytes = 2**24
@@ -49,13 +49,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def three(folder: Path) -> list[Handing]:
+def three(folder: Path) -> list[Handovers]:
     return [of(folder / "ours", number) for number in range(3)]
 
 
-def of(keys: Path, number: int, **other: Any) -> Handing:
-    seals = Seals(keys_of(keys, client_name(number)), 3)
-    return Handing(seals, number, **{"terms": "run", "strict": True, **other})
+def of(keys: Path, number: int, **other: Any) -> Handovers:
+    seals = Seals(load_keys(keys, client_name(number)), 3)
+    return Handovers(seals, number, **{"terms": "run", "strict": True, **other})
 
 
 def packet(client: int, step: int = 1) -> Packet:
@@ -64,47 +64,47 @@ def packet(client: int, step: int = 1) -> Packet:
 
 class TestBetweenClients:
     def test_arrives_as_it_was(self, three):
-        sealed = three[0].sealed(packet(0), 1)
+        sealed = three[0].seal(packet(0), 1)
         for other in three[1:]:
-            (got,) = other.opened(sealed, 0, EXPECTED).tensors
+            (got,) = other.open(sealed, 0, EXPECTED).tensors
             assert got.equal(WEIGHT)
             assert got.stride() == WEIGHT.stride()
 
     def test_shows_its_form_alone(self, three):
-        sealed = three[0].sealed(packet(0), 1)
+        sealed = three[0].seal(packet(0), 1)
         assert sealed.nbytes == packet(0).nbytes, "so that the wire's bytes stay what they are"
         assert not sealed.tensors[0].any()
         assert WEIGHT.contiguous().numpy().tobytes() not in sealed.sealed.numpy().tobytes()
 
     def test_is_for_the_others_alone(self, three):
-        with pytest.raises(ProtocolError, match="not sealed to this one"):
-            three[0].opened(three[0].sealed(packet(0), 1), 0, EXPECTED)
+        with pytest.raises(ProtocolError, match="not validly sealed"):
+            three[0].open(three[0].seal(packet(0), 1), 0, EXPECTED)
 
 
 class TestAServer:
     def test_changes_no_byte_of_it(self, three):
-        sealed = three[0].sealed(packet(0), 1)
+        sealed = three[0].seal(packet(0), 1)
         for place in range(0, len(sealed.sealed), 7):
             changed = sealed.sealed.clone()
             changed[place] ^= 1
-            with pytest.raises(ProtocolError, match="not sealed to this one, or not so"):
-                three[1].opened(replace(sealed, sealed=changed), 0, EXPECTED)
+            with pytest.raises(ProtocolError, match="not validly sealed"):
+                three[1].open(replace(sealed, sealed=changed), 0, EXPECTED)
 
     def test_passes_it_off_as_no_other_clients_round_or_step(self, three):
-        sealed = three[0].sealed(packet(0), 1)
+        sealed = three[0].seal(packet(0), 1)
         for other in ({"client": 2}, {"round": 2}, {"step": 2}):
-            with pytest.raises(ProtocolError, match=r"not sealed|another round or step"):
-                three[1].opened(replace(sealed, **other), 0, EXPECTED)
+            with pytest.raises(ProtocolError, match=r"not validly sealed|another round or step"):
+                three[1].open(replace(sealed, **other), 0, EXPECTED)
 
     def test_makes_none_with_keys_of_its_own(self, three, folder):
         theirs = of(folder / "theirs", 0)
-        with pytest.raises(ProtocolError, match="has not sealed"):
-            three[1].opened(theirs.sealed(packet(0), 1), 0, EXPECTED)
+        with pytest.raises(ProtocolError, match="not validly sealed"):
+            three[1].open(theirs.seal(packet(0), 1), 0, EXPECTED)
         with pytest.raises(ProtocolError, match="not sealed"):
-            three[1].opened(packet(0), 0, EXPECTED)
+            three[1].open(packet(0), 0, EXPECTED)
 
     def test_puts_nobody_on_the_roster(self, folder):
-        ours, theirs = (keys_of(folder / place, "client-1") for place in ("ours", "theirs"))
+        ours, theirs = (load_keys(folder / place, "client-1") for place in ("ours", "theirs"))
         mixed = Keys(ours.authority, ours.certificate, ours.key, ours.sealing, theirs.roster)
         with pytest.raises(RunError, match=f"{ROSTER} is not what .* authority signed"):
             Seals(mixed, 3)
@@ -112,56 +112,56 @@ class TestAServer:
 
     def test_brings_none_of_another_run(self, three, folder):
         with pytest.raises(ProtocolError, match="of another run"):
-            three[1].opened(of(folder / "ours", 0, terms="other").sealed(packet(0), 1), 0, EXPECTED)
+            three[1].open(of(folder / "ours", 0, terms="other").seal(packet(0), 1), 0, EXPECTED)
 
     def test_brings_no_older_one(self, three):
         first, second, _ = three
-        second.opened(first.sealed(packet(0), 1), 0, EXPECTED)
-        old = second.sealed(packet(1), 1)
-        first.opened(old, 1, EXPECTED)
+        second.open(first.seal(packet(0), 1), 0, EXPECTED)
+        old = second.seal(packet(1), 1)
+        first.open(old, 1, EXPECTED)
         with pytest.raises(ProtocolError, match="not built on all 2 steps"):
-            first.opened(old, 2, EXPECTED)
+            first.open(old, 2, EXPECTED)
 
     def test_passes_nobody_by(self, three):
         """What it leaves out is missed by whoever's it is, when it next has its turn."""
         first, second, third = three
-        second.opened(first.sealed(packet(0), 1), 0, EXPECTED)
-        early = second.sealed(packet(1), 1)
-        third.opened(early, 0, EXPECTED)
-        third.sealed(packet(2), 1)
-        first.opened(early, 1, EXPECTED)
-        second.opened(first.sealed(packet(0, 2), 2), 1, EXPECTED)
+        second.open(first.seal(packet(0), 1), 0, EXPECTED)
+        early = second.seal(packet(1), 1)
+        third.open(early, 0, EXPECTED)
+        third.seal(packet(2), 1)
+        first.open(early, 1, EXPECTED)
+        second.open(first.seal(packet(0, 2), 2), 1, EXPECTED)
         with pytest.raises(ProtocolError, match="not built on all 1 steps"):
-            third.opened(second.sealed(packet(1, 2), 2), 1, EXPECTED)
+            third.open(second.seal(packet(1, 2), 2), 1, EXPECTED)
 
     def test_brings_none_of_an_earlier_run_of_the_same_scenario(self, three, folder):
         first, second, _ = three
-        second.opened(first.sealed(packet(0), 1), 0, EXPECTED)
+        second.open(first.seal(packet(0), 1), 0, EXPECTED)
         again = of(folder / "ours", 0)
-        again.sealed(packet(0), 1)
+        again.seal(packet(0), 1)
         with pytest.raises(ProtocolError, match="or of another run"):
-            again.opened(second.sealed(packet(1), 1), 1, EXPECTED)
+            again.open(second.seal(packet(1), 1), 1, EXPECTED)
 
 
 class TestWhoseFaultItIs:
     """A receiver shows the server the key of what it was handed, and of nothing else."""
 
     @pytest.fixture
-    def judge(self, folder: Path) -> Judge:
-        return Judge(keys_of(folder / "ours", "server"), EXPECTED)
+    def judge(self, folder: Path) -> HandoverJudge:
+        return HandoverJudge(load_keys(folder / "ours", "server"), EXPECTED)
 
     def test_is_the_senders_where_it_sealed_no_weights(self, three, judge):
-        bad = three[0].sealed(packet(-9), 1)
+        bad = three[0].seal(packet(-9), 1)
         bad = replace(bad, client=0)
-        with pytest.raises(Unusable, match="client 0 handed over negative") as raised:
-            three[1].opened(bad, 0, EXPECTED)
-        assert judge.blames_rightly(bad, raised.value.key)
+        with pytest.raises(UnusableHandover, match="client 0 handed over negative") as raised:
+            three[1].open(bad, 0, EXPECTED)
+        assert judge.is_proof(bad, raised.value.key)
 
     def test_is_the_receivers_where_it_shows_nothing(self, three, judge):
-        good = three[0].sealed(packet(0), 1)
-        key = three[1].seals.opened(good.sealed.numpy().tobytes(), 0).key
-        assert not judge.blames_rightly(good, key), "the weights are good"
-        assert not judge.blames_rightly(good, bytes(32)), "not the key that the sender promised"
+        good = three[0].seal(packet(0), 1)
+        key = three[1].seals.open(good.sealed.numpy().tobytes(), 0).key
+        assert not judge.is_proof(good, key), "the weights are good"
+        assert not judge.is_proof(good, bytes(32)), "not the key that the sender promised"
 
 
 def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypatch):
@@ -188,4 +188,4 @@ def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypat
 
 def test_keys_for_fewer_clients_than_there_are(folder):
     with pytest.raises(RunError, match=r"4 clients, and the keys were made for 3 \(client-3"):
-        Seals(keys_of(folder / "ours", "client-0"), 4)
+        Seals(load_keys(folder / "ours", "client-0"), 4)

@@ -1,4 +1,4 @@
-"""How a client stays with its server: it connects, answers, and waits for a server that is gone."""
+"""A client connects to its server, answers its calls, and waits for it when it is gone."""
 
 import queue
 import time
@@ -6,38 +6,39 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.gate import METHOD, VERSION
 from simsplit.deploy.keys import DOMAIN, SERVER, Keys
 from simsplit.deploy.site import Site
-from simsplit.deploy.tensors import LEAST_BYTES, frame_of, read
 from simsplit.errors import ProtocolError, RunError, RunFailedError
 
 if TYPE_CHECKING:
     import grpc
 
 PAUSE_S = 0.5
+"""Seconds between two attempts to connect."""
 ENDS = ("finished", "interrupted", "failed", "expelled")
 Say = Callable[[str], None]
 
 
-class Gone(Exception):  # noqa: N818 - an event to wait after
-    """The server is not there, or not any more."""
+class ServerGone(Exception):  # noqa: N818 - an event to wait after
+    """The server does not answer, or has closed the stream."""
 
 
 def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -> str:
-    """Answer a server's calls until it says that the run is over; what it says.
+    """Answer a server's calls until the run is over, and return why it is over.
 
-    A server that is away is waited for; RunFailedError after so many seconds.
+    Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
     """
-    site.seal_by(keys)
+    site.enable_sealing(keys)
     until = time.monotonic() + patience_s
     waiting = False
     while True:
         try:
-            return _served(address, keys, site, say)
-        except Gone as gone:
-            if site.met:
-                until, site.met = time.monotonic() + patience_s, False
+            return _serve_stream(address, keys, site, say)
+        except ServerGone as gone:
+            if site.is_welcomed:
+                until, site.is_welcomed = time.monotonic() + patience_s, False
                 waiting = False
             if time.monotonic() > until:
                 raise RunFailedError(
@@ -50,12 +51,13 @@ def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -
             time.sleep(PAUSE_S)
 
 
-def channel_to(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
-    """A channel that believes the deployment's own authority, and nobody but its server."""
+def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
+    """Open a channel that trusts this deployment's authority only, and its server only."""
     import grpc
 
     proof = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
     options = (
+        # keys name the server, not its address: no other holder of a certificate passes for it
         ("grpc.ssl_target_name_override", SERVER + DOMAIN),
         ("grpc.max_receive_message_length", most_bytes),
         ("grpc.max_send_message_length", -1),
@@ -67,54 +69,55 @@ def channel_to(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
     return grpc.secure_channel(address, proof, options=options)
 
 
-def _served(address: str, keys: Keys, site: Site, say: Say) -> str:
-    """One stream, from the greeting to its end."""
+def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
+    """Connect once, and serve the stream from the greeting to its end."""
     import grpc
 
     leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    leaving.put(frame_of({"hello": VERSION, **site.hello()}))
-    with channel_to(address, keys, site.expected.most_bytes) as channel:
+    leaving.put(write_frame({"hello": VERSION, **site.describe_itself()}))
+    with open_channel(address, keys, site.packet_spec.most_bytes) as channel:
         stream = channel.stream_stream(METHOD)(iter(leaving.get, None))
         try:
-            return _answered(stream, leaving, site, say)
+            return _answer_requests(stream, leaving, site, say)
         except grpc.RpcError as error:
-            raise Gone(_told(error)) from None
+            raise ServerGone(_describe_error(error)) from None
         finally:
             leaving.put(None)
             with suppress(grpc.RpcError):
                 stream.cancel()
 
 
-def _answered(
+def _answer_requests(
     frames: Iterator[bytes],
     leaving: "queue.SimpleQueue[bytes | None]",
     site: Site,
     say: Say,
 ) -> str:
-    """Answer request after request."""
-    _welcomed(next(frames, None), site, say)
-    site.connected()
+    """Answer each request of the stream, and return why the run is over."""
+    _check_welcome(next(frames, None), site, say)
+    site.start_stream()
     for frame in frames:
-        if (over := _over(frame)) is not None:
+        if (over := _read_end(frame)) is not None:
             return over
         try:
             leaving.put(site.answer(frame))
         except ProtocolError as error:
             raise RunFailedError(
-                f"the server asked for what the approved scenario does not take: {error}. This "
-                f"client has gone; kept: round {site.rounds_kept}"
+                f"the server sent a request that the approved scenario does not allow: {error}. "
+                f"This client has left the run; kept: round {site.rounds_kept}"
             ) from None
         except Exception as error:
-            leaving.put(site.failed(error))
-            time.sleep(PAUSE_S)  # for the word to leave
+            leaving.put(site.report_failure(error))
+            time.sleep(PAUSE_S)  # so that the answer leaves before the stream closes
             raise
-    raise Gone("it ended the stream")
+    raise ServerGone("it ended the stream")
 
 
-def _welcomed(frame: bytes | None, site: Site, say: Say) -> None:
+def _check_welcome(frame: bytes | None, site: Site, say: Say) -> None:
+    """Raise RunError unless a frame welcomes this client to the approved run."""
     if frame is None:
-        raise Gone("it ended the stream")
-    header, _ = read(frame, LEAST_BYTES)
+        raise ServerGone("it ended the stream")
+    header, _ = read_frame(frame, LEAST_BYTES)
     if "refused" in header:
         raise RunError(f"the server refuses this client: {str(header['refused'])[:500]}")
     if header != {"welcome": VERSION, "terms": site.terms}:
@@ -122,27 +125,32 @@ def _welcomed(frame: bytes | None, site: Site, say: Say) -> None:
             "the server runs another scenario, or in another mode, than the one approved here; "
             "compare the two files"
         )
-    site.met = True
+    site.is_welcomed = True
     say(f"joined as client {site.number}")
 
 
-def _over(frame: bytes) -> str | None:
-    """Why the run is over, if that is what the server says."""
+def _read_end(frame: bytes) -> str | None:
+    """Return why the run is over, or None if a frame does not say so.
+
+    Raise RunError if the server expelled this client, and ServerGone if the run may continue.
+    """
     if len(frame) > 2**8:
         return None
-    header, tensors = read(frame, LEAST_BYTES)
+    header, tensors = read_frame(frame, LEAST_BYTES)
     why: Any = header.get("over")
     if header.keys() != {"over"} or tensors or why not in ENDS:
         return None
     if why == "finished":
         return str(why)
     if why == "expelled":
-        raise RunError("the server expelled this client for what it sent; its owner knows more")
-    raise Gone(f"the run was {why}" if why == "interrupted" else "the run failed")
+        raise RunError(
+            "the server expelled this client because of what it sent; ask the server's owner why"
+        )
+    raise ServerGone(f"the run was {why}" if why == "interrupted" else "the run failed")
 
 
-def _told(error: "grpc.RpcError") -> str:
-    """gRPC's reason in a few words; RunError where the server is not whom the keys say."""
+def _describe_error(error: "grpc.RpcError") -> str:
+    """Return gRPC's reason in brief; raise RunError if the server's certificate is not valid."""
     details = str(getattr(error, "details", lambda: "")() or "")
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         raise RunError(

@@ -1,0 +1,141 @@
+"""A session is the server's side of one client's stream: requests out, answers in.
+
+Requests are numbered, and answers come in the order of requests. A client that answers anything
+else, or not in time, is faulty: its stream ends, and its open requests are lost.
+"""
+
+import queue
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.socket_table import FramePurpose, SocketTable
+from simsplit.engine.pool import HostLost
+from simsplit.errors import ProtocolError, RunFailedError
+from simsplit.packets import ClientId
+
+
+class ClientLost(HostLost):
+    """A client is gone, or was cut off because of what it sent."""
+
+    advice: ClassVar[str] = "See the output in that client's own terminal"
+
+    def __init__(self, client: ClientId, cause: str) -> None:
+        self.host, self.cause = client, cause
+        RunFailedError.__init__(self, f"client {client} was lost: {cause}")
+
+
+class Blame(ProtocolError):  # noqa: N818 - a claim that the server judges
+    """A client claims that another's hand-over is invalid, and sends the key as proof."""
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__("an answer that blames another client without proof")
+        self.key = key
+
+
+class ClientSession:
+    """The server's side of the stream of one client."""
+
+    def __init__(
+        self, client: ClientId, most_bytes: int, deadline_s: float, sockets: SocketTable
+    ) -> None:
+        self.client, self.most_bytes, self.deadline_s = client, most_bytes, deadline_s
+        self.sockets = sockets
+        self.over: str | None = None
+        """Why the session is over; None while it is open."""
+        self._arrived: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._number = 0
+        self._requests: deque[tuple[int, FramePurpose, bool]] = deque()
+        self._read_early: dict[int, tuple[dict[str, Any], list[Tensor]]] = {}
+
+    def arrive(self, frame: bytes) -> None:
+        """Queue a frame that the client sent."""
+        self._arrived.put(frame)
+
+    def iterate_outgoing(self) -> Iterator[bytes]:
+        """Yield the frames for the client, until the session is over."""
+        while (frame := self._leaving.get()) is not None:
+            yield frame
+
+    def end(self, why: str) -> None:
+        """End the session; the first reason counts."""
+        self.over = self.over or why
+        self._arrived.put(None)
+        self._leaving.put(None)
+
+    def say(self, header: dict[str, object]) -> None:
+        """Send a header that needs no answer."""
+        self._leaving.put(write_frame(header))
+
+    def hear(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for a header that the client sends without a request."""
+        header, tensors = self._read(timeout_s, self.most_bytes)
+        if tensors:
+            raise ProtocolError("tensors without a request for them")
+        return header
+
+    def ask(
+        self,
+        purpose: FramePurpose,
+        header: dict[str, object],
+        tensors: Sequence[Tensor] = (),
+        *,
+        awaited: bool = True,
+    ) -> int:
+        """Send a request, and return its number.
+
+        An answer that is not awaited is checked when a later one is read, and dropped.
+        """
+        self._require_open()
+        self._number += 1
+        frame = write_frame({"number": self._number, **header}, tensors)
+        self.sockets.count(self.client, purpose, down=len(frame))
+        self._requests.append((self._number, purpose, awaited))
+        self._leaving.put(frame)
+        return self._number
+
+    def answer(self, number: int) -> tuple[dict[str, Any], list[Tensor]]:
+        """Return the answer to a request; earlier answers are read first."""
+        while number not in self._read_early:
+            expected, purpose, awaited = self._requests.popleft()
+            header, tensors = self._read(self.deadline_s, self.most_bytes, purpose)
+            if header.pop("number", None) != expected:
+                raise ProtocolError("an answer to another request than the next one")
+            if header.keys() == {"unusable"} and len(tensors) == 1:
+                raise Blame(tensors[0])
+            if (failure := header.pop("failed", None)) is not None:
+                raise ClientLost(
+                    self.client, f"it could not answer {purpose.call} ({str(failure)[:60]})"
+                )
+            if awaited:
+                self._read_early[expected] = header, tensors
+        return self._read_early.pop(number)
+
+    def forget(self) -> None:
+        """Stop awaiting the answers to open requests."""
+        self._read_early.clear()
+        self._requests = deque((number, purpose, False) for number, purpose, _ in self._requests)
+
+    def _read(
+        self, timeout_s: float, most: int, purpose: FramePurpose | None = None
+    ) -> tuple[dict[str, Any], list[Tensor]]:
+        """Wait for a frame and read it; raise ClientLost if none comes in time."""
+        try:
+            frame = self._arrived.get(timeout=timeout_s)
+        except queue.Empty:
+            raise ClientLost(self.client, f"no answer within {timeout_s:g} s") from None
+        if frame is None:
+            self._arrived.put(None)
+            raise ClientLost(self.client, self.over or "its connection ended")
+        if purpose is not None:
+            self.sockets.count(self.client, purpose, up=len(frame))
+        return read_frame(frame, most)
+
+    def _require_open(self) -> None:
+        """Raise ClientLost if the session is over."""
+        if self.over is not None:
+            raise ClientLost(self.client, self.over)

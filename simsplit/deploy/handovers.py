@@ -1,0 +1,152 @@
+"""Clients hand weights to each other through a server that can neither read nor replace them.
+
+A hand-over is sealed and signed, and names how many steps of each client its weights contain. A
+receiver accepts it only if all of the receiver's own steps are in it. So a server that replays an
+older hand-over, or skips a client, is detected by the client whose work is missing.
+"""
+
+import json
+import secrets
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.keys import Keys, read_roster
+from simsplit.deploy.packet_spec import PacketSpec
+from simsplit.deploy.seals import Seals, open_with_key
+from simsplit.errors import ProtocolError, RunError
+from simsplit.packets import ClientId, Packet
+
+Made = dict[str, list[Any]]
+"""For each client's number: the token of its run, and how many of its steps are included."""
+
+
+class UnusableHandover(ProtocolError):  # noqa: N818 - evidence for the server
+    """Another client sealed an invalid hand-over; the key proves it to a holder of the seal."""
+
+    def __init__(self, sender: ClientId, key: bytes, why: str) -> None:
+        super().__init__(f"client {sender} handed over {why}")
+        self.sender, self.key = sender, key
+
+
+class Handovers:
+    """One client's sealing and opening of hand-overs."""
+
+    def __init__(self, seals: Seals, number: ClientId, terms: str, *, strict: bool) -> None:
+        """Make the hand-overs of client `number`, in the run with these `terms`.
+
+        Without `strict`, own steps may be missing: detectors may have undone a client's turn.
+        """
+        self.seals, self.number, self.terms, self.strict = seals, number, terms, strict
+        self.token = secrets.token_hex(8)
+        """A random name of this client's run, so that hand-overs of another run do not fit."""
+        self.made: Made = {}
+
+    def seal(self, packet: Packet, steps: int) -> Packet:
+        """Return a hand-over, after `steps` own steps, whose tensors show their shapes only."""
+        if steps:
+            self.made[str(self.number)] = [self.token, steps]
+        about = {"terms": self.terms, "round": packet.round, "step": packet.step, "made": self.made}
+        content = write_frame({"names": [*packet.names]}, packet.tensors)
+        closed = bytes_to_tensor(self.seals.seal(about, content))
+        return Packet(
+            *(packet.client, packet.leg, packet.round, packet.step),
+            tuple(torch.zeros((), dtype=t.dtype).expand(t.shape) for t in packet.tensors),
+            names=packet.names,
+            sealed=closed,
+        )
+
+    def open(self, packet: Packet, steps: int, packet_spec: PacketSpec) -> Packet:
+        """Return the weights of a sealed hand-over.
+
+        Raise ProtocolError unless it belongs to this run, round and step, and includes all `steps`
+        of this client. Raise UnusableHandover if its sender sealed an invalid one.
+        """
+        if packet.sealed is None:
+            raise ProtocolError("a hand-over that is not sealed")
+        opened = self.seals.open(packet.sealed.numpy().tobytes(), packet.client)
+        about = opened.about
+        if about.get("terms") != self.terms:
+            raise ProtocolError("a hand-over of another run")
+        if (about.get("round"), about.get("step")) != (packet.round, packet.step):
+            raise ProtocolError("a hand-over of another round or step than its packet names")
+        self._check_steps(about.get("made"), packet.client, steps)
+        try:
+            return unpack(packet, opened.content, packet_spec)
+        except ProtocolError as error:
+            raise UnusableHandover(packet.client, opened.key, str(error)) from None
+
+    def _check_steps(self, made: object, sender: ClientId, steps: int) -> None:
+        """Raise ProtocolError unless the hand-over includes this client's steps; note the rest."""
+        good = isinstance(made, dict) and all(
+            isinstance(each, list) and len(each) == 2 for each in made.values()
+        )
+        if not good:
+            raise ProtocolError("a hand-over that does not name the steps that it includes")
+        assert isinstance(made, dict), "checked above"
+        wanted = [self.token, steps] if steps else None
+        if self.strict and made.get(str(self.number)) != wanted:
+            raise ProtocolError(
+                f"a hand-over of client {sender} that is not built on all {steps} steps of this "
+                "client: it is an older one, or of another run"
+            )
+        self.made = {str(client): list(each) for client, each in made.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state for this client's checkpoint."""
+        return {"made": bytes_to_tensor(json.dumps([self.token, self.made]).encode())}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore a state that `state` returned."""
+        if "made" not in state:
+            raise RunError(
+                "the checkpoint is of an earlier version, which sealed nothing; start a new run"
+            )
+        self.token, self.made = json.loads(state["made"].numpy().tobytes())
+
+
+def unpack(packet: Packet, content: bytes, packet_spec: PacketSpec) -> Packet:
+    """Return the hand-over with the content of its seal; raise ProtocolError if it does not fit."""
+    header, tensors = read_frame(content, packet_spec.most_bytes)
+    names = header.get("names")
+    if not isinstance(names, list) or len(names) != len(tensors):
+        raise ProtocolError("other weights than it names")
+    if not all(isinstance(name, str) for name in names):
+        raise ProtocolError("weights without names")
+    made = replace(packet, tensors=tuple(tensors), names=tuple(names), sealed=None)
+    packet_spec.check(made, by_client=False)
+    return made
+
+
+class HandoverJudge:
+    """The server's decision whether the sender or the receiver of a hand-over is at fault."""
+
+    def __init__(self, keys: Keys, packet_spec: PacketSpec) -> None:
+        self.roster, self.packet_spec = read_roster(keys), packet_spec
+
+    def is_proof(self, packet: Packet, key: bytes) -> bool:
+        """Return whether a receiver's key proves that the sender sealed an invalid hand-over.
+
+        The key is no proof if it does not open the seal: the receiver may have made it up.
+        """
+        assert packet.sealed is not None, "only sealed hand-overs are judged"
+        try:
+            content = open_with_key(
+                self.roster[packet.client], packet.sealed.numpy().tobytes(), key
+            )
+        except ProtocolError:
+            return False
+        try:
+            unpack(packet, content, self.packet_spec)
+        except ProtocolError:
+            return True
+        return False
+
+
+def bytes_to_tensor(content: bytes) -> Tensor:
+    """Return bytes as a tensor, which frames can carry."""
+    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())
