@@ -1,4 +1,4 @@
-"""What a scenario has watch its run, one file each, and the literal table of them."""
+"""Observers watch a run and record it; this table names the kinds that a scenario may use."""
 
 from simsplit.observers.base import ObserverConfig
 from simsplit.observers.jsonl import JsonlConfig

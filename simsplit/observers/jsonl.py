@@ -1,4 +1,4 @@
-"""A line of JSON per round: for dashboards, and whatever follows a file as it grows."""
+"""A file gets one line of JSON per round, for dashboards and programs that follow it."""
 
 import json
 import math
@@ -13,47 +13,47 @@ from simsplit.results.directory import replace, writing
 
 
 class JsonlConfig(ObserverConfig):
-    """A line of JSON per round, in the run directory."""
+    """One line of JSON per round, in a file of the run directory."""
 
     kind: Literal["jsonl"] = "jsonl"
     file: str = Field(default="rounds.jsonl", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*\.jsonl$")
-    """A plain file name that ends with .jsonl."""
+    """The file's name in the run directory, without folders; it must end with .jsonl."""
 
     def build(self, path: Path) -> Observer:
         return Jsonl(path / self.file)
 
 
 class Jsonl(Observer):
-    """Keeps one line per round; a round that is run again replaces its line."""
+    """A writer of one line per round; a round that runs again replaces its line."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.lines: dict[int, str] = {}
-        """By round, in order."""
+        """The lines by round, in order."""
 
     def begin(self, plan: Plan) -> None:
-        """Keep the lines of rounds that are done; drop later ones, and a torn last line."""
-        held = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        whole = held[: held.rfind("\n") + 1].splitlines(keepends=True)
-        self._keep({json.loads(line)["round"]: line for line in whole}, plan.done)
+        """Keep the lines of finished rounds; drop later ones, and an incomplete last line."""
+        text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
+        whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+        self._rewrite({json.loads(line)["round"]: line for line in whole}, plan.done)
 
     def round(self, told: RoundTold) -> None:
         """Append the round's line."""
-        row = {name: _plain(value) for name, value in told.row.items()}
+        row = {name: _to_json_value(value) for name, value in told.row.items()}
         number, line = told.number, json.dumps(row | {"elapsed_s": told.elapsed_s}) + "\n"
         if number <= max(self.lines, default=0):
-            self._keep(self.lines, number - 1)
+            self._rewrite(self.lines, number - 1)
         self.lines[number] = line
         with writing(self.file), self.file.open("a", encoding="utf-8") as file:
             file.write(line)
 
-    def _keep(self, lines: dict[int, str], last: int) -> None:
+    def _rewrite(self, lines: dict[int, str], last: int) -> None:
         """Rewrite the file with the lines up to a round."""
         self.lines = {number: line for number, line in lines.items() if number <= last}
         with writing(self.file):
             replace(self.file, "".join(self.lines.values()).encode())
 
 
-def _plain(value: object) -> object:
-    """JSON has neither infinity nor what is no number."""
+def _to_json_value(value: object) -> object:
+    """Return None for infinity and NaN, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

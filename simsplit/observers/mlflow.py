@@ -1,4 +1,4 @@
-"""Runs in MLflow: on a server, or in a database of the run's or the sweep's own."""
+"""MLflow tracks runs on a server, or in a local database of the run or the sweep."""
 
 import logging
 import os
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock
 
-from simsplit.observers.tracking import Note, Tracker, TrackerConfig, fields_of, title_of
+from simsplit.observers.tracking import (
+    ResumeNote,
+    Tracker,
+    TrackerConfig,
+    flatten_scenario,
+    make_title,
+)
 from simsplit.progress import Plan, Status
 
 if TYPE_CHECKING:
@@ -21,39 +27,39 @@ if TYPE_CHECKING:
 _STATES = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # a server that is down costs seconds, once, and not minutes
+    # a server that is down must not delay a run by minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-"""Of MLflow, where the user has not set them."""
-_AT_ONCE = 100
-"""Parameters that MLflow takes in one call."""
-_LONGEST = 500
-"""Characters of a parameter that every server takes."""
+"""Environment variables of MLflow, set unless the user has set them."""
+_MOST_PARAMETERS = 100
+"""Most parameters in one call, a limit of MLflow."""
+_MOST_CHARACTERS = 500
+"""Most characters of a parameter, a limit that every server allows."""
 
 
 class MLflowConfig(TrackerConfig):
-    """A run in MLflow, in a local database unless told otherwise."""
+    """A run in MLflow, by default in a local database."""
 
     kind: Literal["mlflow"] = "mlflow"
     uri: str | None = None
-    """A server's or database's address; null: mlflow/runs.db of the run directory or the sweep."""
+    """The URI of a server or database; null: mlflow/runs.db in the run or sweep directory."""
     experiment: str | None = None
-    """What MLflow groups runs under; null: the scenario's name, or the sweep's folder."""
+    """The name of MLflow's experiment; null: the sweep's folder, else the scenario's name."""
     run_name: str | None = None
-    """What the run is called there; null: as the run directory is called."""
+    """The run's name in MLflow; null: the name of the run directory."""
 
     def build(self, path: Path) -> "MLflow":
         return MLflow(path, self)
 
 
 class MLflow(Tracker):
-    """Keeps one MLflow run, which a resumed run goes on with."""
+    """A tracker of one MLflow run, which a resumed run continues."""
 
     def __init__(self, path: Path, config: MLflowConfig) -> None:
         super().__init__(path)
         self.config = config
-        self.note = Note(path / "mlflow.json")
+        self.note = ResumeNote(path / "mlflow.json")
 
     @contextmanager
     def hush(self) -> Iterator[None]:
@@ -69,13 +75,16 @@ class MLflow(Tracker):
             os.environ.setdefault(name, value)
         home = (self.sweep or self.path.absolute()) / "mlflow"
         if self.config.uri is not None:
-            return self._open(plan, self.config.uri, None)
+            return self._open_run(plan, self.config.uri, None)
         home.mkdir(exist_ok=True)
-        with FileLock(home / "runs.lock"):  # cells begin together, and one of them makes the tables
-            return self._open(plan, f"sqlite:///{home / 'runs.db'}", (home / "artifacts").as_uri())
+        # the cells of a sweep begin together, and only one may create the tables
+        with FileLock(home / "runs.lock"):
+            return self._open_run(
+                plan, f"sqlite:///{home / 'runs.db'}", (home / "artifacts").as_uri()
+            )
 
-    def _open(self, plan: Plan, uri: str, pictures: str | None) -> int:
-        """The last round there; `pictures` is where those go, if not to the server."""
+    def _open_run(self, plan: Plan, uri: str, pictures: str | None) -> int:
+        """Open the run and return its last round; `pictures` is a local place for pictures."""
         from mlflow import MlflowClient
 
         self.client = MlflowClient(uri)
@@ -84,40 +93,46 @@ class MLflow(Tracker):
             self.run = str(before["run"])
             self.client.update_run(self.run, status="RUNNING")
         else:
-            self.run = self._made(plan, pictures)
+            self.run = self._create_run(plan, pictures)
             self.note.write(uri=uri, run=self.run)
         known = self.client.get_run(self.run).data
-        self._describe(known.params)
+        self._log_fields(known.params)
         last = self.client.get_metric_history(self.run, "steps")
         return max((metric.step for metric in last), default=0)
 
-    def _made(self, plan: Plan, pictures: str | None) -> str:
-        """A new run's number."""
+    def _create_run(self, plan: Plan, pictures: str | None) -> str:
+        """Create a run, and return its number."""
         name = self.config.experiment or (self.sweep.name if self.sweep else plan.name)
-        experiment = _experiment(self.client, name, pictures)
-        run_name = self.config.run_name or title_of(self.path)
+        experiment = _get_experiment(self.client, name, pictures)
+        run_name = self.config.run_name or make_title(self.path)
         return str(self.client.create_run(experiment, run_name=run_name).info.run_id)
 
-    def _describe(self, known: Mapping[str, str]) -> None:
-        """The scenario's fields; one that has changed since goes beside what it was."""
+    def _log_fields(self, known: Mapping[str, str]) -> None:
+        """Log the scenario's fields; tag those that have changed since the run began.
+
+        MLflow does not allow a parameter to change.
+        """
         from mlflow.entities import Param
 
-        told = {name: str(value)[:_LONGEST] for name, value in fields_of(self.path).items()}
-        new = [Param(name, value) for name, value in told.items() if name not in known]
-        for start in range(0, len(new), _AT_ONCE):
-            self.client.log_batch(self.run, params=new[start : start + _AT_ONCE])
-        for name in told.keys() & known.keys():
-            if told[name] != known[name]:
-                self.client.set_tag(self.run, f"resumed.{name}", told[name])
+        fields = {
+            name: str(value)[:_MOST_CHARACTERS]
+            for name, value in flatten_scenario(self.path).items()
+        }
+        new = [Param(name, value) for name, value in fields.items() if name not in known]
+        for start in range(0, len(new), _MOST_PARAMETERS):
+            self.client.log_batch(self.run, params=new[start : start + _MOST_PARAMETERS])
+        for name in fields.keys() & known.keys():
+            if fields[name] != known[name]:
+                self.client.set_tag(self.run, f"resumed.{name}", fields[name])
 
     def keep(
         self, number: int, figures: Mapping[str, float], spread: Mapping[str, Sequence[float]]
     ) -> None:
         from mlflow.entities import Metric
 
-        told = {**figures, **_quartiles(spread)}
+        values = {**figures, **_summarize_spread(spread)}
         now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, number) for name, value in told.items()]
+        metrics = [Metric(name, value, now, number) for name, value in values.items()]
         self.client.log_batch(self.run, metrics=metrics)
 
     def show(self, picture: Path) -> None:
@@ -127,21 +142,21 @@ class MLflow(Tracker):
         self.client.set_terminated(self.run, _STATES[status])
 
 
-def _experiment(client: "MlflowClient", name: str, pictures: str | None) -> str:
-    """An experiment's number; another cell of the sweep may have just made it."""
+def _get_experiment(client: "MlflowClient", name: str, pictures: str | None) -> str:
+    """Return an experiment's number; create it if no other cell of the sweep just did."""
     from mlflow.exceptions import MlflowException
 
-    if (found := client.get_experiment_by_name(name)) is None:
+    if (experiment := client.get_experiment_by_name(name)) is None:
         try:
             return str(client.create_experiment(name, artifact_location=pictures))
         except MlflowException:
-            if (found := client.get_experiment_by_name(name)) is None:
+            if (experiment := client.get_experiment_by_name(name)) is None:
                 raise
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
-def _quartiles(spread: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """MLflow has no histograms: the least, the middle and the most over clients."""
+def _summarize_spread(spread: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the minimum, median and maximum over clients, as MLflow has no histograms."""
     ends: dict[str, Callable[[Sequence[float]], float]]
     ends = {"min": min, "median": statistics.median, "max": max}
     return {

@@ -1,31 +1,31 @@
-"""Event files for TensorBoard: figures, histograms over clients, hyper-parameters, pictures."""
+"""TensorBoard shows metrics, histograms over clients, hyper-parameters and pictures of runs."""
 
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from simsplit.observers.tracking import Tracker, TrackerConfig, fields_of, title_of
+from simsplit.observers.tracking import Tracker, TrackerConfig, flatten_scenario, make_title
 from simsplit.progress import Plan, Status
 
 
 class TensorBoardConfig(TrackerConfig):
-    """Event files for TensorBoard, in the run directory unless told otherwise."""
+    """Event files for TensorBoard, by default in the run directory."""
 
     kind: Literal["tensorboard"] = "tensorboard"
     folder: Path | None = None
-    """Holds a folder for each run; null: the run's own `tensorboard`."""
+    """The folder that holds each run's folder; null: `tensorboard` in the run directory."""
     run_name: str | None = None
-    """The run's folder in `folder`; null: as the run directory is called."""
+    """The run's folder in `folder`; null: the name of the run directory."""
 
     def build(self, path: Path) -> "TensorBoard":
         if self.folder is None:
             return TensorBoard(path, path / "tensorboard")
-        return TensorBoard(path, self.folder / (self.run_name or title_of(path)))
+        return TensorBoard(path, self.folder / (self.run_name or make_title(path)))
 
 
 class TensorBoard(Tracker):
-    """Writes event files; after a resume another one, of the rounds that the others lack."""
+    """A writer of event files; a resumed run adds one for the rounds that the others lack."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         super().__init__(path)
@@ -36,18 +36,18 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         before = sorted(self.folder.glob("events.out.tfevents.*"))
-        known = max(map(_last_step, before), default=0)
+        known = max(map(_read_last_step, before), default=0)
         _hush_writers()
         self.writer = SummaryWriter(str(self.folder))
         if not before:
-            self._describe()
+            self._write_fields()
         return known
 
-    def _describe(self) -> None:
-        """The scenario's fields, for the table that compares runs."""
+    def _write_fields(self) -> None:
+        """Write the scenario's fields, for the table that compares runs."""
         from torch.utils.tensorboard.summary import hparams
 
-        for summary in hparams(fields_of(self.path), {}):
+        for summary in hparams(flatten_scenario(self.path), {}):
             self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
 
@@ -57,7 +57,7 @@ class TensorBoard(Tracker):
         import numpy as np
 
         for name, value in figures.items():
-            # as a tensor: a plain scalar is of single precision, in which bytes are not whole
+            # a plain scalar has single precision, which cannot hold large counts of bytes
             self.writer.add_scalar(
                 name, np.float64(value), number, new_style=True, double_precision=True
             )
@@ -79,21 +79,21 @@ class TensorBoard(Tracker):
 
 
 def _hush_writers() -> None:
-    """Let TensorBoard's writing threads die quietly: the next write raises what ended them."""
+    """Silence errors of TensorBoard's writing threads, since the next write raises them."""
     before = threading.excepthook
     if getattr(before, "without_writers", False):
         return
 
-    def hook(told: threading.ExceptHookArgs) -> None:
-        if type(told.thread).__name__ != "_AsyncWriterThread":
-            before(told)
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if type(args.thread).__name__ != "_AsyncWriterThread":
+            before(args)
 
     hook.without_writers = True  # type: ignore[attr-defined]
     threading.excepthook = hook
 
 
-def _last_step(file: Path) -> int:
-    """The last round in an event file, which may end in a torn one."""
+def _read_last_step(file: Path) -> int:
+    """Return the last round in an event file, which may end with an incomplete event."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     return max((event.step for event in EventFileLoader(str(file)).Load()), default=0)

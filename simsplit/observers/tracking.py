@@ -1,9 +1,9 @@
-"""What trackers have in common: programs that keep the figures of many runs, and draw them.
+"""Trackers are programs that store the metrics of many runs and draw them.
 
-What a tracker has of a run is figures per round under the columns' names in `rounds.csv`, the
-spread over clients of each column of `clients.csv`, who was flagged, the scenario as flat fields,
-and the picture of what attacks recovered. A round that is told again has the same figures, so it is
-kept once.
+A tracker gets each round's metrics under the columns' names in `rounds.csv`, the spread over
+clients of each column of `clients.csv`, the flagged clients, the scenario as flat fields, and the
+picture of the inputs that attacks recovered. A round that runs again has the same metrics, so it is
+stored once.
 """
 
 import json
@@ -26,14 +26,14 @@ from simsplit.rows import Cells, ClientRow
 Field = str | int | float | bool
 
 _NO_SPREAD = {"round", "client", "malicious", "barred"}
-"""Columns of the `clients` table that say who, and not how it went."""
+"""Columns of the `clients` table that identify a client; they have no spread."""
 
 _FLAGGED = "_flagged"
-"""How columns of detectors' verdicts end, in the `clients` table."""
+"""The ending of the columns of detectors' verdicts, in the `clients` table."""
 
 
 class TrackerConfig(ObserverConfig):
-    """Base of a tracker's fields."""
+    """The base of a tracker's fields in a scenario."""
 
     @property
     def lacks(self) -> str:
@@ -44,28 +44,28 @@ class TrackerConfig(ObserverConfig):
 
 
 class Tracker(Observer, ABC):
-    """Passes each round to a tracker once, whatever happens to the run."""
+    """An observer that passes each round to a tracker once, even if the round runs again."""
 
     dispensable = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sweep = sweep_of(path)
-        """The sweep directory that the run is a cell of."""
+        self.sweep = find_sweep(path)
+        """The sweep directory, if the run is a cell of a sweep."""
         self.known = self.first = 0
-        """The last round that the tracker has, now and at the beginning."""
+        """The last round that the tracker has, now and when the run began or resumed."""
 
     def begin(self, plan: Plan) -> None:
-        """Open the tracker, or go on where it was left."""
+        """Open the tracker, or continue it after a resume."""
         with self.hush():
             self.known = self.first = self.open(plan)
 
     def round(self, told: RoundTold) -> None:
         """Pass a round on, unless the tracker has it."""
         if told.number > self.known:
-            figures = {**numbers(told.row), **verdicts(told.clients)}
+            figures = {**select_numbers(told.row), **count_flagged(told.clients)}
             with self.hush():
-                self.keep(told.number, figures, spreads(told.clients))
+                self.keep(told.number, figures, collect_spreads(told.clients))
             self.known = told.number
 
     def end(self, status: Status) -> None:
@@ -82,25 +82,25 @@ class Tracker(Observer, ABC):
 
     @abstractmethod
     def open(self, plan: Plan) -> int:
-        """Begin, or go on, and return the last round that the tracker has already."""
+        """Begin or continue the run, and return the last round that the tracker has."""
 
     @abstractmethod
     def keep(
         self, number: int, figures: Mapping[str, float], spread: Mapping[str, Sequence[float]]
     ) -> None:
-        """Keep a round's figures, and each figure's values over clients."""
+        """Store a round's metrics, and the values over clients of each column."""
 
     @abstractmethod
     def show(self, picture: Path) -> None:
-        """Store one of the run's figures beside its numbers."""
+        """Store a picture of the run."""
 
     @abstractmethod
     def close(self, status: Status) -> None:
-        """Write what is not written, and say how the run ended."""
+        """Write what is pending, and store how the run ended."""
 
 
-def numbers(row: Cells) -> dict[str, float]:
-    """The numbers of a row, without that of the round."""
+def select_numbers(row: Cells) -> dict[str, float]:
+    """Return the numeric values of a row, without the round."""
     return {
         name: float(value)
         for name, value in row.items()
@@ -108,40 +108,44 @@ def numbers(row: Cells) -> dict[str, float]:
     }
 
 
-def spreads(clients: Sequence[ClientRow]) -> dict[str, list[float]]:
-    """Each column's finite values over the clients that have one."""
+def collect_spreads(clients: Sequence[ClientRow]) -> dict[str, list[float]]:
+    """Return each column's finite values, over the clients that have one."""
     columns: dict[str, list[float]] = {}
     for row in clients:
-        for name, value in numbers(row).items():
+        for name, value in select_numbers(row).items():
             if name not in _NO_SPREAD and math.isfinite(value):
                 columns.setdefault(name, []).append(value)
     return columns
 
 
-def verdicts(clients: Sequence[ClientRow]) -> dict[str, float]:
-    """Of each detector how many clients it flagged, how many of these are malicious, and a 1 for
-    each of them by number.
+def count_flagged(clients: Sequence[ClientRow]) -> dict[str, float]:
+    """Return each detector's counts of flagged clients.
+
+    They are the count of all, the count of malicious ones, and 1 for each flagged client.
     """
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for row in clients:
-        for name, value in numbers(row).items():
+        for name, value in select_numbers(row).items():
             if not name.endswith(_FLAGGED) or math.isnan(value):
                 continue
             title = f"flagged/{name.removesuffix(_FLAGGED)}"
             bad = value if row.malicious else 0.0
-            found[title] = found.get(title, 0.0) + value
-            found[f"{title}/malicious"] = found.get(f"{title}/malicious", 0.0) + bad
+            counts[title] = counts.get(title, 0.0) + value
+            counts[f"{title}/malicious"] = counts.get(f"{title}/malicious", 0.0) + bad
             if value:
-                found[f"{title}/client_{row.client}"] = 1.0
-    return found
+                counts[f"{title}/client_{row.client}"] = 1.0
+    return counts
 
 
-def fields_of(path: Path) -> dict[str, Field]:
-    """A run's scenario as flat fields: `method.0.ratio` -> 8; lists of plain values as text."""
-    return dict(_flat(saved_scenario(path), ""))
+def flatten_scenario(path: Path) -> dict[str, Field]:
+    """Return a run's scenario as flat fields: `method.0.ratio` -> 8.
+
+    Lists of plain values become text.
+    """
+    return dict(_flatten(saved_scenario(path), ""))
 
 
-def _flat(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - plain values
+def _flatten(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - plain values
     if isinstance(value, dict) and value:
         pairs = [(f"{name}.{key}".strip("."), each) for key, each in value.items()]
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
@@ -150,35 +154,35 @@ def _flat(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - p
         return [(name, value)]
     else:
         return [(name, json.dumps(value))]
-    return [told for below, each in pairs for told in _flat(each, below)]
+    return [field for below, each in pairs for field in _flatten(each, below)]
 
 
-def sweep_of(path: Path) -> Path | None:
-    """Return the sweep directory that a run is a cell of."""
+def find_sweep(path: Path) -> Path | None:
+    """Return the sweep directory of a run that is a cell; None for any other run."""
     folder = path.absolute().parent
     return folder if (folder / SWEEP).exists() else None
 
 
-def title_of(path: Path) -> str:
-    """Return a run's name among others: its folder, with the sweep's in front."""
-    sweep = sweep_of(path)
+def make_title(path: Path) -> str:
+    """Return a run's name in a tracker: its folder, after the sweep's folder if it has one."""
+    sweep = find_sweep(path)
     return f"{sweep.name}/{path.name}" if sweep else path.absolute().name
 
 
-class Note:
-    """What a tracker has to know again after a resume, in a small file of the run directory."""
+class ResumeNote:
+    """A small file of the run directory, by which a tracker finds its run after a resume."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def read(self) -> dict[str, Any]:
-        """As it was written; empty if it never was."""
+        """Return what was written; empty if nothing was."""
         try:
-            told: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+            values: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return told
+        return values
 
-    def write(self, **told: object) -> None:
-        """Replace what it said."""
-        replace(self.file, (json.dumps(told) + "\n").encode())
+    def write(self, **values: object) -> None:
+        """Replace the file's content."""
+        replace(self.file, (json.dumps(values) + "\n").encode())

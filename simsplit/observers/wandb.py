@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases: offline files, which `wandb sync` uploads, or straight to a server."""
+"""Weights & Biases tracks runs in offline files, which `wandb sync` uploads, or on a server."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,34 +6,40 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from simsplit.observers.tracking import Note, Tracker, TrackerConfig, fields_of, title_of
+from simsplit.observers.tracking import (
+    ResumeNote,
+    Tracker,
+    TrackerConfig,
+    flatten_scenario,
+    make_title,
+)
 from simsplit.progress import Plan, Status
 
 
 class WandbConfig(TrackerConfig):
-    """A run in Weights & Biases, offline unless told otherwise."""
+    """A run in Weights & Biases, by default offline."""
 
     kind: Literal["wandb"] = "wandb"
     mode: Literal["offline", "online"] = "offline"
     """offline: files in the run directory, for `wandb sync`. online: sent to a server."""
     project: str = "simsplit"
-    """The project that the run belongs to."""
+    """The project to which the run belongs."""
     entity: str | None = None
-    """The user or team that the project belongs to; null: as wandb is set up."""
+    """The user or team that owns the project; null: the default of wandb's settings."""
     run_name: str | None = None
-    """What the run is called there; null: as the run directory is called."""
+    """The run's name in W&B; null: the name of the run directory."""
 
     def build(self, path: Path) -> "Wandb":
         return Wandb(path, self)
 
 
 class Wandb(Tracker):
-    """Keeps one W&B run; after a resume its files are several, under one number."""
+    """A tracker of one W&B run; after a resume it has several files, under one number."""
 
     def __init__(self, path: Path, config: WandbConfig) -> None:
         super().__init__(path)
         self.config = config
-        self.note = Note(path / "wandb.json")
+        self.note = ResumeNote(path / "wandb.json")
 
     def open(self, plan: Plan) -> int:
         del plan
@@ -46,12 +52,12 @@ class Wandb(Tracker):
             mode=self.config.mode,
             project=self.config.project,
             entity=self.config.entity,
-            name=self.config.run_name or title_of(self.path),
+            name=self.config.run_name or make_title(self.path),
             group=self.sweep.name if self.sweep else None,
             id=self.id,
             resume="allow",
             dir=str(self.path),
-            config=dict(fields_of(self.path)),
+            config=dict(flatten_scenario(self.path)),
             settings=wandb.Settings(
                 silent=True,
                 console="off",

@@ -142,9 +142,13 @@ class TestWhoMayComeIn:
     def test_nobody_whose_certificate_is_not_valid_now(self, door, days):
         """As where a clock is wrong by a month."""
         signer = load_pem_private_key((door.folder / "keys/ca/key.pem").read_bytes(), None)
-        own, past = keys._fresh(), datetime.now(UTC) + timedelta(days=days)
-        old = keys._signed("client-0", own, signer, (past, past + timedelta(days=1)))
-        proof = Keys(door.keys("client-0").authority, keys._pem(old), keys._private(own))
+        own, past = keys._generate_key(), datetime.now(UTC) + timedelta(days=days)
+        old = keys._issue_certificate("client-0", own, signer, (past, past + timedelta(days=1)))
+        proof = Keys(
+            door.keys("client-0").authority,
+            keys._encode_certificate(old),
+            keys._encode_private_key(own),
+        )
         guest = door.guest(proof)
         guest.say(door.hello(0))
         with pytest.raises(grpc.RpcError):
@@ -283,7 +287,7 @@ class TestWhatAClientAnswers:
             (torch.zeros(CUT), {"client": 1}, "another client"),
             (torch.zeros(CUT), {"round": 2}, "another client or round"),
             (torch.zeros(CUT), {"leg": "features_grad"}, "features_grad"),
-            (torch.zeros(CUT), {"leg": "backdoor"}, "a leg that is none"),
+            (torch.zeros(CUT), {"leg": "backdoor"}, "unknown leg"),
             (torch.zeros(CUT), {"tensors": 2}, "fewer tensors"),
             (torch.zeros(CUT), {"names": ["a", "b"]}, "names"),
         ],

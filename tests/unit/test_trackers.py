@@ -14,7 +14,12 @@ from builders import StopAt, scenario
 from simsplit import Run, ScenarioError, run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.tensorboard import _hush_writers
-from simsplit.observers.tracking import fields_of, numbers, spreads, verdicts
+from simsplit.observers.tracking import (
+    collect_spreads,
+    count_flagged,
+    flatten_scenario,
+    select_numbers,
+)
 from simsplit.progress import Observer, Observers
 from simsplit.rows import ClientRow
 
@@ -74,13 +79,13 @@ def stopped_and_resumed(path: Path, **observer: Any) -> Run:
 
 
 def test_rows_become_numbers_and_spreads_over_clients() -> None:
-    assert numbers({"round": 2, "phase": "train", "loss": 0.5, "steps": 3}) == {
+    assert select_numbers({"round": 2, "phase": "train", "loss": 0.5, "steps": 3}) == {
         "loss": 0.5,
         "steps": 3.0,
     }
     losses = ({"loss": 1.0}, {"loss": float("nan")}, {})
     rows = [ClientRow.of({"round": 1, "client": c, **each}) for c, each in enumerate(losses)]
-    assert spreads(rows) == {"steps": [0, 0, 0], "samples": [0, 0, 0], "loss": [1.0]}
+    assert collect_spreads(rows) == {"steps": [0, 0, 0], "samples": [0, 0, 0], "loss": [1.0]}
 
 
 def test_verdicts_are_counts_and_who_was_flagged() -> None:
@@ -89,19 +94,19 @@ def test_verdicts_are_counts_and_who_was_flagged() -> None:
         ClientRow(1, client, malicious=int(client == 0), further={"krum": s, "krum_flagged": f})
         for client, (s, f) in enumerate(scores)
     ]
-    assert verdicts(rows) == {
+    assert count_flagged(rows) == {
         "flagged/krum": 2.0,
         "flagged/krum/malicious": 1.0,
         "flagged/krum/client_0": 1.0,
         "flagged/krum/client_1": 1.0,
     }
-    assert verdicts([ClientRow(1, 0, train_loss=1.0)]) == {}
+    assert count_flagged([ClientRow(1, 0, train_loss=1.0)]) == {}
 
 
 def test_a_scenario_is_flat_hyper_parameters(tmp_path: Path) -> None:
     given = scenario(method=[{"kind": "noise", "sigma": 0.5}], train={"client": {"lr": 0.25}})
     (tmp_path / "scenario.yaml").write_text(given.yaml())
-    told = fields_of(tmp_path)
+    told = flatten_scenario(tmp_path)
     assert told["method.0.sigma"] == 0.5
     assert told["train.client.lr"] == 0.25
     assert told["network"] == "null"
