@@ -100,7 +100,7 @@ class Experiment:
         self.clients = range(scenario.clients.count)
         self.engine = engine or engine_of(scenario)[1]
         self.data = data or scenario.prepared()
-        scenario.shapes(self.data.info)
+        scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
         self.live = live = LiveRun(scenario, self.data, device_of(scenario.device), hosts)
         self.ledger = Ledger(path, table_columns(scenario), live.clock)
         writer = self.ledger.writer
@@ -165,6 +165,7 @@ class Experiment:
             mark = live.mark(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_infinite_losses(number, done.reports)
+            # Detectors judge before the evaluation, so that weights of an undone round are not scored.
             judged, undo = live.detection.look(number)
             if undo and mark is not None:
                 live.undo(mark)
@@ -227,6 +228,7 @@ class Experiment:
         return True
 
     def _make_plan(self) -> Plan:
+        """Return the facts that observers get before the first round."""
         return Plan(
             path=self.path,
             name=self.scenario.name,

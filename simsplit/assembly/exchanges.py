@@ -27,6 +27,7 @@ def build_exchange(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchang
 
 
 def _build_server(owners: Ownership, autocast: Autocast) -> Server:
+    """Build the server around its end of the topology; it gets the tail if the topology says so."""
     end = owners.topology.server(
         owners.model.trunk,
         owners.model.tail if "tail" in owners.topology.served else None,

@@ -78,6 +78,7 @@ class Maker:
         return torch.as_tensor(self.data.parts[number])
 
     def _build_poisons(self, number: ClientId) -> list[Poison]:
+        """Return a client's poisons; an honest client has none."""
         malicious = self.scenario.clients.malicious
         if malicious is None or number not in self._malicious:
             return []

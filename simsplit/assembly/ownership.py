@@ -204,6 +204,7 @@ class Ownership:
         return model
 
     def _build_stack(self, side: Side, seed: int) -> Stack:
+        """Build one side's half of the scenario's methods."""
         served = isinstance(self.scenario.model, AdaptedClassifier)
         labels = Labels(self.info.classes, self.info.shares)
         stack = build_stack(

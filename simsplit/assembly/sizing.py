@@ -87,6 +87,7 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
 
 
 def _measure_activations(owners: Ownership, data: Prepared) -> int:
+    """Return the bytes of activations that the largest batch of a client keeps for a step."""
     model, batch, topology = owners.model, _make_batch(owners), owners.topology
     layers = nn.ModuleList([model.head, model.trunk, model.tail])
 

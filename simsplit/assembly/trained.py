@@ -80,7 +80,7 @@ class Trained(nn.Module):
 
         If two segments have a name in common, all names begin with `head.`, `trunk.` or `tail.`.
         """
-        parts = {name: self._named(name) for name in OWNERS}
+        parts = {name: self._collect_weights(name) for name in OWNERS}
         names = [key for state in parts.values() for key in state]
         apart = len(set(names)) < len(names)
         return {
@@ -89,7 +89,7 @@ class Trained(nn.Module):
             for key, tensor in state.items()
         }
 
-    def _named(self, owner: Owner) -> dict[str, Tensor]:
+    def _collect_weights(self, owner: Owner) -> dict[str, Tensor]:
         """Return a segment's weights by their names in the whole network."""
         model, state = self.scenario.model, getattr(self, owner).state_dict()
         before = model.called(owner)[1] if isinstance(model, LaidOut) else ""
@@ -187,6 +187,7 @@ def convert_to_transformers(network: Trained) -> "PreTrainedModel":
     getattr(body, family.norm).load_state_dict(tail.norm.state_dict())
     if family.positions is not None:
         getattr(body, family.positions).load_state_dict(head.positions.state_dict())
+    # Head and tail can have learned apart, so embeddings and output layer no longer share weights.
     model.config.tie_word_embeddings = False
     model.set_output_embeddings(copy.deepcopy(tail.reader))  # type: ignore[no-untyped-call]
     return model

@@ -156,6 +156,7 @@ def summarise_privacy(
 
 
 def _make_guarantee(scenario: Scenario, index: int, method: MethodConfig) -> Guarantee:
+    """Return the guarantee of one method's release in this scenario."""
     release = method.release
     if isinstance(release, str):
         return Guarantee(method.word, "", lacks=release)

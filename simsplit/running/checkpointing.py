@@ -32,6 +32,7 @@ class Checkpoints(Observer):
         progress.bytes_up, progress.bytes_down = wire.up, wire.down
         progress.tables = self.writer.sizes()
         progress.holder = live.parts.exchange.holder
+        # Remote clients keep their own state; they must have kept it before the checkpoint exists.
         live.parts.pool.keep(told.number)
         checkpoints.save(self.folder, live.state(), progress, self.digest, self.config.keep)
         self.kept = told.number

@@ -29,6 +29,7 @@ class LostHosts:
             self._put_back(number, lost)
 
     def _put_back(self, number: int, lost: HostLost) -> None:
+        """Restore the last checkpoint; raise RunFailedError after too many losses in a round."""
         assert self.live.hosts is not None, "only a run on hosts loses one"
         # A client is expelled once only, so its loss does not count as a repeated one.
         if lost.host not in self.live.hosts.expelled:
@@ -45,11 +46,13 @@ class LostHosts:
             self._put_back(number, another)
 
     def _start_again(self, lost: HostLost) -> None:
+        """Revive hosts, rebuild all parts, and load the last checkpoint into them."""
         live = self.live
         assert live.hosts is not None, "only a run on hosts loses one"
         others = [str(host) for host in live.hosts.revive() if host != lost.host]
         too = f" (so was host {', '.join(others)})" if others else ""
         self.observer.warn(f"{lost}{too}; going on from the end of round {self.checkpoints.kept}")
+        # Parts of this process are rebuilt as well: a round may have been half done.
         live.build()
         complaints = self.checkpoints.resume()
         if complaints is None:

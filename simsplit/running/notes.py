@@ -64,6 +64,7 @@ class Notes(Observer):
         return {"privacy": [entry for entry, _ in every]}
 
     def _note(self, status: Status, **more: object) -> None:
+        """Write the summary, which replaces the previous one."""
         facts: dict[str, object] = {
             "status": status,
             "rounds_done": self.live.progress.round,

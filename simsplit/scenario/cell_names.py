@@ -46,6 +46,7 @@ def _abbreviate_value(field: str, value: Any) -> str:  # noqa: ANN401 - any YAML
 
 
 def _abbreviate(value: Any, nothing: str = "none") -> str:  # noqa: ANN401
+    """Return a value in characters that are safe in a folder's name; `nothing` if it is empty."""
     if isinstance(value, Mapping):
         return "-".join(_abbreviate_part(value)) or nothing
     if isinstance(value, list):

@@ -8,10 +8,11 @@ from simsplit.scenario.model import Scenario
 
 def differences(before: Scenario, now: Scenario) -> list[str]:
     """Return the differences that keep `now` from resuming `before`, such as `seed was 0, is 1`."""
-    return _compare(before.identified(), now.identified(), "")
+    return _compare(before.select_identity(), now.select_identity(), "")
 
 
 def _compare(before: Any, now: Any, name: str) -> list[str]:  # noqa: ANN401 - plain values
+    """Return the differences below a field; parts of two kinds differ as a whole."""
     if before == now:
         return []
     if isinstance(before, dict) and isinstance(now, dict) and before.get("kind") == now.get("kind"):

@@ -93,6 +93,8 @@ def _is_number(value: object) -> bool:
 
 
 def _draw_value(field: str, values: Sequence[Any] | Mapping[str, list[float]], index: int) -> Any:  # noqa: ANN401
+    """Return a field's value in the cell of this index, the same for any number of cells."""
+    # The seed does not depend on the scenario's, so each of its seeds runs the same cells.
     rng = np.random.default_rng(seed_for(index, "sweep", field))
     if not isinstance(values, Mapping):
         return values[int(rng.integers(len(values)))]

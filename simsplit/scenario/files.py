@@ -156,6 +156,7 @@ def _descend(here: Any, key: str, following: str, field: str) -> Any:  # noqa: A
 
 
 def _parse_position(here: list[Any], key: str, field: str) -> int:
+    """Return a key as a position in a list; raise ScenarioError if it is beyond its end."""
     if not key.isdecimal() or int(key) > len(here):
         raise ScenarioError(
             field,

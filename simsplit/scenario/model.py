@@ -128,9 +128,9 @@ class Scenario(ScenarioFields):
 
     def identity(self) -> str:
         """Return the fields that a checkpoint must agree with, as text."""
-        return dump(self.identified())
+        return dump(self.select_identity())
 
-    def identified(self) -> dict[str, Any]:
+    def select_identity(self) -> dict[str, Any]:
         """Return all fields except those that a resumed run may change."""
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):

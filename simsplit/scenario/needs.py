@@ -246,6 +246,7 @@ class _Part(NamedTuple):
 
 
 def _list_parts(scenario: ScenarioFields) -> Iterator[_Part]:
+    """Yield the parts of a scenario that have needs, in the order in which they are checked."""
     yield _Part("aggregation", "aggregation", scenario.aggregation, AGGREGATIONS)
     malicious = scenario.clients.malicious
     lists: list[tuple[str, Any, Mapping[str, type[Config]]]] = [

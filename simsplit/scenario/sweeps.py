@@ -90,6 +90,7 @@ def load_sweep(
 
 
 def _make_cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:
+    """Return the cell of a draft, its scenario checked."""
     values = copy.deepcopy(base)
     # A whole part must be set before the fields in it, in whichever order they are swept.
     for name in sorted(draft.settings, key=lambda name: name.count(".")):
