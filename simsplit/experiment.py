@@ -165,7 +165,7 @@ class Experiment:
             mark = live.mark(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_infinite_losses(number, done.reports)
-            # Detectors judge before the evaluation, so that weights of an undone round are not scored.
+            # Detectors judge first, so that the weights of an undone round are not scored.
             judged, undo = live.detection.look(number)
             if undo and mark is not None:
                 live.undo(mark)

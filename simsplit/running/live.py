@@ -106,7 +106,7 @@ class LiveRun:
         """
         restore_state(self.parts, mark.state)
         self.parts.pool.undo(mark.round)
-        # Remote clients restore only their own state; shared weights come from the client that held them.
+        # Remote clients restore their own state only; the former holder has the shared weights.
         if self.parts.pool.remote and self.parts.federation is None and self.scenario.shares:
             self.parts.exchange.bring_from(mark.holder)
 
