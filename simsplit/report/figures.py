@@ -20,7 +20,7 @@ from simsplit.report.label_figures import components, labels_seen, leak
 from simsplit.report.scatter import scatter
 from simsplit.report.session_figures import session, sessions
 from simsplit.results import Run
-from simsplit.topologies import in_order, words_of
+from simsplit.topologies import describe_leg, sort_legs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,10 +83,10 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     bottom = np.zeros(len(runs))
     totals = ("total", "evaluation")
     own = [leg for run in runs.values() for leg in run.summary["bytes"] if leg not in totals]
-    for leg in in_order(own):
+    for leg in sort_legs(own):
         sent = np.array([run.summary["bytes"].get(leg, 0) / 2**20 for run in runs.values()])
         if sent.any():
-            words, colour = words_of(leg), colour_of_leg(leg)
+            words, colour = describe_leg(leg), colour_of_leg(leg)
             ax.bar(list(runs), sent, bottom=bottom, label=words, color=colour)
         bottom += sent
     ax.set(ylabel="MiB sent")

@@ -14,7 +14,7 @@ from simsplit.report.headline import headline
 from simsplit.report.presentations import PRESENTATIONS, Drawing
 from simsplit.report.thresholds import cut_of, detectors_of
 from simsplit.results import HOLDINGS, Run
-from simsplit.topologies import in_order, words_of
+from simsplit.topologies import describe_leg, sort_legs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,13 +81,13 @@ def bytes_by_leg(run: Run) -> "Figure | None":
     """What was sent in training, a bar a leg."""
     training = run.wire[run.wire["phase"] != "evaluate"]
     sent = training.groupby("leg", sort=False)["bytes"].sum() / _MIB
-    sent = sent.reindex(in_order(sent.index[sent > 0]))  # what nobody sent would only take a line
+    sent = sent.reindex(sort_legs(sent.index[sent > 0]))  # what nobody sent would only take a line
     if sent.empty:
         return None
     figure = _figure(7, 0.9 + 0.4 * len(sent), left=1.9, bottom=0.6)
     ax = figure.subplots()
     bars = ax.barh(
-        [words_of(leg) for leg in sent.index],
+        [describe_leg(leg) for leg in sent.index],
         sent.to_numpy(),
         color=[colour_of_leg(leg) for leg in sent.index],
     )

@@ -15,7 +15,7 @@ from simsplit.report.sockets import frames_of
 from simsplit.report.tables import Table, decimals, mean_of
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
-from simsplit.topologies import CARRIED, in_order
+from simsplit.topologies import CARRIED, sort_legs
 
 _MEANT = {"attack_success_all": "attack success, all heads"}
 
@@ -91,7 +91,7 @@ def _bytes(run: Run) -> Table:
     training = wire[wire["phase"] != "evaluate"]
     total = int(training["bytes"].sum())
     rows = []
-    for leg in in_order(training["leg"]):
+    for leg in sort_legs(training["leg"]):
         of_leg = training[training["leg"] == leg]
         nbytes = int(of_leg["bytes"].sum())
         name = f"{leg} ({handed_over([run])})" if leg == Leg.HANDOVER else leg

@@ -15,7 +15,7 @@ from simsplit.packets import Leg
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import describe_unknown, format_value
-from simsplit.topologies import first_with
+from simsplit.topologies import find_topology
 
 _NO_VALIDATION = "validation needs data.validation above 0"
 _SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
@@ -33,7 +33,7 @@ def refuse_unserved(scenario: ScenarioFields) -> None:
                 "model.learns: [tail]; leave it out, or add head to model.learns",
             )
     if scenario.servers > 1 and not topology.many_servers:
-        other = first_with(lambda each: each.many_servers)
+        other = find_topology(lambda each: each.many_servers)
         raise ScenarioError(
             "servers",
             f"got {scenario.servers}; only topology: {other} can ask several servers",
@@ -45,7 +45,7 @@ def refuse_unserved(scenario: ScenarioFields) -> None:
             "adapters for a whole transformer: use adapted_classifier, which reads texts",
         )
     if topology.whole_model is False and whole:
-        other = first_with(lambda each: each.whole_model is True)
+        other = find_topology(lambda each: each.whole_model is True)
         raise ScenarioError(
             "topology",
             f"got {scenario.topology}, but an adapted_classifier cannot be cut; use topology: "

@@ -28,7 +28,7 @@ from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import format_value
 from simsplit.scenario.sessions import explain_no_sessions
 from simsplit.schedules.aggregation import AGGREGATIONS
-from simsplit.topologies import first_with
+from simsplit.topologies import find_topology
 
 Setting = Mapping[tuple[Given, Leg | None], int]
 """The amount of each thing that a scenario gives, by leg where the thing is about one."""
@@ -413,9 +413,9 @@ def _collect_words(scenario: ScenarioFields, setting: Setting, need: Need) -> di
         "culprit": culprits[0].word if culprits else "",
         "least": need.least,
         "got": setting.get((need.what, need.leg), 0),
-        "crossed": first_with(lambda each: need.leg is not None and each.has(need.leg)),
-        "scoring": first_with(lambda each: each.tail_with_client),
-        "adapting": first_with(lambda each: each.whole_model is True),
+        "crossed": find_topology(lambda each: need.leg is not None and each.has(need.leg)),
+        "scoring": find_topology(lambda each: each.tail_with_client),
+        "adapting": find_topology(lambda each: each.whole_model is True),
         "servers": scenario.servers,
         "messages": counted(count_messages(scenario.method), "message"),
         "unseen": explain_no_sessions(scenario),

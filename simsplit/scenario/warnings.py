@@ -20,7 +20,7 @@ from simsplit.methods.quantise import QuantiseConfig
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.needs import count_messages
 from simsplit.schedules.config import DEFAULT_ROUNDS
-from simsplit.topologies import first_with
+from simsplit.topologies import find_topology
 
 
 def list_warnings(scenario: Scenario) -> list[str]:
@@ -88,7 +88,7 @@ def _check_servers(scenario: Scenario) -> str:
         )
     cure = f"Use servers: {2 * messages}"
     if not scenario.crossings.many_servers:
-        other = first_with(lambda each: each.many_servers)
+        other = find_topology(lambda each: each.many_servers)
         cure = f"Only a fine-tuning API can ask several servers (topology: {other}, for texts)"
     return (
         f"scenario.servers: got {servers}, but gradients cross in {messages} messages. {why}. "

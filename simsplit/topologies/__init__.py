@@ -34,28 +34,28 @@ LEGS = (*_order_legs(), *CARRIED)
 """Every leg of the shipped topologies, in the order of tables and colours."""
 
 
-def in_order(legs: Iterable[str]) -> list[str]:
+def sort_legs(legs: Iterable[str]) -> list[str]:
     """Sort the names of legs for reports: a step's in its order, then those beside a step.
 
     Legs of plugins' topologies come last, in the given order.
 
-    >>> in_order(["handover", "echo", "features", "smashed"])
+    >>> sort_legs(["handover", "echo", "features", "smashed"])
     ['smashed', 'features', 'handover', 'echo']
     """
     given = list(dict.fromkeys(map(str, legs)))
     return [*(leg for leg in LEGS if leg in given), *(leg for leg in given if leg not in LEGS)]
 
 
-def words_of(leg: str) -> str:
+def describe_leg(leg: str) -> str:
     """Return the words for a leg of this name, which may belong to a plugin's topology.
 
-    >>> words_of("features_grad"), words_of("echo_grad")
+    >>> describe_leg("features_grad"), describe_leg("echo_grad")
     ('gradients of features', 'echo grad')
     """
     return next((each.words for each in LEGS if each == leg), leg.replace("_", " "))
 
 
-def first_with(fits: Callable[[Topology], bool]) -> str:
+def find_topology(fits: Callable[[Topology], bool]) -> str:
     """Return the name of the first shipped topology that fits, or of the usual one if none does.
 
     Messages advise it as a remedy.
@@ -70,7 +70,7 @@ __all__ = [
     "USUAL",
     "Topology",
     "TopologyName",
-    "first_with",
-    "in_order",
-    "words_of",
+    "describe_leg",
+    "find_topology",
+    "sort_legs",
 ]

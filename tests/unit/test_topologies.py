@@ -10,7 +10,15 @@ import simsplit
 from simsplit.packets import Leg
 from simsplit.report.canvas import colour_of_leg
 from simsplit.report.page.sent import _colour as page_colour
-from simsplit.topologies import CARRIED, LEGS, TOPOLOGIES, USUAL, first_with, in_order, words_of
+from simsplit.topologies import (
+    CARRIED,
+    LEGS,
+    TOPOLOGIES,
+    USUAL,
+    describe_leg,
+    find_topology,
+    sort_legs,
+)
 from simsplit.topologies.base import Content
 
 PACKAGE = Path(simsplit.__file__).parent
@@ -91,19 +99,19 @@ def test_legs_in_the_order_of_a_step() -> None:
     assert LEGS[-len(CARRIED) :] == CARRIED
     assert len(set(LEGS)) == len(LEGS)
     shuffled = ["broadcast", "features_grad", "echo", "adapters_grad", "features", "adapters"]
-    assert in_order([*shuffled, "inputs", "echo"]) == [
+    assert sort_legs([*shuffled, "inputs", "echo"]) == [
         *("inputs", "adapters", "features", "features_grad", "adapters_grad", "broadcast", "echo")
     ]
 
 
 def test_advice_names_a_topology_that_fits() -> None:
-    assert first_with(lambda each: each.many_servers) == "api"
-    assert first_with(lambda each: each.has(Leg.LABELS)) == "vanilla"
-    assert first_with(lambda each: False) == USUAL
+    assert find_topology(lambda each: each.many_servers) == "api"
+    assert find_topology(lambda each: each.has(Leg.LABELS)) == "vanilla"
+    assert find_topology(lambda each: False) == USUAL
 
 
 def test_every_leg_has_words_and_a_colour_of_its_own() -> None:
-    assert len({words_of(leg) for leg in LEGS}) == len(LEGS)
+    assert len({describe_leg(leg) for leg in LEGS}) == len(LEGS)
     assert len({colour_of_leg(leg) for leg in LEGS}) == len(LEGS)
     style = (PACKAGE / "report" / "page" / "style.css").read_text(encoding="utf-8")
     defined = dict(re.findall(r"--(c\d+): light-dark\((#\w+),", style))

@@ -9,7 +9,7 @@ from simsplit.report.html.subject import Subject
 from simsplit.report.html.table_markup import table
 from simsplit.report.runs import costs_of
 from simsplit.results import Run
-from simsplit.topologies import LEGS, in_order, words_of
+from simsplit.topologies import LEGS, describe_leg, sort_legs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ def sent(subject: Subject) -> Markup:
     run = subject.one
     if run is not None:
         legs = _legs(run)
-        bars: list[Bar] = [(words_of(leg), [(leg, nbytes)]) for leg, nbytes in legs.items()]
+        bars: list[Bar] = [(describe_leg(leg), [(leg, nbytes)]) for leg, nbytes in legs.items()]
         plain = int(run.rounds["bytes_plain"].sum()) if "bytes_plain" in run.rounds else 0
         bars += [("a plain cut", [("plain", plain)])] if plain else []
         caption = "Bytes sent in training, by leg. Evaluation is not counted."
@@ -41,7 +41,7 @@ def _legs(run: Run) -> dict[str, float]:
     """Leg -> bytes, in the order of a step."""
     wire: pd.DataFrame = run.wire[run.wire["phase"] != "evaluate"]
     found = {str(leg): float(total) for leg, total in wire.groupby("leg")["bytes"].sum().items()}
-    return {leg: found[leg] for leg in in_order(found)}
+    return {leg: found[leg] for leg in sort_legs(found)}
 
 
 def _runs(subject: Subject) -> list[tuple[str, list[Run]]]:
@@ -51,7 +51,7 @@ def _runs(subject: Subject) -> list[tuple[str, list[Run]]]:
 
 def _mean(runs: Sequence[Run]) -> list[tuple[str, float]]:
     legs = [_legs(run) for run in runs]
-    names = in_order(name for each in legs for name in each)
+    names = sort_legs(name for each in legs for name in each)
     means = {name: sum(each.get(name, 0.0) for each in legs) / len(legs) for name in names}
     return [(name, mean) for name, mean in means.items() if mean]
 
@@ -63,7 +63,7 @@ def _bars(bars: Sequence[Bar]) -> Markup:
         total, at, pieces = sum(nbytes for _, nbytes in parts), 0.0, []
         for index, (leg, nbytes) in enumerate(parts):
             words = (
-                f"{name}, {words_of(leg)}: {size(nbytes)}"
+                f"{name}, {describe_leg(leg)}: {size(nbytes)}"
                 if len(parts) > 1
                 else f"{name}: {size(nbytes)}"
             )
@@ -103,7 +103,7 @@ def _legend(bars: Sequence[Bar]) -> Markup:
                 class_="swatch square",
                 aria_hidden="true",
             ),
-            words_of(leg),
+            describe_leg(leg),
         )
         for leg in legs
     ]
