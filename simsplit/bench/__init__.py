@@ -1,4 +1,4 @@
-"""The measured ratios, and the plain PyTorch loop they are measured against."""
+"""Benches measure what the simulator costs, as ratios to plain work on the same machine."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -37,17 +37,19 @@ def benches(
     plugins: Plugins = NO_PLUGINS,
     model: str | None = None,
 ) -> Iterator[tuple[str, Table, Figures]]:
-    """Run one bench, or all: its name, and each of its tables with the figures behind it.
+    """Run one bench or all; yield its name, and each table with its figures.
 
-    With plugins, `overhead` is that of their methods and models; with a model, `language` is what
-    writing through its cut and defences of its ends cost.
+    With plugins, `overhead` measures their methods and models. With a model, `language` measures
+    generation through its cut, and defences of its ends.
     """
-    for each, bench in _chosen(name, plugins, model):
+    for each, bench in _choose_benches(name, plugins, model):
         for table, figures in bench(device, quick, say):
             yield each, table, figures
 
 
-def _chosen(name: str | None, plugins: Plugins, model: str | None) -> Iterator[tuple[str, Bench]]:
+def _choose_benches(
+    name: str | None, plugins: Plugins, model: str | None
+) -> Iterator[tuple[str, Bench]]:
     if name is not None and name not in BENCHES:
         known = ", ".join(BENCHES)
         raise ScenarioError("", f"no bench '{name}'{near(name, BENCHES) or ','} allowed: {known}")

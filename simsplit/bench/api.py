@@ -1,4 +1,4 @@
-"""What an API costs beside peft's own loop on the whole model, and P3EFT beside its passes."""
+"""Fine-tuning over an API is compared with peft's loop on the whole model, and with defences."""
 
 import copy
 from collections.abc import Callable
@@ -27,24 +27,24 @@ DEFENDED: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("P3EFT, two sets mixed and regularised", 2, {"kind": "p3eft", "alpha": 1.0}),
     ("private backprop, two messages", 1, {"kind": "private_backprop"}),
 )
-"""What doubles a step's passes: its name, sets of adapters, and the method."""
+"""Cases that double a step's passes: the name, the number of adapter sets, and the method."""
 
 
 def api(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
-    """One set of adapters without protection against peft; two sets of P3EFT's against that."""
+    """Compare one unprotected set of adapters with peft, and defended cases with that set."""
     say("language: fine-tuning over an API against peft ...")
-    alone = _assembled(model, device, sets=1)
+    alone = _assemble(model, device, sets=1)
     plain = _Peft(alone, device)
     lines = Lines()
-    measured = _ratio(alone.exchange.step, plain.train, device, quick)
+    measured = _measure_ratio(alone.exchange.step, plain.train, device, quick)
     split, whole = alone.exchange.collect_reports([0])[0]["train_loss"], plain.mean_loss
     refuse_other_loss(split, whole, ("training over the API", "peft"))
     row = ratio_row("one set of adapters over peft", measured, 1.05)
     lines.add("api over peft", measured | {"target": 1.05}, row)
     for name, sets, method in DEFENDED:
         say(f"language: {name}, against two plain steps ...")
-        defended = _assembled(model, device, sets=sets, method=[method])
-        measured = _ratio(defended.exchange.step, alone.exchange.step, device, quick)
+        defended = _assemble(model, device, sets=sets, method=[method])
+        measured = _measure_ratio(defended.exchange.step, alone.exchange.step, device, quick)
         halves = {of: measured[of] / 2 for of in ("ratio", "low", "high")}
         row = ratio_row(f"{name}, over two plain steps", measured | halves, 1.10)
         lines.add(name, measured | halves | {"target": 1.10}, row)
@@ -79,12 +79,14 @@ class _Peft(TextLoop):
 Stepping = Callable[[ClientId], None]
 
 
-def _ratio(one: Stepping, other: Stepping, device: torch.device, quick: bool) -> dict[str, float]:
+def _measure_ratio(
+    one: Stepping, other: Stepping, device: torch.device, quick: bool
+) -> dict[str, float]:
     steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
     return ratio_of((Side(one), Side(other)), steps, pairs, device)
 
 
-def _assembled(
+def _assemble(
     model: str, device: torch.device, *, sets: int, method: list[dict[str, Any]] | None = None
 ) -> Assembly:
     given = parse(

@@ -1,4 +1,4 @@
-"""How fast attacks work: iterations a second, each on the network that it was published on."""
+"""This bench measures attacks in iterations per second, each on the network of its paper."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ Iterate = Callable[[], None]
 
 @dataclass(frozen=True)
 class Case:
-    """An attack, and what it is aimed at."""
+    """An attack, and the model and batch size that it attacks."""
 
     name: str
     attack: dict[str, Any]
@@ -68,24 +68,24 @@ def attacking(
     say: Say,
     cases: Sequence[Case] = CASES,
 ) -> Iterator[tuple[Table, Figures]]:
-    """A row per attack."""
+    """Measure each attack in a row, and the attacks on labels in a second table."""
     lines = Lines()
     for case in cases:
         say(f"attacks: {case.name} ...")
-        iterate = _iterating(case, device)
+        iterate = _prepare_iteration(case, device)
         iterate()
-        seconds = _seconds(iterate, 1 if quick else 8.0)
+        seconds = _time_iteration(iterate, 1 if quick else 8.0)
         figures = {"per_s": 1 / seconds, "threads": torch.get_num_threads()}
         row = (case.name, str(case.batch), f"{1 / seconds:.3g}", case.what)
         lines.add(case.name, figures, row)
     title = f"attacks on {device}, {torch.get_num_threads()} threads"
     yield lines.table(title, ("attack", "batch", "a second", "of"), "lrrl")
     say("attacks: on labels ...")
-    yield _on_labels(1 if quick else 4)
+    yield _time_label_attacks(1 if quick else 4)
 
 
-def _on_labels(budget_s: float) -> tuple[Table, Figures]:
-    """How long attacks on labels take on a thousand states of 768 values."""
+def _time_label_attacks(budget_s: float) -> tuple[Table, Figures]:
+    """Time attacks on labels, on a thousand states of 768 values."""
     states_ND = torch.randn(1000, 768, generator=rng_for(0, "bench", "states"))
     states_ND[::2, 0] += 3
 
@@ -96,14 +96,14 @@ def _on_labels(budget_s: float) -> tuple[Table, Figures]:
         clusters(states_ND, 2, starts=10, seed=0)
 
     attacks = {"spectral": spectral, "kmeans": kmeans}
-    took = {name: _seconds(iterate, budget_s) for name, iterate in attacks.items()}
+    took = {name: _time_iteration(iterate, budget_s) for name, iterate in attacks.items()}
     rows = [(name, f"{seconds:.3f}", "1") for name, seconds in took.items()]
     title = "attacks on labels, 1,000 targets, 768 values each"
     return Table(title, ("attack", "s", "target"), rows, "lrr"), dict(took)
 
 
-def _seconds(iterate: Iterate, budget_s: float) -> float:
-    """An iteration's, over as many as fit into a budget."""
+def _time_iteration(iterate: Iterate, budget_s: float) -> float:
+    """Return the mean seconds of an iteration, over as many as fit into a budget."""
     started, count = time.perf_counter(), 0
     while (passed := time.perf_counter() - started) < budget_s or not count:
         iterate()
@@ -111,7 +111,8 @@ def _seconds(iterate: Iterate, budget_s: float) -> float:
     return passed / count
 
 
-def _iterating(case: Case, name: str) -> Iterate:
+def _prepare_iteration(case: Case, name: str) -> Iterate:
+    """Return a function that runs one iteration of a case's attack."""
     device = device_of(name)
     given = scenario(
         case.model,
@@ -128,7 +129,9 @@ def _iterating(case: Case, name: str) -> Iterate:
     (attack,) = Attacking(given, parts, data, device).attacks.values()
     smashed = parts.pool.ask(0, Begin(1))[0]
     if not given.attacks[0].online:
-        return _working(attack, smashed, data.train.inputs[: case.batch].float().to(device) / 255)
+        return _prepare_offline(
+            attack, smashed, data.train.inputs[: case.batch].float().to(device) / 255
+        )
     reply = Packet(0, Leg.SMASHED_GRAD, 1, 0, tuple(map(torch.zeros_like, smashed.tensors)))
 
     def follow() -> None:
@@ -139,7 +142,7 @@ def _iterating(case: Case, name: str) -> Iterate:
     return follow
 
 
-def _working(attack: Attack, smashed: Packet, pixels: torch.Tensor) -> Iterate:
+def _prepare_offline(attack: Attack, smashed: Packet, pixels: torch.Tensor) -> Iterate:
     attack.study([(smashed, pixels)])
     pieces = attack.work([smashed])
 

@@ -1,8 +1,8 @@
-"""Many clients: 100 over 10 at equal samples on hosts, 1,000, and a crowd at rest over one live.
+"""Crowds of 10, 100 and 1,000 clients are compared at equal samples, and resting with live ones.
 
-Each crowd is measured in a process of its own, so that resident memory is that crowd's alone; on
-hosts it is summed over the driver and them. Resting is measured by the processor's time, since that
-is what a copy in and out of a seat costs; there both crowds take turns at rounds in one process.
+Each crowd runs in its own process, so that resident memory is that crowd's alone. On hosts, memory
+is the sum over the driver and the hosts. Resting is measured in processor time, because it costs
+copies in and out of seats. There, both crowds run alternate rounds in one process.
 """
 
 import gc
@@ -30,9 +30,9 @@ BATCH = 64
 SMALL = 8
 """Samples in a batch of a crowd that rests."""
 STEPS = 2
-"""Steps of each client of that crowd in a round."""
+"""Steps of each client of a resting crowd in a round."""
 ALL = sys.maxsize
-"""Seats for any crowd: nobody rests."""
+"""As many seats as any crowd needs, so that no client rests."""
 
 
 def crowds(quick: bool, say: Say) -> tuple[Table, Figures]:
@@ -41,21 +41,21 @@ def crowds(quick: bool, say: Say) -> tuple[Table, Figures]:
     few: dict[str, Any] = {}
     for clients in (10, 100, 1000):
         say(f"scale: {clients} clients on {HOSTS} hosts ...")
-        found = call_apart(train_on_hosts, clients, 1 if quick else 5)
-        few = few or found
-        more_time, more_memory = (found[key] / few[key] for key in ("seconds", "resident"))
+        measured = call_apart(train_on_hosts, clients, 1 if quick else 5)
+        few = few or measured
+        more_time, more_memory = (measured[key] / few[key] for key in ("seconds", "resident"))
         targets = ("1.10", "1.3") if clients == 100 else ("", "")
         row = (
             f"{clients}",
-            f"{found['seconds']:.2f}",
+            f"{measured['seconds']:.2f}",
             f"{more_time:.2f}",
             targets[0],
-            f"{found['resident'] / 2**20:.0f}",
+            f"{measured['resident'] / 2**20:.0f}",
             f"{more_memory:.2f}",
             targets[1],
-            f"{found['owned'] / 2**20:.1f}",
+            f"{measured['owned'] / 2**20:.1f}",
         )
-        lines.add(f"{clients} clients", found, row)
+        lines.add(f"{clients} clients", measured, row)
     columns = (
         *("clients", "s per round", "of 10's", "target"),
         *("MiB resident", "of 10's", "target", "MiB that clients own"),
@@ -83,8 +83,8 @@ def train_on_hosts(clients: int, rounds: int) -> None:
         resident = sum(held or 0 for held in (resident_bytes(), *hosts.resident_bytes()))
         states = side.parts.pool.ask_all(side.parts.clients, OwnState())
         owned = sum(t.nbytes for state in states.values() for t in state.values())
-    found = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
-    print(json.dumps(found))  # noqa: T201 - the parent reads it
+    measured = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
+    print(json.dumps(measured))  # noqa: T201 - the parent reads it
 
 
 def resting(quick: bool, say: Say) -> tuple[Table, Figures]:
@@ -98,9 +98,9 @@ def resting(quick: bool, say: Say) -> tuple[Table, Figures]:
     ratio = call_apart(compare_rest, clients, 2 if quick else 5)
     allowed = 1.1 * rest["owned"] + few["grown"]
     rows = [
-        _row(f"{clients} at rest", rest, f"{allowed / 2**20:.0f}", ratio),
-        _row(f"{clients} live", live, "", {}),
-        _row("100 live", few, "", {}),
+        _format_row(f"{clients} at rest", rest, f"{allowed / 2**20:.0f}", ratio),
+        _format_row(f"{clients} live", live, "", {}),
+        _format_row("100 live", few, "", {}),
     ]
     columns = ("clients", "MiB grown", "target", "MiB owned", "CPU time of live ones'", "target")
     title = f"clients at rest, SimpleCNN with own heads, batch {SMALL}, {STEPS} steps a round"
@@ -108,13 +108,15 @@ def resting(quick: bool, say: Say) -> tuple[Table, Figures]:
     return Table(title, columns, rows), figures
 
 
-def _row(name: str, found: dict[str, Any], most: str, ratio: dict[str, Any]) -> tuple[str, ...]:
-    grown, owned = (f"{found[key] / 2**20:.0f}" for key in ("grown", "owned"))
+def _format_row(
+    name: str, measured: dict[str, Any], most: str, ratio: dict[str, Any]
+) -> tuple[str, ...]:
+    grown, owned = (f"{measured[key] / 2**20:.0f}" for key in ("grown", "owned"))
     return (name, grown, most, owned, *((f"{ratio['ratio']:.3f}", "1.02") if ratio else ("", "")))
 
 
-def _sides(clients: int) -> Callable[[int], Rounds]:
-    """Return what makes a side with so many seats, of data that are there already."""
+def _prepare_sides(clients: int) -> Callable[[int], Rounds]:
+    """Return a function that builds one side with a number of seats, on shared data."""
     torch.set_num_threads(1)
     own = {"count": clients, "heads": "per_client"}
     given = scenario("simplecnn", SMALL, own, schedule={"kind": "per_client"})
@@ -124,8 +126,8 @@ def _sides(clients: int) -> Callable[[int], Rounds]:
 
 def hold_crowd(clients: int, seats: int) -> None:
     """Train a crowd; print by how much the process grew, and what its clients own."""
-    _sides(2)(ALL).seconds()  # what the first step loads is nobody's
-    sides = _sides(clients)
+    _prepare_sides(2)(ALL).seconds()  # libraries that the first step loads must not count
+    sides = _prepare_sides(clients)
     given = resident_bytes() or 0
     side = sides(seats)
     side.seconds()
@@ -140,8 +142,8 @@ def hold_crowd(clients: int, seats: int) -> None:
 
 
 def compare_rest(clients: int, pairs: int) -> None:
-    """Print what a round of resting clients takes of the processor for each second of live ones."""
-    sides = _sides(clients)
+    """Print the ratio of processor times of a round: resting clients over live ones."""
+    sides = _prepare_sides(clients)
 
     def spent(side: Rounds) -> Callable[[], float]:
         def block() -> float:
@@ -151,5 +153,5 @@ def compare_rest(clients: int, pairs: int) -> None:
 
         return block
 
-    found = interleaved(spent(sides(SEATS)), spent(sides(ALL)), pairs)
-    print(json.dumps(vars(found)))  # noqa: T201 - the parent reads it
+    measured = interleaved(spent(sides(SEATS)), spent(sides(ALL)), pairs)
+    print(json.dumps(vars(measured)))  # noqa: T201 - the parent reads it

@@ -1,7 +1,7 @@
-"""What writing through the cut of a model costs, and what defences of both its ends add in time.
+"""Generation through a given model's cut is timed, and the time that defences of both ends add.
 
-A defence's step of training, its step of warm-up and its token are held against those of the plain
-cut, on the same texts. ADMI's paper gives 1.5 plain steps, half of one, and 1.2 to 1.3 tokens.
+Each defence's training step, warm-up step and generated token are compared with those of the plain
+cut, on the same texts. ADMI's paper states 1.5 plain steps, 0.5 steps, and 1.2 to 1.3 tokens.
 """
 
 from collections.abc import Iterator
@@ -23,28 +23,30 @@ DEFENCES: tuple[dict[str, Any], ...] = ({"kind": "admi"}, {"kind": "dualguard"},
 
 
 def language_of(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
-    """Writing with a given model, and what defences of its ends cost."""
+    """Measure generation with a given model, and the cost of defences of its ends."""
     where = torch.device(device)
     given = scenario_on(model, [], BATCH)
     yield writing(given, random_texts(given, LENGTH), where, quick, say, large=True)
-    yield _defended(model, where, quick, say)
+    yield _compare_defences(model, where, quick, say)
 
 
-def _defended(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+def _compare_defences(
+    model: str, device: torch.device, quick: bool, say: Say
+) -> tuple[Table, Figures]:
     lines = Lines()
     for method in DEFENCES:
         say(f"language: {method['kind']} against a plain cut ...")
-        for case, measured in _measured(model, method, device, quick):
+        for case, measured in _measure_defence(model, method, device, quick):
             name = f"{method['kind']}, {case}"
             lines.add(name, measured, ratio_row(name, measured, None))
     title = f"defences of both ends over a plain cut (batches of {BATCH} x {LENGTH} tokens)"
     return lines.table(title)
 
 
-def _measured(
+def _measure_defence(
     model: str, method: dict[str, Any], device: torch.device, quick: bool
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each kind of step in its own phase; a plain cut has training alone."""
+    """Yield the ratio of each kind of step in its phase; the plain cut always trains."""
     steps, pairs = (1, 2) if quick else (STEPS, PAIRS)
     plain = built(model, [], device, batch=BATCH)[1]
     parts = built(model, [method], device, batch=BATCH)[1]

@@ -1,7 +1,7 @@
-"""What a deployment costs: round trips over TLS, rounds over inline ones, bytes over the payload.
+"""This bench measures deployments: round trips over TLS, rounds against inline ones, and bytes.
 
-The server is this process and clients are processes of their own on the same machine, a thread
-each (`loopback.py`).
+The server is this process. Each client is its own process on the same machine, with one thread
+(`loopback.py`).
 """
 
 import statistics
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from simsplit.bench.given import random_images, scenario
-from simsplit.bench.loopback import CLIENTS, DIRECT, THROUGH_RELAY, TOTAL, Door, deployed
+from simsplit.bench.loopback import CLIENTS, DIRECT, THROUGH_RELAY, TOTAL, Door, open_deployment
 from simsplit.bench.rounds import Rounds
 from simsplit.bench.sides import Figures, Lines, Say, interleaved
 from simsplit.deploy.client_session import ClientSession
@@ -27,7 +27,7 @@ from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 
 STEPS = 2
-"""Each client's in a round that is timed."""
+"""Steps of each client in a timed round."""
 SIZES = {"4 KB": 2**12, "128 KB": 2**17, "1 MB": 2**20}
 TRIP_MS = {"4 KB": 0.6, "128 KB": 1.1, "1 MB": 7.0}
 OVER_PAYLOAD = {"1 MB": 1.003}
@@ -35,12 +35,12 @@ OVER_PAYLOAD = {"1 MB": 1.003}
 
 @dataclass(frozen=True)
 class Case:
-    """Rounds to compare: the fields of their scenario, and the ratio aimed at."""
+    """Rounds to compare: the fields of their scenario, and the target ratio."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     target: float = 1.10
     faster: bool = False
-    """Whether the ratio says how many times as fast deployed rounds are, not how slow."""
+    """Whether the ratio is the speed of deployed rounds over inline ones, not the time."""
 
 
 CASES = {
@@ -54,15 +54,15 @@ CASES = {
 def deploying(
     device: str, quick: bool, say: Say, model: str = "resnet18", batch: int = 64
 ) -> Iterator[tuple[Table, Figures]]:
-    """Three tables; on the CPU alone."""
+    """Measure three tables, on the CPU only."""
     del device
     require_deploy_packages()
     with pinned_threads(1):
         say("deploy: round trips, and bytes on the sockets ...")
-        with deployed(_scenario(model, batch, 1), echo=True) as gate:
-            yield _trips(gate, 20 if quick else 200)
-            yield _bytes(gate, 10 if quick else 50)
-        yield _rounds(model, batch, 1 if quick else 7, say)
+        with open_deployment(_scenario(model, batch, 1), echo=True) as gate:
+            yield _time_trips(gate, 20 if quick else 200)
+            yield _compare_bytes(gate, 10 if quick else 50)
+        yield _compare_rounds(model, batch, 1 if quick else 7, say)
 
 
 def _scenario(model: str, batch: int, rounds: int, **more: Any) -> Scenario:  # noqa: ANN401 - fields
@@ -70,11 +70,13 @@ def _scenario(model: str, batch: int, rounds: int, **more: Any) -> Scenario:  # 
     return scenario(model, batch, {"count": CLIENTS}, schedule=schedule, threads=1, **more)
 
 
-def _trips(gate: Gate, count: int) -> tuple[Table, Figures]:
+def _time_trips(gate: Gate, count: int) -> tuple[Table, Figures]:
     """Measure the milliseconds in which a tensor is sent, sent back and checked."""
     lines = Lines()
     for name, nbytes in SIZES.items():
-        times = sorted(1000 * each for each in _exchanged(gate.sessions[DIRECT], nbytes, count))
+        times = sorted(
+            1000 * each for each in _time_exchanges(gate.sessions[DIRECT], nbytes, count)
+        )
         low, middle, high = statistics.quantiles(times, n=4)
         target = TRIP_MS[name]
         figures = {"ms": middle, "low": low, "high": high, "target": target}
@@ -84,12 +86,12 @@ def _trips(gate: Gate, count: int) -> tuple[Table, Figures]:
     return lines.table("a round trip over TLS, encoded and checked, 1 thread each", columns)
 
 
-def _bytes(gate: Door, count: int) -> tuple[Table, Figures]:
+def _compare_bytes(gate: Door, count: int) -> tuple[Table, Figures]:
     """Compare what a relay counts with the bytes of the tensors."""
     lines = Lines()
     for name, nbytes in SIZES.items():
         before = gate.relay.up + gate.relay.down
-        _exchanged(gate.sessions[THROUGH_RELAY], nbytes, count)
+        _time_exchanges(gate.sessions[THROUGH_RELAY], nbytes, count)
         crossed = (gate.relay.up + gate.relay.down - before) / (2 * count)
         target = OVER_PAYLOAD.get(name)
         figures = {"bytes": crossed, "ratio": crossed / nbytes, "target": target}
@@ -99,8 +101,8 @@ def _bytes(gate: Door, count: int) -> tuple[Table, Figures]:
     return lines.table("sockets' bytes over the payload, TLS and HTTP/2 included", columns)
 
 
-def _exchanged(session: ClientSession, nbytes: int, count: int) -> list[float]:
-    """So many round trips of a tensor; the seconds of each. It must come back as it was."""
+def _time_exchanges(session: ClientSession, nbytes: int, count: int) -> list[float]:
+    """Return the seconds of each of `count` round trips; the tensor must return unchanged."""
     sent = torch.linspace(-1, 1, nbytes // 4)
     times = []
     for _ in range(count):
@@ -108,20 +110,20 @@ def _exchanged(session: ClientSession, nbytes: int, count: int) -> list[float]:
         _, (back,) = session.answer(session.ask(FramePurpose("echo"), {}, [sent]))
         times.append(time.perf_counter() - started)
         if not back.equal(sent):
-            raise ProtocolError("a tensor came back as another")
+            raise ProtocolError("the echoed tensor differs from the tensor that was sent")
     return times
 
 
-def _rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table, Figures]:
+def _compare_rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table, Figures]:
     """Compare rounds of two deployed clients with the same rounds in one process."""
     lines = Lines()
     for name, case in CASES.items():
         say(f"deploy: {name} ...")
         given = _scenario(model, batch, pairs + 1, **case.fields)
-        inline = _Reported(given, random_images(given, TOTAL), STEPS)
-        with deployed(given) as gate:
+        inline = _ReportedRounds(given, random_images(given, TOTAL), STEPS)
+        with open_deployment(given) as gate:
             data = make_remote_data(given.data.source.kind, gate.form, gate.count_samples())
-            apart = _Reported(given, data, STEPS, gate)
+            apart = _ReportedRounds(given, data, STEPS, gate)
             measured = interleaved(apart.seconds, inline.seconds, pairs)
         _refuse_other(apart, inline)
         measured = measured.invert() if case.faster else measured
@@ -132,8 +134,8 @@ def _rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table, Figure
     return lines.table(title, columns)
 
 
-class _Reported(Rounds):
-    """Rounds as a run has them: entered anew, and over when every client has reported."""
+class _ReportedRounds(Rounds):
+    """Rounds as in a run: each enters its phase, and ends when every client has reported."""
 
     def before(self) -> None:
         self.enter()
@@ -143,7 +145,7 @@ class _Reported(Rounds):
 
 
 def _refuse_other(apart: Rounds, inline: Rounds) -> None:
-    """ProtocolError where the two have not trained alike, to the bit."""
+    """Raise ProtocolError unless both sides have the same weights, bit for bit."""
     ours, theirs = (each.parts.server.learner.weights() for each in (apart, inline))
     if not all(tensor.equal(theirs[name]) for name, tensor in ours.items()):
-        raise ProtocolError("deployed clients came to other weights than inline ones")
+        raise ProtocolError("the weights of deployed and inline training differ")

@@ -1,8 +1,8 @@
-"""The same training through Flower's simulation, one message per leg: what that would cost.
+"""The same training runs through Flower's simulation, with one message per leg, to compare costs.
 
-The same clients, server, batches and weights; only the way between them differs. All clients live
-in one of Flower's actors, so that their state need not travel with every message, which is kinder
-to Flower than a simulation with more actors could be.
+Clients, server, batches and weights are the same; only the transport differs. All clients live in
+one of Flower's actors, so their state need not travel with each message. This favours Flower over
+a simulation with more actors.
 """
 
 import contextlib
@@ -34,27 +34,27 @@ SAMPLES = 1600
 
 
 def flower_messages(quick: bool, say: Say) -> tuple[Table, Figures]:
-    """Milliseconds a step, inline and through Flower."""
+    """Measure the milliseconds of a step, inline and through Flower."""
     say("scale: one message per leg through Flower's simulation ...")
     with pinned_threads(1):
-        return _compared(1 if quick else 3)
+        return _compare(1 if quick else 3)
 
 
-def _compared(steps: int) -> tuple[Table, Figures]:
-    given = _scenario()
+def _compare(steps: int) -> tuple[Table, Figures]:
+    given = _make_scenario()
     data = random_images(given, SAMPLES)
     inline = Rounds(given, data, steps)
     inline.seconds()
     ours = inline.seconds() / (CLIENTS * steps)
-    told: dict[str, float] = {}
-    _simulate(given, steps, told)
+    result: dict[str, float] = {}
+    _simulate(given, steps, result)
     expected = Rounds(given, data, steps)
     for _ in range(2):
         expected.seconds()
     weights = expected.parts.server.learner.weights()
-    if abs(sum(t.double().sum().item() for t in weights.values()) - told["checksum"]) > 1e-6:
-        raise ProtocolError("training through Flower's messages came to other weights")
-    theirs = told["seconds"] / (CLIENTS * steps)
+    if abs(sum(t.double().sum().item() for t in weights.values()) - result["checksum"]) > 1e-6:
+        raise ProtocolError("the weights of training through Flower's messages and inline differ")
+    theirs = result["seconds"] / (CLIENTS * steps)
     row = (f"{1000 * ours:.1f}", f"{1000 * theirs:.0f}", f"{theirs / ours:.0f}", "20")
     case = f"{CLIENTS} clients, SimpleCNN, batch {BATCH}"
     title = f"one message per leg through Flower's simulation, {case}, 1 thread"
@@ -63,11 +63,11 @@ def _compared(steps: int) -> tuple[Table, Figures]:
     return Table(title, columns, [row], "rrrr"), dict(figures)
 
 
-def _scenario() -> Scenario:
+def _make_scenario() -> Scenario:
     return scenario("simplecnn", BATCH, {"count": CLIENTS, "heads": "per_client"})
 
 
-class _Messages(InlinePool):
+class _MessagePool(InlinePool):
     """A pool whose clients answer messages."""
 
     def __init__(self, grid: Any, nodes: list[int]) -> None:  # noqa: ANN401 - Flower's
@@ -75,15 +75,15 @@ class _Messages(InlinePool):
         self.grid, self.nodes = grid, nodes
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """One message there, one back."""
+        """Send a call as one message, and return the answer from another."""
         from flwr.app import Message
 
-        content = _asked(client, call)
+        content = _write_call(client, call)
         message = Message(content, dst_node_id=self.nodes[client], message_type="query")
         (reply,) = self.grid.send_and_receive([message])
         if reply.has_error():
             raise ProtocolError(f"Flower: {reply.error}")
-        answer: Answer = _answer_of(reply.content)
+        answer: Answer = _read_answer(reply.content)
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
@@ -93,8 +93,8 @@ class _Messages(InlinePool):
         return {client: self.ask(client, call) for client, call in calls.items()}
 
 
-def _simulate(given: Scenario, steps: int, told: dict[str, float]) -> None:
-    """Two rounds through Flower, of which the second is timed."""
+def _simulate(given: Scenario, steps: int, result: dict[str, float]) -> None:
+    """Run two rounds through Flower, and time the second."""
     from flwr.app import Context
     from flwr.serverapp import Grid, ServerApp
     from flwr.simulation import run_simulation
@@ -107,13 +107,13 @@ def _simulate(given: Scenario, steps: int, told: dict[str, float]) -> None:
         while len(nodes := sorted(grid.get_node_ids())) < CLIENTS:
             time.sleep(0.1)
         side = Rounds(given, random_images(given, SAMPLES), steps)
-        side.parts.exchange.pool = side.parts.pool = _Messages(grid, nodes)
+        side.parts.exchange.pool = side.parts.pool = _MessagePool(grid, nodes)
         side.seconds()
-        told["seconds"] = side.seconds()
+        result["seconds"] = side.seconds()
         weights = side.parts.server.learner.weights()
-        told["checksum"] = sum(t.double().sum().item() for t in weights.values())
+        result["checksum"] = sum(t.double().sum().item() for t in weights.values())
 
-    with _quiet():
+    with _silence():
         run_simulation(
             server_app=server,
             client_app=_client_app(),
@@ -132,20 +132,21 @@ def _client_app() -> Any:  # noqa: ANN401 - Flower's
     def query(message: Message, context: Context) -> Message:
         del context
         record: Any = message.content["call"]
-        answer = _pool_here().ask(int(record["client"]), _call_of(message.content))
-        return Message(_told(answer), reply_to=message)
+        answer = _get_pool().ask(int(record["client"]), _read_call(message.content))
+        return Message(_write_answer(answer), reply_to=message)
 
     return app
 
 
 _POOLS: list[InlinePool] = []
-"""The clients of this process, made with the first message."""
+"""The clients of this process, built at the first message."""
 
 
-def _pool_here() -> InlinePool:
+def _get_pool() -> InlinePool:
+    """Return this process's clients; build them at the first call."""
     if not _POOLS:
         torch.set_num_threads(1)
-        given = _scenario()
+        given = _make_scenario()
         pool = HostRecipe.of(given, random_images(given, SAMPLES), "cpu").build(range(CLIENTS))
         for client in pool.clients.values():
             client.training.enter(PHASE, 1.0)
@@ -153,70 +154,70 @@ def _pool_here() -> InlinePool:
     return _POOLS[0]
 
 
-def _asked(client: ClientId, call: Call[Any]) -> Any:  # noqa: ANN401 - Flower's
-    """A call as Flower's records."""
+def _write_call(client: ClientId, call: Call[Any]) -> Any:  # noqa: ANN401 - Flower's
+    """Write a call as Flower's records."""
     from flwr.app import ConfigRecord, RecordDict
 
-    asked: Any = {"client": client, "call": type(call).__name__}
-    asked |= {"round": call.round} if isinstance(call, Begin) else {}
-    packets = _recorded(call.packets) if isinstance(call, Proceed) else {}
-    return RecordDict({**packets, "call": ConfigRecord(asked)})
+    fields: Any = {"client": client, "call": type(call).__name__}
+    fields |= {"round": call.round} if isinstance(call, Begin) else {}
+    packets = _write_packets(call.packets) if isinstance(call, Proceed) else {}
+    return RecordDict({**packets, "call": ConfigRecord(fields)})
 
 
-def _call_of(content: Any) -> Call[Any]:  # noqa: ANN401 - Flower's
+def _read_call(content: Any) -> Call[Any]:  # noqa: ANN401 - Flower's
     record = content["call"]
     if record["call"] == "Begin":
         return Begin(int(record["round"]))
     if record["call"] == "Proceed":
-        packets = _packets(content)
+        packets = _read_packets(content)
         return Proceed(packets, packets[-1].leg)
     return ReportRound()
 
 
-def _told(answer: Any) -> Any:  # noqa: ANN401 - any answer, as Flower's records
+def _write_answer(answer: Any) -> Any:  # noqa: ANN401 - any answer, as Flower's records
     from flwr.app import ConfigRecord, RecordDict
 
     if isinstance(answer, dict):
         values: Any = {"report": list(answer), "figures": [float(v) for v in answer.values()]}
         return RecordDict({"report": ConfigRecord(values)})
-    return RecordDict(_recorded(answer))
+    return RecordDict(_write_packets(answer))
 
 
-def _answer_of(content: Any) -> Any:  # noqa: ANN401 - the reverse
+def _read_answer(content: Any) -> Any:  # noqa: ANN401 - the reverse
     if "report" in content:
         record = content["report"]
         return dict(zip(record["report"], record["figures"], strict=True))
-    return _packets(content)
+    return _read_packets(content)
 
 
-def _recorded(packets: Packets) -> dict[str, Any]:
-    """Packets by number: what each is, and its tensors."""
+def _write_packets(packets: Packets) -> dict[str, Any]:
+    """Write packets as numbered records: each has a header and tensors."""
     from flwr.app import Array, ArrayRecord, ConfigRecord
 
     records: dict[str, Any] = {}
     for index, packet in enumerate(packets):
-        said: Any = {"client": packet.client, "leg": str(packet.leg)}
-        said |= {"round": packet.round, "step": packet.step}
+        header: Any = {"client": packet.client, "leg": str(packet.leg)}
+        header |= {"round": packet.round, "step": packet.step}
         arrays = {str(i): Array(t.numpy()) for i, t in enumerate(packet.tensors)}
-        records[f"packet{index}"] = ConfigRecord(said)
+        records[f"packet{index}"] = ConfigRecord(header)
         records[f"tensors{index}"] = ArrayRecord(arrays)
     return records
 
 
-def _packets(content: Any) -> Packets:  # noqa: ANN401 - the reverse
+def _read_packets(content: Any) -> Packets:  # noqa: ANN401 - the reverse
     packets = []
     for index in range(sum(name.startswith("packet") for name in content)):
-        said = content[f"packet{index}"]
+        header = content[f"packet{index}"]
         arrays = content[f"tensors{index}"].to_numpy_ndarrays()
         tensors = tuple(torch.from_numpy(np.array(array)) for array in arrays)
-        at = int(said["round"]), int(said["step"])
-        packets.append(Packet(int(said["client"]), Leg(said["leg"]), *at, tensors))
+        at = int(header["round"]), int(header["step"])
+        packets.append(Packet(int(header["client"]), Leg(header["leg"]), *at, tensors))
     return tuple(packets)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Flower's and Ray's announcements."""
+def _silence() -> Iterator[None]:
+    """Silence the announcements of Flower and Ray in a block."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What benches are given: scenarios, and random data, as time does not depend on what data show."""
+"""Benches use these scenarios and random data, since time does not depend on the content."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from simsplit.scenario import Scenario, parse
 from simsplit.seeds import rng_for
 
 COLOUR = ("resnet18", "airbench", "resnet20", "mobilenet")
-"""Models that are given colour images of 32 pixels; the others get grey ones of 28."""
+"""Models for colour images of 32 x 32 pixels; all others get grey images of 28 x 28."""
 TEXTS = 640
 
 

@@ -1,8 +1,8 @@
-"""What cutting a language model costs, and whether MixGuard costs more than its passes.
+"""This bench measures the cost of cutting a language model, and MixGuard against its passes.
 
-The whole model is transformers' own, trained by a plain loop from the same weights on the same
-batches; both must end at the same loss. MixGuard is held against the arithmetic that it adds: k
-texts through the head and m messages through the trunk, and once more forwards for refinement.
+The whole model is transformers' own, which a plain loop trains from the same weights on the same
+batches. Both must end at the same loss. MixGuard is compared with the arithmetic that it adds: k
+texts through the head and m messages through the trunk, plus one forward pass for refinement.
 """
 
 import tempfile
@@ -40,20 +40,20 @@ MIXGUARD = [{"kind": "mixguard", "tokens": 0, "warm_up": 0}]
 
 
 def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
-    """The cut model against the whole one, MixGuard against its passes, and writing."""
+    """Compare the cut model with the whole one, and MixGuard with its passes; time generation."""
     where = torch.device(device)
     with tempfile.TemporaryDirectory() as folder:
         say("language: a model of the demo's size ...")
-        model = _model(Path(folder))
-        yield _against_whole(model, where, quick, say)
-        yield _against_passes(model, where, quick, say)
+        model = _pretrain_model(Path(folder))
+        yield _compare_with_whole(model, where, quick, say)
+        yield _compare_with_passes(model, where, quick, say)
         yield api(model, where, quick, say)
         given = scenario_on(model, [], BATCH)
         yield writing(given, random_texts(given, LENGTH), where, quick, say)
 
 
-def _model(folder: Path) -> str:
-    """Weights after one step, on words of no meaning: time does not depend on what they are."""
+def _pretrain_model(folder: Path) -> str:
+    """Pretrain a model for one step on random words; time does not depend on the weights."""
     draws = rng_for(0, "bench", "words")
     letters = torch.randint(97, 123, (40_000, 5), generator=draws).tolist()
     text = folder / "words.txt"
@@ -62,7 +62,7 @@ def _model(folder: Path) -> str:
     return str(pretrain(given, folder / "model"))
 
 
-def _against_whole(
+def _compare_with_whole(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     lines = Lines()
@@ -70,8 +70,8 @@ def _against_whole(
         name = f"batch {batch} x {LENGTH}"
         say(f"language: cut against whole, {name} ...")
         parts = built(model, [], device, batch=batch)[1]
-        whole = _Whole(model, parts, device)
-        measured = _ratio(parts.exchange.step, whole.train, device, quick)
+        whole = _WholeModel(model, parts, device)
+        measured = _measure_ratio(parts.exchange.step, whole.train, device, quick)
         split, plain = parts.exchange.collect_reports([0])[0]["train_loss"], whole.mean_loss
         refuse_other_loss(split, plain, ("the split", "the whole"))
         row = ratio_row(name, measured, 1.05)
@@ -79,14 +79,14 @@ def _against_whole(
     return lines.table("the cut model against the whole one (1.7 million weights)")
 
 
-def _against_passes(
+def _compare_with_passes(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     say("language: MixGuard against its passes ...")
     parts = built(model, MIXGUARD, device, batch=BATCH)[1]
     assembler, plain = built(model, [], device, batch=BATCH)
-    measured = _ratio(parts.exchange.step, plain.exchange.step, device, quick)
-    expected = passes(assembler.flops, MESSAGES, INPUTS)
+    measured = _measure_ratio(parts.exchange.step, plain.exchange.step, device, quick)
+    expected = count_passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}
     over |= {name: measured[name] / expected for name in ("low", "high")}
     name, lines = f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", Lines()
@@ -95,15 +95,18 @@ def _against_passes(
     return lines.table("MixGuard's step over that many plain ones")
 
 
-def passes(flops: Flops, messages: int, inputs: int) -> float:
-    """A private step and one of refinement, in plain steps; backwards counts as two forwards."""
+def count_passes(flops: Flops, messages: int, inputs: int) -> float:
+    """Return the cost of a private and a refinement step, in plain steps.
+
+    A backward pass counts as two forward passes.
+    """
     private = inputs * flops.head + messages * flops.trunk + flops.tail
     refining = (inputs * flops.head + (messages + 1) * flops.trunk) / 3
     return (private + refining) / (flops.head + flops.trunk + flops.tail)
 
 
-class _Whole(TextLoop):
-    """transformers' own model, a plain loop, the same batches."""
+class _WholeModel(TextLoop):
+    """transformers' own model in a plain loop, on the same batches."""
 
     def __init__(self, model: str, parts: Assembly, device: torch.device) -> None:
         from transformers import AutoModelForCausalLM
@@ -120,7 +123,7 @@ class _Whole(TextLoop):
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORED)
 
 
-def _ratio(
+def _measure_ratio(
     first: Callable[[ClientId], None],
     other: Callable[[ClientId], None],
     device: torch.device,
@@ -133,7 +136,7 @@ def _ratio(
 def built(
     model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int
 ) -> tuple[Assembler, Assembly]:
-    """A cut model with a client, in the phase of training proper."""
+    """Assemble a cut model with one client, and enter the main training phase."""
     given = scenario_on(model, method, batch)
     assembler = Assembler(given, random_texts(given, LENGTH), device)
     parts = assembler.assemble()
@@ -144,14 +147,14 @@ def built(
 
 
 def enter(parts: Assembly, phase: Phase) -> None:
-    """Go over to a phase, on both sides."""
+    """Enter a phase on both sides."""
     phase = parts.exchange.moment.phase = replace(phase, rounds=1)
     parts.server.enter(phase, 1.0)
     parts.pool.ask(0, Enter(phase, 1.0))
 
 
 def scenario_on(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
-    """A causal model with two layers at each end, tuned by one client."""
+    """Make a scenario of a causal model with two layers at each end, tuned by one client."""
     optimizer = {"kind": "adamw", "lr": 1e-4}
     source = {"kind": "python_docs", "task": "language", "length": LENGTH}
     return parse(

@@ -1,7 +1,7 @@
-"""Deployed clients in processes of their own on this machine, a thread each, for the bench.
+"""The bench runs deployed clients as processes on this machine, with one thread each.
 
 Frames, streams and checks are those of `serve` and `join`. A relay on the loopback address counts
-what really crosses, TLS and HTTP/2 included.
+all bytes that cross, including those of TLS and HTTP/2.
 """
 
 import json
@@ -33,18 +33,18 @@ TOTAL = 3200
 """Samples of all clients."""
 CLIENTS = 2
 DIRECT, THROUGH_RELAY = range(CLIENTS)
-"""Clients that echo: one is timed, and what the other is sent is counted on its way."""
+"""Clients that echo: one is timed, and the relay counts the bytes of the other."""
 PATIENCE_S = 300.0
 PIECE = 2**16
-"""Bytes that the relay hands on at once."""
+"""Most bytes that the relay forwards at once."""
 
 
 class Relay:
-    """Takes connections and hands every byte on, to and from a port of this machine."""
+    """A relay that forwards and counts every byte, to and from a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self.up = 0
-        """Bytes from whoever connects; `down`: those to them."""
+        """Bytes from clients; `down` counts those to clients."""
         self.down = 0
         self._port = port
         self._ends: list[socket.socket] = []
@@ -83,7 +83,7 @@ class Relay:
 
 
 class Echo(Site):
-    """A client that sends back what it is sent, read and written as in training."""
+    """A client that returns each tensor, after reading and writing it as in training."""
 
     def answer(self, frame: bytes) -> bytes:
         header, tensors = read_frame(frame, self.packet_spec.most_bytes)
@@ -91,25 +91,25 @@ class Echo(Site):
 
 
 def main(folder: str, address: str, client: int, echo: bool) -> None:
-    """One client, from its greeting to the end of the bench."""
+    """Run one client, from its greeting to the end of the bench."""
     torch.set_num_threads(1)
     place = Path(folder)
     given = parse(json.loads((place / "scenario.json").read_text(encoding="utf-8")))
     kind = Echo if echo else Site
     site = kind(given, random_images(given, TOTAL), client, place / client_name(client))
     keys = load_keys(place / "keys", client_name(client))
-    join(address, keys, site, patience_s=PATIENCE_S, say=_nothing)
+    join(address, keys, site, patience_s=PATIENCE_S, say=_ignore)
 
 
 class Door(Gate):
-    """A gate, and the relay before it."""
+    """A gate with a relay before it."""
 
     relay: Relay
 
 
 @contextmanager
-def deployed(given: Scenario, *, echo: bool = False) -> Iterator[Door]:
-    """A block with all clients connected."""
+def open_deployment(given: Scenario, *, echo: bool = False) -> Iterator[Door]:
+    """Open a block in which all clients are connected."""
     with TemporaryDirectory() as folder:
         place = Path(folder)
         make_keys(place / "keys", CLIENTS, 1)
@@ -120,37 +120,37 @@ def deployed(given: Scenario, *, echo: bool = False) -> Iterator[Door]:
             SocketTable(place),
             deadline_s=PATIENCE_S,
             patience_s=PATIENCE_S,
-            say=_nothing,
+            say=_ignore,
         )
         port = gate.open("127.0.0.1:0", load_keys(place / "keys", SERVER))
         with Relay(port) as gate.relay:
             addresses = dict.fromkeys(range(CLIENTS), f"127.0.0.1:{port}")
             addresses |= {THROUGH_RELAY: gate.relay.address} if echo else {}
-            clients = [_started(folder, addresses[n], n, echo) for n in addresses]
+            clients = [_start_client(folder, addresses[n], n, echo) for n in addresses]
             try:
                 _wait(gate, clients)
                 yield gate
             finally:
                 gate.close("finished")
                 for client in clients:
-                    _ended(client)
+                    _end_client(client)
 
 
-def _started(folder: str, address: str, client: int, echo: bool) -> "subprocess.Popen[bytes]":
+def _start_client(folder: str, address: str, client: int, echo: bool) -> "subprocess.Popen[bytes]":
     code = f"from simsplit.bench.loopback import main; main({folder!r}, {address!r}, {client}, "
     return subprocess.Popen([sys.executable, "-c", f"{code}{echo})"])
 
 
 def _wait(gate: Gate, clients: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """Until all are there; RunFailedError as soon as one has ended instead."""
+    """Wait until all clients are connected; raise RunFailedError if one ends instead."""
     end = time.monotonic() + PATIENCE_S
     while len(gate.sessions) < len(clients):
         if time.monotonic() > end or any(client.poll() is not None for client in clients):
-            raise RunFailedError("a client of the bench did not come; see above")
+            raise RunFailedError("a client of the bench did not connect; see its output above")
         time.sleep(0.02)
 
 
-def _ended(client: "subprocess.Popen[bytes]") -> None:
+def _end_client(client: "subprocess.Popen[bytes]") -> None:
     try:
         client.wait(10)
     except subprocess.TimeoutExpired:
@@ -158,5 +158,5 @@ def _ended(client: "subprocess.Popen[bytes]") -> None:
         client.wait()
 
 
-def _nothing(text: str) -> None:
+def _ignore(text: str) -> None:
     del text

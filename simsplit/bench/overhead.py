@@ -1,4 +1,4 @@
-"""What the split costs over a plain loop, what many clients cost over one, and their memory.
+"""This bench compares the split with a plain loop, and many clients with one, also in memory.
 
 Blocks of steps of the two sides alternate in one process on the same batches. Both sides must end
 at the same loss, or the comparison means nothing.
@@ -43,7 +43,7 @@ PROJECTION = [{"kind": "lightsplit", "ratio": 8}]
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: what runs, how many steps a block has, how many pairs of blocks."""
+    """One comparison: its scenario, the steps of a block, and the pairs of blocks."""
 
     name: str
     model: dict[str, Any]
@@ -69,7 +69,7 @@ SPLIT = [
 ]
 CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50)
 FURTHER = {"resnet18": 200, "simplecnn": 400}
-"""How many further clients of each model the memory is measured of."""
+"""For each model, the number of further clients whose memory is measured."""
 
 
 def overhead(
@@ -79,17 +79,17 @@ def overhead(
     cases: Sequence[Case] = SPLIT,
     further: Mapping[str, int] = FURTHER,
 ) -> Iterator[tuple[Table, Figures]]:
-    """The three measurements, a table each."""
+    """Measure three tables: against a plain loop, many clients against one, and memory."""
     where = torch.device(device)
     yield against_plain(where, quick, say, cases)
-    yield _many_against_one(where, quick, say)
-    yield _memory(say, further)
+    yield _compare_many_with_one(where, quick, say)
+    yield _measure_memory(say, further)
 
 
 def against_plain(
     device: torch.device, quick: bool, say: Say, cases: Sequence[Case]
 ) -> tuple[Table, Figures]:
-    """Steps through the cut against steps of the joint network, on the same batches."""
+    """Compare steps through the cut with steps of the joint network, on the same batches."""
     lines = Lines()
     for case in cases:
         say(f"overhead: {case.name} ...")
@@ -97,13 +97,13 @@ def against_plain(
         plain = PlainLoop(assembler, {client: feed_of(parts, client) for client in parts.clients})
         sides = Side(stepper(parts), parts.clients), Side(plain.train, parts.clients)
         measured = in_blocks(sides, case, device, quick)
-        _same_loss(parts, plain)
+        _refuse_other_loss(parts, plain)
         row = ratio_row(case.name, measured, case.target)
         lines.add(case.name, measured | {"target": case.target}, row)
     return lines.table("the split against a plain loop (10 clients, shared head, round robin)")
 
 
-def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+def _compare_many_with_one(device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
     lines = Lines()
     for heads, label in (("shared", "SCH"), ("per_client", "PCH")):
         name = f"{CROWD.name}, {label}"
@@ -119,13 +119,13 @@ def _many_against_one(device: torch.device, quick: bool, say: Say) -> tuple[Tabl
 def in_blocks(
     sides: tuple[Side, Side], case: Case, device: torch.device, quick: bool
 ) -> dict[str, float]:
-    """As many steps and pairs as the case has, fewer if quick."""
+    """Time both sides with a case's steps and pairs, or fewer if quick."""
     steps = max(2, case.steps // 10) if quick else case.steps
     return ratio_of(sides, steps, 3 if quick else case.pairs, device)
 
 
-def _same_loss(parts: Assembly, plain: PlainLoop) -> None:
-    """Both sides have trained on the same batches: their mean losses must agree."""
+def _refuse_other_loss(parts: Assembly, plain: PlainLoop) -> None:
+    """Raise ProtocolError unless both sides have the same mean loss on the same batches."""
     reports = [
         report for report in parts.exchange.collect_reports(parts.clients).values() if report
     ]
@@ -136,7 +136,7 @@ def _same_loss(parts: Assembly, plain: PlainLoop) -> None:
 
 
 def stepper(parts: Assembly) -> Callable[[ClientId], None]:
-    """One turn of a client as the experiment takes it."""
+    """Return a function that runs one turn of a client as an experiment does."""
 
     def step(client: ClientId) -> None:
         parts.exchange.hand_over(client)
@@ -148,7 +148,7 @@ def stepper(parts: Assembly) -> Callable[[ClientId], None]:
 def assembled(
     case: Case, device: torch.device, *, clients: int, heads: str = "shared"
 ) -> tuple[Assembler, Assembly]:
-    """A case's live parts, ready to train on random data."""
+    """Assemble a case, ready to train on random data."""
     given = scenario(
         case.model,
         case.batch_size,
@@ -165,13 +165,13 @@ def assembled(
 
 
 def feed_of(parts: Assembly, client: ClientId) -> Feed:
-    """A client's batches of its own data."""
+    """Return the feed of a client's own data."""
     assert isinstance(parts.pool, InlinePool), "benches that look at batches run inline"
     return parts.pool.clients[client].training.feeds["private"]
 
 
-def _memory(say: Say, further: Mapping[str, int]) -> tuple[Table, Figures]:
-    """Resident memory of a process per further client with its own head, against what it owns."""
+def _measure_memory(say: Say, further: Mapping[str, int]) -> tuple[Table, Figures]:
+    """Compare the resident memory of each further client with the tensors that it owns."""
     lines = Lines()
     for model, count in further.items():
         say(f"overhead: memory per client, {model} ...")
@@ -195,6 +195,6 @@ def hold_clients(model: str, clients: int) -> None:
         parts.exchange.step(client)
     gc.collect()
     owned = sum(tensor.nbytes for tensor in parts.pool.ask(0, OwnState()).values())
-    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     print(json.dumps({"resident": resident_bytes(), "owned": owned}))  # noqa: T201 - it is read

@@ -1,4 +1,4 @@
-"""What the methods and models of plugins cost, with the options that they have by default."""
+"""This bench measures the cost of plugins' methods and models, with their default options."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ STEPS = 30
 
 
 def own(device: str, quick: bool, say: Say, plugins: Plugins) -> Iterator[tuple[Table, Figures]]:
-    """A table of methods, and one of models, where there are any."""
+    """Measure a table of the plugins' methods, and one of their models, if there are any."""
     where = torch.device(device)
     if methods := list(plugins.of("METHODS")):
-        yield _against_raw(where, quick, say, plugins, methods)
+        yield _compare_with_raw(where, quick, say, plugins, methods)
     if models := [
         Case(f"{kind}, raw", {"kind": kind}, 64, [], 1.05, STEPS, plugins=plugins)
         for kind in plugins.of("MODELS")
@@ -24,11 +24,12 @@ def own(device: str, quick: bool, say: Say, plugins: Plugins) -> Iterator[tuple[
         yield against_plain(where, quick, say, models)
 
 
-def _against_raw(
+def _compare_with_raw(
     device: torch.device, quick: bool, say: Say, plugins: Plugins, methods: list[str]
 ) -> tuple[Table, Figures]:
-    """Steps with a method against steps without: a method that is lossy ends at another loss, so a
-    plain loop would be no comparison.
+    """Compare steps with a method and steps without one.
+
+    A plain loop would be no comparison, since a lossy method ends at another loss.
     """
     lines = Lines()
     raw = Case("raw", SIMPLE, 64, [], 1.0, STEPS)

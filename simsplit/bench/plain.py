@@ -1,6 +1,7 @@
-"""The physical limit: the joint network, one optimizer, no cut, the same batches in the same order.
+"""The plain loop sets the lower limit of time: the joint network, one optimizer and no cut.
 
-A method's own layers stand in the network, as they are real work in either case.
+It trains on the same batches in the same order. A method's own layers are part of the network, as
+they are real work on both sides.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +32,7 @@ class AtTheCut(nn.Module):
 
 
 class PlainLoop:
-    """The loop that one would write by hand."""
+    """A training loop of the joint network, as one would write it by hand."""
 
     def __init__(self, assembler: Assembler, feeds: dict[ClientId, Feed]) -> None:
         model, cut = assembler.owners.joint()
@@ -78,5 +79,5 @@ class TextLoop(ABC):
 
     @property
     def mean_loss(self) -> float:
-        """Mean loss over all steps so far."""
+        """The mean loss over all steps so far."""
         return torch.stack(self.losses).mean().item()

@@ -1,4 +1,4 @@
-"""Whole rounds of a scenario on random data, inline or on hosts, without tables or checkpoints."""
+"""Benches time whole rounds of a scenario, inline or on hosts, without tables or checkpoints."""
 
 import time
 from dataclasses import replace
@@ -30,8 +30,10 @@ class Rounds:
         *,
         seats: int = SEATS,
     ) -> None:
-        """`steps` are each client's in a round; `places` are where clients are, if not here; more
-        of them than `seats` rest, if they may.
+        """Assemble the scenario.
+
+        Each client takes `steps` steps in a round. `places` hold the clients; without them, clients
+        are in this process. Clients beyond `seats` rest, if the scenario allows it.
         """
         cpu = torch.device("cpu")
         pool = None

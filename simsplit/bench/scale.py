@@ -1,8 +1,8 @@
-"""What hosts, sweeps and many clients cost and save, in ratios measured in one run.
+"""This bench measures what hosts, sweeps and many clients cost and save, as ratios.
 
-Each comparison says how many threads and processes it used. What a cohort with one trunk can gain
-is bounded by what is serial (Amdahl): that bound is computed from the measured shares of head and
-trunk, and printed beside what was reached.
+Each table names its threads and processes. The serial trunk bounds the speed-up of a cohort with
+one trunk (Amdahl). This bound is computed from the measured shares of head and trunk, and printed
+beside the speed-up that was reached.
 """
 
 import time
@@ -30,18 +30,18 @@ STORE_BYTES = 2**30
 
 
 def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
-    """All measurements, a table each; on the CPU alone."""
+    """Measure all tables, on the CPU only."""
     del device
-    yield _round_robin(quick, say)
-    yield _at_once(quick, say)
+    yield _compare_round_robin(quick, say)
+    yield _compare_cohort(quick, say)
     yield sweeping(quick, say)
     yield crowds(quick, say)
     yield resting(quick, say)
     yield flower_messages(quick, say)
 
 
-def _round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
-    """Ray where it can gain least: clients that take turns."""
+def _compare_round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Compare Ray with inline where it gains least: clients take turns."""
     threads = torch.get_num_threads()
     lines = Lines()
     for name, clients in (
@@ -50,7 +50,7 @@ def _round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
     ):
         say(f"scale: Ray against inline, round robin, {name} ...")
         given = scenario("resnet18", 64, clients)
-        measured, _ = _against_inline(given, threads, steps=2, pairs=2 if quick else 9)
+        measured, _ = _compare_with_inline(given, threads, steps=2, pairs=2 if quick else 9)
         figures = vars(measured) | {"threads": threads, "target": 1.15}
         lines.add(name, figures, (name, *measured.cells, "1.15"))
     title = (
@@ -59,8 +59,8 @@ def _round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
     return lines.table(title, ("case", *_COLUMNS, "target"))
 
 
-def _at_once(quick: bool, say: Say) -> tuple[Table, Figures]:
-    """Ray where it gains most: a cohort at once, each process with one thread."""
+def _compare_cohort(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Compare Ray with inline where it gains most: a concurrent cohort, on one thread each."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     lines = Lines()
@@ -73,7 +73,7 @@ def _at_once(quick: bool, say: Say) -> tuple[Table, Figures]:
     }
     for name, given in cases.items():
         say(f"scale: Ray against inline, a cohort at once, {name} ...")
-        measured, share = _against_inline(given, 1, steps=3, pairs=2 if quick else 7)
+        measured, share = _compare_with_inline(given, 1, steps=3, pairs=2 if quick else 7)
         faster = measured.invert()
         copies = given.aggregation.kind == "splitfed_v1"
         bound = HOSTS if copies else 1 / (1 - share + share / HOSTS)
@@ -87,35 +87,35 @@ def _at_once(quick: bool, say: Say) -> tuple[Table, Figures]:
     return lines.table(title, columns)
 
 
-def _against_inline(
+def _compare_with_inline(
     given: Scenario, threads: int, *, steps: int, pairs: int
 ) -> tuple[Ratio, float]:
-    """Rounds on hosts against rounds inline, and the clients' share of an inline round."""
+    """Compare rounds on hosts and inline; return also the clients' share of an inline round."""
     data = random_images(given, 6400)
     with hosts_for(HostsConfig(threads=threads), HOSTS, STORE_BYTES) as hosts:
         inline, on_hosts = Rounds(given, data, steps), Rounds(given, data, steps, hosts)
         measured = interleaved(on_hosts.seconds, inline.seconds, pairs)
-    return measured, _clients_share(inline)
+    return measured, _measure_client_share(inline)
 
 
-def _clients_share(inline: Rounds) -> float:
-    """The part of a round that clients compute, and so could do at once."""
+def _measure_client_share(inline: Rounds) -> float:
+    """Return the share of a round that clients compute, and could compute concurrently."""
     pool = inline.parts.pool
     assert isinstance(pool, InlinePool), "the side without hosts"
-    timed = _Timed(pool.clients)
+    timed = _TimedPool(pool.clients)
     timed.workshop = pool.workshop
     inline.parts.exchange.pool = timed
     whole = inline.seconds()
     return timed.spent_s / whole
 
 
-class _Timed(InlinePool):
-    """Adds up what clients compute."""
+class _TimedPool(InlinePool):
+    """A pool that adds up the seconds of its clients' answers."""
 
     spent_s = 0.0
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """One client's answer, against the clock."""
+        """Return one client's answer, and add the time that it takes."""
         started = time.perf_counter()
         answer = super().ask(client, call)
         self.spent_s += time.perf_counter() - started

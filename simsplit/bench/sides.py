@@ -1,7 +1,7 @@
-"""Two ways to do the same work, timed in alternating blocks, and the ratio of what they take.
+"""Two ways to do the same work are timed in alternating blocks, and compared by their ratio.
 
-A machine whose speed drifts, drifts for both; quoted is the median of the pairs' ratios, with the
-quartiles.
+Alternation makes a drift of the machine's speed affect both sides. Tables give the median of the
+pairs' ratios with its quartiles.
 """
 
 import json
@@ -24,7 +24,7 @@ from simsplit.report.tables import Table
 Say = Callable[[str], None]
 Figures = dict[str, object]
 Block = Callable[[], float]
-"""Does a block of work, and returns how many seconds it took."""
+"""A function that does a block of work, and returns its seconds."""
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
 
 
@@ -129,7 +129,7 @@ def ratio_of(
 
 
 def ratio_row(name: str, measured: dict[str, float], target: float | None) -> tuple[str, ...]:
-    """Write what `ratio_of` found as a row under `COLUMNS`."""
+    """Format the result of `ratio_of` as a row under `COLUMNS`."""
     return (
         name,
         f"{measured['ratio']:.3f}",
@@ -141,24 +141,25 @@ def ratio_row(name: str, measured: dict[str, float], target: float | None) -> tu
 
 
 def refuse_other_loss(loss: float, expected: float, sides: tuple[str, str]) -> None:
-    """ProtocolError if two trainings on the same batches end at different losses."""
+    """Raise ProtocolError if two trainings on the same batches end at different losses."""
     if abs(loss - expected) > 1e-3 * abs(expected):
         one, other = sides
         raise ProtocolError(f"{one} ends at loss {loss:.6f}, {other} at {expected:.6f}")
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for what a GPU still computes."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def call_apart(function: Callable[..., object], *words: object) -> dict[str, Any]:
-    """Call a bench's function in a process of its own, for its resident memory's sake, and read
-    the JSON that it prints.
+    """Call a bench's function in its own process, and return the JSON that it prints.
+
+    The process isolates the resident memory of the function.
     """
     module, name = function.__module__, function.__name__
     code = f"from {module} import {name}; {name}(*{words!r})"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
+    return result

@@ -1,4 +1,4 @@
-"""A sweep of eight cells, two at a time against one at a time, starting the workers included."""
+"""A sweep of eight cells is timed with two jobs and with one, including the workers' start."""
 
 import tempfile
 import time
@@ -24,7 +24,7 @@ sweep: {{seed: [{seeds}]}}
 
 
 def sweeping(quick: bool, say: Say) -> tuple[Table, Figures]:
-    """Seconds of the whole sweep with one job and with two."""
+    """Time the whole sweep with one job and with two."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.yaml"
         seeds = ", ".join(map(str, range(2 if quick else CELLS)))
@@ -33,7 +33,7 @@ def sweeping(quick: bool, say: Say) -> tuple[Table, Figures]:
         seconds = {}
         for jobs in (1, 2):
             say(f"scale: a sweep of {len(sweep.cells)} cells, {jobs} at a time ...")
-            seconds[jobs] = _seconds(sweep, Path(folder) / f"jobs-{jobs}", jobs)
+            seconds[jobs] = _time_sweep(sweep, Path(folder) / f"jobs-{jobs}", jobs)
     faster = seconds[1] / seconds[2]
     row = (f"{len(sweep.cells)}", f"{seconds[1]:.0f}", f"{seconds[2]:.0f}", f"{faster:.2f}", "1.8")
     columns = ("cells", "s, 1 job", "s, 2 jobs", "times as fast", "target")
@@ -41,7 +41,7 @@ def sweeping(quick: bool, say: Say) -> tuple[Table, Figures]:
     return Table(title, columns, [row], "rrrrr"), {"seconds": seconds, "times_as_fast": faster}
 
 
-def _seconds(sweep: Sweep, out: Path, jobs: int) -> float:
+def _time_sweep(sweep: Sweep, out: Path, jobs: int) -> float:
     started = time.perf_counter()
     result = run_sweep(sweep, out, jobs=jobs)
     assert not result.failed, result.why()

@@ -1,4 +1,4 @@
-"""What detectors cost: rounds that are watched against rounds that are not, verdicts included."""
+"""This bench compares rounds with and without detectors, including their verdicts."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ CASES: dict[str, list[dict[str, str]]] = {
 
 
 def watching(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
-    """A row per set of detectors; on the CPU alone."""
+    """Measure each set of detectors in a row, on the CPU only."""
     del device
     threads, lines = torch.get_num_threads(), Lines()
     for name, detectors in CASES.items():
@@ -32,7 +32,7 @@ def watching(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         plain = scenario("resnet18", 64, {"count": 4})
         watched = scenario("resnet18", 64, {"count": 4}, detectors=detectors)
         data = random_images(plain, 6400)
-        sides = (_Watched(watched, data, 4), Rounds(plain, data, 4))
+        sides = (_WatchedRounds(watched, data, 4), Rounds(plain, data, 4))
         measured = interleaved(sides[0].seconds, sides[1].seconds, 2 if quick else 9)
         figures = vars(measured) | {"threads": threads, "target": TARGET}
         lines.add(name, figures, (name, *measured.cells, f"{TARGET}"))
@@ -41,7 +41,7 @@ def watching(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
     yield lines.table(title, columns)
 
 
-class _Watched(Rounds):
+class _WatchedRounds(Rounds):
     """Rounds that end with verdicts."""
 
     def __init__(self, given: Scenario, data: Prepared, steps: int) -> None:

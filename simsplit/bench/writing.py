@@ -1,7 +1,7 @@
-"""What writing through the cut costs: in a session, as whole texts in every pass, and uncut.
+"""Text generation through the cut is timed: in a session, with whole texts per pass, and uncut.
 
-All three write the same tokens from the same weights, or there is no comparison. The uncut model is
-transformers' own, with its cache.
+All three must generate the same tokens from the same weights. The uncut model is transformers' own,
+with its cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from simsplit.seeds import rng_for
 BATCH, PROMPT, TOKENS = 8, 64, 128
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per token", "against")
 UNENDING = -1
-"""In place of an end token, so that every text is as long."""
+"""Replaces the end token, so that all texts have the same length."""
 
 
 def writing(
@@ -39,13 +39,13 @@ def writing(
     *,
     large: bool = False,
 ) -> tuple[Table, Figures]:
-    """A session against whole texts, and against transformers' own cache.
+    """Compare a session with whole texts, and with transformers' own cache.
 
-    A large model writes whole texts once, as each of their passes takes seconds.
+    A large model generates whole texts once only, since each of their passes takes seconds.
     """
     assert isinstance(given.model, CausalLM), "the bench's model writes"
-    writer = _writer(given, data, device)
-    prompts = _prompts(given)
+    writer = _make_writer(given, data, device)
+    prompts = _draw_prompts(given)
     lines = Lines()
     whole = partial(_Writing, replace(writer, in_sessions=lambda _: False), prompts)
     uncut = partial(_Uncut, given.model.origin, prompts, device)
@@ -60,7 +60,7 @@ def writing(
         session, other = _Writing(writer, prompts, tokens), made(tokens)
         sides = Side(session.write), Side(other.write)
         measured = ratio_of(sides, 1, pairs, device)
-        _refuse_other(session.said, other.said, name)
+        _refuse_other_texts(session.texts, other.texts, name)
         measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
         row = ratio_row(f"a session over {name}, {tokens} new tokens", measured, target)
         lines.add(f"writing over {name}", measured | {"target": target, "tokens": tokens}, row)
@@ -70,25 +70,25 @@ def writing(
 def written(
     given: Scenario, data: Prepared, device: torch.device, tokens: int
 ) -> Callable[[ClientId], None]:
-    """Writes as many tokens after each prompt, through the cut of a scenario's model."""
-    return _Writing(_writer(given, data, device), _prompts(given), tokens).write
+    """Return a function that generates `tokens` tokens after each prompt, through the cut."""
+    return _Writing(_make_writer(given, data, device), _draw_prompts(given), tokens).write
 
 
-def _prompts(given: Scenario) -> Tensor:
+def _draw_prompts(given: Scenario) -> Tensor:
     vocabulary = given.text_reader().size
     return torch.randint(vocabulary, (BATCH, PROMPT), generator=rng_for(0, "bench", "prompts"))
 
 
 class _Writing:
-    """Texts written through the cut."""
+    """Texts that are generated through the cut."""
 
     def __init__(self, writer: Writer, prompts: Tensor, tokens: int) -> None:
         self.writer, self.prompts, self.tokens = writer, list(prompts), tokens
-        self.said: list[list[int]] = []
+        self.texts: list[list[int]] = []
 
     def write(self, client: ClientId) -> None:
-        """All of them, once."""
-        self.said = self.writer.write(client, self.prompts, self.tokens)
+        """Generate all texts once."""
+        self.texts = self.writer.write(client, self.prompts, self.tokens)
 
 
 class _Uncut:
@@ -101,18 +101,18 @@ class _Uncut:
         self.net, self.prompts, self.tokens = net.to(device).eval(), prompts.to(device), tokens
         net.generation_config.eos_token_id = None
         net.generation_config.pad_token_id = 0
-        self.said: list[list[int]] = []
+        self.texts: list[list[int]] = []
 
     @torch.no_grad()
     def write(self, client: ClientId) -> None:
-        """All of them, once."""
+        """Generate all texts once."""
         del client
         given = {"attention_mask": torch.ones_like(self.prompts), "do_sample": False}
         rows = self.net.generate(self.prompts, max_new_tokens=self.tokens, **given)
-        self.said = rows[:, self.prompts.shape[1] :].tolist()
+        self.texts = rows[:, self.prompts.shape[1] :].tolist()
 
 
-def _writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
+def _make_writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
     parts = Assembler(given, data, device).assemble()
     parts.exchange.announce(parts.clients, counted=False)
     writer = build_writer(given, parts.exchange)
@@ -120,6 +120,6 @@ def _writer(given: Scenario, data: Prepared, device: torch.device) -> Writer:
     return replace(writer, end=UNENDING)
 
 
-def _refuse_other(said: Sequence[list[int]], others: Sequence[list[int]], name: str) -> None:
-    if list(said) != list(others):
+def _refuse_other_texts(texts: Sequence[list[int]], others: Sequence[list[int]], name: str) -> None:
+    if list(texts) != list(others):
         raise ProtocolError(f"a session writes other tokens than {name}")

@@ -13,10 +13,10 @@ from simsplit.bench.api import api
 from simsplit.bench.attacking import CASES
 from simsplit.bench.attacking import Case as Attacked
 from simsplit.bench.defended import language_of
-from simsplit.bench.language import passes
-from simsplit.bench.overhead import Case, _same_loss, assembled, feed_of, stepper
+from simsplit.bench.language import count_passes
+from simsplit.bench.overhead import Case, _refuse_other_loss, assembled, feed_of, stepper
 from simsplit.bench.plain import PlainLoop
-from simsplit.bench.writing import _refuse_other, writing
+from simsplit.bench.writing import _refuse_other_texts, writing
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
@@ -34,11 +34,11 @@ def test_losses_that_differ_are_no_comparison() -> None:
         plain.train(client)
     samples = 12
     assert plain.loss_sum.item() / samples > 0.5
-    _same_loss(parts, plain)
+    _refuse_other_loss(parts, plain)
     assert parts.exchange.collect_reports([0]) == {0: {}}  # what was compared has been read
     stepper(parts)(0)
     with pytest.raises(ProtocolError, match="the split ends at loss"):
-        _same_loss(parts, plain)
+        _refuse_other_loss(parts, plain)
 
 
 def test_an_unknown_bench_is_named() -> None:
@@ -121,14 +121,16 @@ def test_the_attacks_bench_times_one_that_follows_and_one_that_works() -> None:
 
 def test_a_mixture_is_worth_its_passes() -> None:
     """By hand: 3 heads, 3 trunks and a tail, then a third of 3 heads and 4 trunks, of 3 parts."""
-    assert passes(Flops(1.0, 1.0, 1.0), messages=3, inputs=3) == pytest.approx((7 + 7 / 3) / 3)
-    assert passes(Flops(1.0, 2.0, 1.0), messages=1, inputs=1) > 1
+    assert count_passes(Flops(1.0, 1.0, 1.0), messages=3, inputs=3) == pytest.approx(
+        (7 + 7 / 3) / 3
+    )
+    assert count_passes(Flops(1.0, 2.0, 1.0), messages=1, inputs=1) > 1
 
 
 def test_other_tokens_are_no_comparison() -> None:
-    _refuse_other([[1, 2]], [[1, 2]], "whole texts")
+    _refuse_other_texts([[1, 2]], [[1, 2]], "whole texts")
     with pytest.raises(ProtocolError, match="writes other tokens than whole texts"):
-        _refuse_other([[1, 2]], [[1, 3]], "whole texts")
+        _refuse_other_texts([[1, 2]], [[1, 3]], "whole texts")
 
 
 @pytest.mark.slow
@@ -136,7 +138,7 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its own check that both end at the same loss included."""
-    module = sys.modules[passes.__module__]
+    module = sys.modules[count_passes.__module__]
     monkeypatch.setattr(module, "LENGTH", 8)
     monkeypatch.setattr(module, "BATCH", 2)
     own = sys.modules[api.__module__]
@@ -150,7 +152,7 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     assert {"api over peft", *(name for name, *_ in own.DEFENDED)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
-    named = {"name": "language", "model": module._model(tmp_path)}
+    named = {"name": "language", "model": module._pretrain_model(tmp_path)}
     monkeypatch.setattr(sys.modules[language_of.__module__], "BATCH", 2)
     writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
     assert (writes[0], writes[2].keys()) == ("language", written[1].keys())
