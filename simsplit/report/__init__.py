@@ -1,1 +1,1 @@
-"""What runs came to, as tables."""
+"""Results of runs are read from their directories and shown as tables, figures and pages."""

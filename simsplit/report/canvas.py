@@ -1,4 +1,4 @@
-"""What figures are drawn on and saved with; matplotlib is imported when the first one is."""
+"""All figures share axes, colours and the way to a file; matplotlib is imported when first used."""
 
 import sys
 from pathlib import Path
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HONEST = "0.6"
-"""The grey of what stands behind."""
+"""The grey of honest clients and other background."""
 _LEG_COLOURS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#8c6d00"),
     *("#56b4e9", "#d55e00", "#6a3d9a", "#999999", "#000000"),
 )
-"""Okabe and Ito's colours, which the colour-blind can tell apart, and two more; a leg each."""
+"""A colour per leg: those of Okabe and Ito, distinct for colour-blind readers, and two more."""
 
 
 def colour_of_leg(leg: str) -> str:
@@ -24,8 +24,8 @@ def colour_of_leg(leg: str) -> str:
     return _LEG_COLOURS[LEGS.index(leg) % len(_LEG_COLOURS) if leg in LEGS else -1]
 
 
-def axes_of(ax: "Axes | None") -> "Axes":
-    """The axes that were given, or those of a new figure."""
+def ensure_axes(ax: "Axes | None") -> "Axes":
+    """Return the given axes, or those of a new figure."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt
@@ -33,17 +33,17 @@ def axes_of(ax: "Axes | None") -> "Axes":
     return plt.subplots(figsize=(6, 4))[1]
 
 
-def drawn(ax: "Axes") -> "Figure":
-    """The figure that axes stand in."""
+def figure_of(ax: "Axes") -> "Figure":
+    """Return the figure that contains the axes."""
     from matplotlib.figure import Figure
 
     figure = ax.figure
-    assert isinstance(figure, Figure), "drawn by this module, which nests none"
+    assert isinstance(figure, Figure), "no axes of simsplit are in a nested figure"
     return figure
 
 
-def saved(figure: "Figure", file: Path, *, fitted: bool = True) -> Path:
-    """Write a figure into a file, and let go of it; `fitted` cuts it to what is drawn."""
+def save_figure(figure: "Figure", file: Path, *, fitted: bool = True) -> Path:
+    """Write a figure to a file and close it; `fitted` crops it to its content."""
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120, bbox_inches="tight" if fitted else None)
     if "matplotlib.pyplot" in sys.modules:

@@ -1,4 +1,4 @@
-"""From run and sweep directories to what is compared: a sweep stands for its finished cells."""
+"""Commands compare run and sweep directories, where a sweep stands for its finished cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from simsplit.report.short_names import value_of
 from simsplit.results import SWEEP, CellEntry, Run, SweepDirectory, summary_of
 
 
-def entries_of(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
-    """What there is to compare, and a line for each cell that is left out, and why.
+def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
+    """Load the entries to compare; return them, and a line with the reason for each cell left out.
 
-    RunError where a directory is neither a run nor a sweep, or a sweep has no finished cell.
+    Raise RunError if a directory is neither a run nor a sweep, or a sweep has no finished cell.
     """
     entries: list[Entry] = []
     left_out: list[str] = []
@@ -24,16 +24,16 @@ def entries_of(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
         cells = [cell for cell in directory.cells if directory.finished(cell.name)]
         if not cells:
             raise RunError(f"{path}: no cell of this sweep has finished; go on with it: --resume")
-        entries += [_entry(directory, cell) for cell in cells]
+        entries += [_load_entry(directory, cell) for cell in cells]
         left_out += [
-            f"left out: {directory.run_path(cell.name)} {_state(directory, cell)}"
+            f"left out: {directory.run_path(cell.name)} {_describe_state(directory, cell)}"
             for cell in directory.cells
             if cell not in cells
         ]
     return entries, left_out
 
 
-def _entry(directory: SweepDirectory, cell: CellEntry) -> Entry:
+def _load_entry(directory: SweepDirectory, cell: CellEntry) -> Entry:
     settings = {name: value_of(value) for name, value in cell.settings.items()}
     if settings.get("method") == value_of([]):
         settings["method"] = "raw"
@@ -42,7 +42,7 @@ def _entry(directory: SweepDirectory, cell: CellEntry) -> Entry:
     return Entry(run, directory.path, directory.name, {**label, **settings}, directory.fields)
 
 
-def _state(directory: SweepDirectory, cell: CellEntry) -> str:
+def _describe_state(directory: SweepDirectory, cell: CellEntry) -> str:
     if cell.name in directory.failed:
         return f"failed: {directory.failed[cell.name].splitlines()[0]}"
     status = summary_of(directory.run_path(cell.name)).get("status")
@@ -51,15 +51,15 @@ def _state(directory: SweepDirectory, cell: CellEntry) -> str:
     return f"has not finished (it is {status})" if status else "has not run"
 
 
-def baseline_of(text: str | None, entries: Sequence[Entry]) -> Mapping[str, str] | None:
-    """`FIELD=VALUE,...` by the fields' full names; RunError where no cell has such a field."""
+def parse_baseline(text: str | None, entries: Sequence[Entry]) -> Mapping[str, str] | None:
+    """Parse `FIELD=VALUE,...` to full names of fields; raise RunError if no cell has a field."""
     if text is None:
         return None
     fields = {name: entry.titles[name] for entry in entries for name in entry.settings}
     chosen = {}
     for pair in text.split(","):
-        word, equals, value = pair.partition("=")
-        full = [name for name, short in fields.items() if word in (name, short)]
+        field, equals, value = pair.partition("=")
+        full = [name for name, short in fields.items() if field in (name, short)]
         if not equals or not full:
             known = ", ".join(fields.values()) or "none, as no sweep is compared"
             raise RunError(f"--baseline takes FIELD=VALUE, got '{pair}'; fields: {known}")

@@ -1,9 +1,8 @@
-"""Figures of runs: small functions that draw into axes, for notebooks and for whoever writes a
-paper.
+"""Small functions draw runs into axes, for notebooks and papers.
 
-Each takes runs (`Run.load`, or what `run` gave back) and optionally the axes to draw into, and
-gives the axes back. matplotlib is imported when the first one is drawn. What attacks recovered is
-drawn next door.
+Each takes runs (`Run.load`, or what `run` returned) and optionally the axes to draw into, and
+returns the axes. matplotlib is imported when the first figure is drawn. `input_figures` draws what
+attacks recovered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.errors import RunError, near
-from simsplit.report.canvas import HONEST, axes_of, colour_of_leg, drawn, saved
-from simsplit.report.detections import f1_of, flagged_of, malicious_of
-from simsplit.report.grouping import Entry, names_of
+from simsplit.report.canvas import HONEST, colour_of_leg, ensure_axes
+from simsplit.report.canvas import figure_of as drawn
+from simsplit.report.canvas import save_figure as saved
+from simsplit.report.detections import list_flagged, list_malicious, score_f1
+from simsplit.report.grouping import Entry, name_rows
 from simsplit.report.input_figures import attacked, read, recovered, save_attacked
 from simsplit.report.label_figures import components, labels_seen, leak
 from simsplit.report.scatter import scatter
@@ -56,8 +57,8 @@ def accuracy(
     figure: str = "test_accuracy",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """A figure of the `rounds` table over rounds, bytes (`bytes_total`) or simulated seconds."""
-    ax = axes_of(ax)
+    """Draw a column of the `rounds` table over rounds, bytes (`bytes_total`) or simulated time."""
+    ax = ensure_axes(ax)
     for name, run in runs.items():
         _refuse_column(run, x, figure)
         known = run.rounds.dropna(subset=[figure])
@@ -70,16 +71,16 @@ def accuracy(
 
 
 def pareto(runs: Mapping[str, Run], x: str, y: str) -> "Figure":
-    """Runs by two figures, as `compare --plot` has them; seeds of one setting are one point."""
+    """Draw runs by two figures, like `compare --plot`; seeds of one setting are one point."""
     entries = [Entry(run) for run in runs.values()]
-    names = names_of(entries)
-    told = list(runs) if len(names) == len(runs) else names
-    return scatter(entries, f"{x},{y}", "best_on_validation", told)
+    names = name_rows(entries)
+    shown = list(runs) if len(names) == len(runs) else names
+    return scatter(entries, f"{x},{y}", "best_on_validation", shown)
 
 
 def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
-    """What each run sent while training, stacked by leg, in MiB."""
-    ax = axes_of(ax)
+    """Draw the MiB that each run sent in training, stacked by leg."""
+    ax = ensure_axes(ax)
     bottom = np.zeros(len(runs))
     totals = ("total", "evaluation")
     own = [leg for run in runs.values() for leg in run.summary["bytes"] if leg not in totals]
@@ -102,14 +103,14 @@ def signal(
     ax: "Axes | None" = None,
     cuts: Sequence[float] | None = None,
 ) -> "Axes":
-    """A detector's score, or its robust z, of every client over rounds; malicious ones in red.
+    """Draw a detector's score, or its robust z, of every client by round; malicious ones in red.
 
-    Dotted lines are `cuts`; by default, of z, at three sigma.
+    Dotted lines mark `cuts`; by default three sigma for z, and none for scores.
     """
     _refuse_unknown(run, detector)
-    ax = axes_of(ax)
+    ax = ensure_axes(ax)
     column = f"{detector}_z" if z else detector
-    bad = malicious_of(run)
+    bad = list_malicious(run)
     for client, table in run.clients.groupby("client"):
         known = table[["round", column]].dropna()
         is_bad = client in bad
@@ -127,8 +128,8 @@ def signal(
 
 
 def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
-    """Attack success (solid) beside test accuracy (dashed) over rounds."""
-    ax = axes_of(ax)
+    """Draw attack success (solid) and test accuracy (dashed) over rounds."""
+    ax = ensure_axes(ax)
     for name, run in runs.items():
         _refuse_column(run, "attack_success", "test_accuracy")
         known = run.rounds.dropna(subset=["attack_success"])
@@ -140,14 +141,15 @@ def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
 
 
 def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
-    """Each detector's ROC over the clients of all runs, by how far they are from the others at the
-    last round.
+    """Draw each detector's ROC curve over the clients of all runs.
+
+    Clients are ranked by their distance from the others, |z|, in the last judged round.
     """
     from sklearn.metrics import auc, roc_curve
 
-    ax = axes_of(ax)
+    ax = ensure_axes(ax)
     for detector in detectors:
-        bad, away = _pooled(runs, detector)
+        bad, away = _pool(runs, detector)
         fpr, tpr, _ = roc_curve(bad, away)
         ax.step(fpr, tpr, where="post", label=f"{detector} ({auc(fpr, tpr):.2f})")
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
@@ -157,22 +159,22 @@ def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None)
 
 
 def caught(runs: Mapping[str, Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
-    """Which detector catches what: F1 at the end, a row per run; a clean run shows its alarms."""
+    """Draw each detector's F1 at the end, a row per run; a clean run shows its false alarms."""
     for run in runs.values():
         for name in detectors:
             _refuse_unknown(run, name)
-    ax = axes_of(ax)
-    values = np.array([[_f1(run, name) for name in detectors] for run in runs.values()])
+    ax = ensure_axes(ax)
+    values = np.array([[_score_f1(run, name) for name in detectors] for run in runs.values()])
     ax.imshow(values, cmap="RdYlGn", vmin=0, vmax=1, aspect="auto")
     ax.set_xticks(range(len(detectors)), detectors, rotation=20, ha="right")
     ax.set_yticks(range(len(runs)), list(runs))
     for row, run in enumerate(runs.values()):
         for column, name in enumerate(detectors):
-            alarms = len(set(flagged_of(run, name)) - set(malicious_of(run)))
-            told = f"{values[row, column]:.2f}" if malicious_of(run) else f"{alarms} flagged"
+            alarms = len(set(list_flagged(run, name)) - set(list_malicious(run)))
+            cell = f"{values[row, column]:.2f}" if list_malicious(run) else f"{alarms} flagged"
             dark = abs(values[row, column] - 0.5) > 0.35
             colour = "white" if dark else "black"
-            ax.text(column, row, told, ha="center", va="center", color=colour)
+            ax.text(column, row, cell, ha="center", va="center", color=colour)
     return ax
 
 
@@ -182,11 +184,13 @@ def against(
     ax: "Axes | None" = None,
     xlabel: str = "",
 ) -> "Axes":
-    """How far malicious clients and the worst honest one are from the others, over a setting."""
-    ax = axes_of(ax)
+    """Draw the lowest |z| of malicious clients and the highest of honest ones over a setting."""
+    ax = ensure_axes(ax)
     settings = sorted(runs)
     for detector in detectors:
-        bad, honest = zip(*(_extremes(runs[value], detector) for value in settings), strict=True)
+        bad, honest = zip(
+            *(_find_extremes(runs[value], detector) for value in settings), strict=True
+        )
         (line,) = ax.plot(settings, bad, marker="o", label=f"{detector}, malicious")
         ax.plot(settings, honest, marker="x", linestyle=":", color=line.get_color())
     ax.set(xlabel=xlabel, ylabel="|z| (dotted: the worst honest client)")
@@ -196,7 +200,7 @@ def against(
 
 
 def _spread_out(ax: "Axes") -> None:
-    """Linear up to five sigma and logarithmic beyond, in plain numbers."""
+    """Scale the y axis linearly up to five sigma and logarithmically beyond, in plain numbers."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     ax.set_yscale("symlog", linthresh=5)
@@ -206,7 +210,7 @@ def _spread_out(ax: "Axes") -> None:
 
 
 def _refuse_column(run: Run, *wanted: str) -> None:
-    """RunError where the run's `rounds` table has no such column."""
+    """Raise RunError if the run's `rounds` table lacks a column."""
     columns = [str(name) for name in run.rounds.columns]
     for name in wanted:
         if name not in columns:
@@ -217,7 +221,7 @@ def _refuse_column(run: Run, *wanted: str) -> None:
 
 
 def _refuse_unknown(run: Run, detector: str) -> None:
-    """RunError where the run had no such detector."""
+    """Raise RunError if the run had no such detector."""
     columns = [str(name) for name in run.clients.columns]
     if f"{detector}_z" not in columns:
         had = [name.removesuffix("_z") for name in columns if name.endswith("_z")]
@@ -227,26 +231,26 @@ def _refuse_unknown(run: Run, detector: str) -> None:
         )
 
 
-def _last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of the last round in which a detector judged: who is malicious, and how far each is away."""
+def _read_last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return which clients are malicious, and each one's |z|, in the detector's last round."""
     _refuse_unknown(run, detector)
     known = run.clients.dropna(subset=[f"{detector}_z"])
     last = known[known["round"] == known["round"].max()]
     return last["malicious"].to_numpy(), last[f"{detector}_z"].abs().to_numpy()
 
 
-def _pooled(runs: Sequence[Run], detector: str) -> tuple[np.ndarray, np.ndarray]:
-    bad, away = zip(*(_last(run, detector) for run in runs), strict=True)
+def _pool(runs: Sequence[Run], detector: str) -> tuple[np.ndarray, np.ndarray]:
+    bad, away = zip(*(_read_last(run, detector) for run in runs), strict=True)
     return np.concatenate(bad), np.concatenate(away)
 
 
-def _extremes(run: Run, detector: str) -> tuple[float, float]:
-    bad, away = _last(run, detector)
+def _find_extremes(run: Run, detector: str) -> tuple[float, float]:
+    bad, away = _read_last(run, detector)
     return (float(away[bad == 1].min()) if bad.any() else np.nan), float(away[bad == 0].max())
 
 
-def _f1(run: Run, detector: str) -> float:
-    """Of a clean run: 1 where nobody is flagged."""
-    if malicious_of(run):
-        return f1_of(run, detector)
-    return 1 - len(flagged_of(run, detector)) / run.clients["client"].nunique()
+def _score_f1(run: Run, detector: str) -> float:
+    """Return a detector's F1; for a clean run, the share of clients that it did not flag."""
+    if list_malicious(run):
+        return score_f1(run, detector)
+    return 1 - len(list_flagged(run, detector)) / run.clients["client"].nunique()

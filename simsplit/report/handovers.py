@@ -1,4 +1,4 @@
-"""What a hand-over held, said wherever its bytes are: the moments can be twice the weights."""
+"""Tables of bytes name the content of hand-overs, since moments can be twice the weights' size."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,12 @@ from simsplit.results import Run
 _HELD = {"state": "weights and the optimizer's moments", "weights": "weights"}
 
 
-def handed_over(runs: Iterable[Run]) -> str:
-    """What clients handed over in these runs; empty where none did."""
-    return " or ".join(dict.fromkeys(held for run in runs if (held := _held(run))))
+def describe_handovers(runs: Iterable[Run]) -> str:
+    """Describe what clients handed over in these runs; return an empty string if none did."""
+    return " or ".join(dict.fromkeys(held for run in runs if (held := _describe_handover(run))))
 
 
-def _held(run: Run) -> str:
+def _describe_handover(run: Run) -> str:
     wire = run.wire
     if not (wire["leg"] == "handover").any():
         return ""

@@ -1,11 +1,11 @@
-"""Which of a run's figures is the one to tell: what its task is judged by, or what there is."""
+"""Figures and pages show one figure of a run first: the measure of its task, if it has that."""
 
 from simsplit.metrics.headline import headline as judged_by
 from simsplit.results import Run
 
 
-def headline(run: Run) -> str | None:
-    """The figure's name behind the split, such as `accuracy`; None where nothing was evaluated."""
+def choose_headline(run: Run) -> str | None:
+    """Return the figure's name without its split, such as `accuracy`; None without evaluations."""
     columns = [str(name) for name in run.rounds.columns if run.rounds[name].notna().any()]
     for split in ("test", "validation"):
         names = [name for name in columns if name.startswith(f"{split}_")]

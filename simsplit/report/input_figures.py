@@ -1,4 +1,4 @@
-"""Figures of what attacks recovered: images beside the originals, or how much was read of texts."""
+"""Figures show recovered images beside the originals, or how much attacks read of texts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.errors import RunError, near
-from simsplit.report.canvas import HONEST, drawn, saved
+from simsplit.report.canvas import HONEST, figure_of, save_figure
 from simsplit.results import Run
 from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, judged_last
 from simsplit.results.kept import IMAGES, load_images
@@ -28,8 +28,10 @@ def recovered(
     count: int = 10,
     number: int | None = None,
 ) -> "Figure":
-    """Originals above reconstructions, a row per attack; of several run directories (or folders of
-    attacks), a row each. `number` is the round; the last judged one if none is given.
+    """Draw originals above reconstructions, a row per attack and run directory.
+
+    A folder of an attack on a finished run can stand for a run directory. `number` is the round, by
+    default the last judged one.
     """
     from matplotlib import pyplot as plt
 
@@ -38,11 +40,13 @@ def recovered(
     own = [name for images in held.values() for name in images if name not in _NO_ATTACK]
     named = list(attacks or [*dict.fromkeys(own), "mean_image"])
     rows = [("originals", next(iter(held.values()))["originals"])]
-    for name in named:  # attack by attack, so that what a method changes stands side by side
+    for name in named:  # attack by attack, so that a method's effect can be compared row by row
         for title, images in held.items():
             alone = name in _NO_ATTACK
-            if name in images and not (alone and len(rows) > 1 and rows[-1][0] == _words(name)):
-                rows.append((_words(name if alone else f"{title} {name}"), images[name]))
+            if name in images and not (
+                alone and len(rows) > 1 and rows[-1][0] == _write_words(name)
+            ):
+                rows.append((_write_words(name if alone else f"{title} {name}"), images[name]))
     columns = min(count, *(len(row) for _, row in rows))
     shape = (len(rows), columns)
     figure, grid = plt.subplots(*shape, figsize=(columns, len(rows) * 1.02), squeeze=False)
@@ -59,8 +63,10 @@ def recovered(
 def read(
     runs: "Run | Mapping[str, Run]", figure: str = "rouge_l", ax: "Axes | None" = None
 ) -> "Axes":
-    """How much of private texts each attack read: a bar the guesses that it is surest of, the line
-    above it the best of all; dashed, the best guess that needs no attack.
+    """Draw how much of private texts each attack read.
+
+    A bar is the guess that the attack is surest of, the line above it the best of all its guesses.
+    The dashed line is the best blind guess, which needs no attack.
     """
     several = runs if isinstance(runs, Mapping) else {"": runs}
     for run in several.values():
@@ -80,7 +86,7 @@ def read(
         ax.vlines(at, own[figure], own[f"best_{figure}"], colors=bars[0].get_facecolor(), lw=2)
     guessed = [last.loc[last.index.isin(_NO_ATTACK), figure].max() for last in lasts.values()]
     ax.axhline(max(guessed), color=HONEST, ls="--", lw=1)
-    names = [_words(name).replace(" ", "\n") for name in named]
+    names = [_write_words(name).replace(" ", "\n") for name in named]
     ax.set(xticks=np.arange(len(named)), xticklabels=names, ylabel=_READ.get(figure, figure))
     ax.set_ylim(0, 1)
     if len(lasts) > 1:
@@ -89,42 +95,40 @@ def read(
 
 
 def attacked(runs: Mapping[str, Run]) -> "Figure":
-    """What attacks recovered of several runs: originals and reconstructions, or how much was read
-    of texts.
-    """
+    """Draw recoveries of several runs: originals and reconstructions, or shares of texts read."""
     texts = {title: run for title, run in runs.items() if "text" in run.recovered}
     if texts:
-        return drawn(read(texts))
+        return figure_of(read(texts))
     return recovered({title: run.path for title, run in runs.items()})
 
 
-def seen(run: Run) -> bool:
-    """Whether its attacks recovered something to look at; rows of numbers are not."""
+def has_pictures(run: Run) -> bool:
+    """Tell whether attacks on a run recovered images or texts; rows of numbers are not drawn."""
     return not run.recovered.empty and "row" not in run.recovered
 
 
 def draw_recovered(run: Run) -> "Figure | None":
-    """Draw what attacks made of private images, or how much they read of texts.
+    """Draw a run's recovered images, or how much attacks read of its texts.
 
-    None where images are of attacks on the finished run alone: each of these has a picture.
+    Return None if only attacks on the finished run recovered images: each has a picture already.
     """
     without = "image" in run.recovered and not IMAGES.all_of(run.path)
-    return attacked({"": run}) if seen(run) and not without else None
+    return attacked({"": run}) if has_pictures(run) and not without else None
 
 
 def draw_attack(run: Run, name: str) -> "Figure":
-    """Draw what one attack on a finished run recovered."""
+    """Draw the recoveries of one attack on a finished run."""
     if "text" in run.recovered:
-        return drawn(read(run))
+        return figure_of(read(run))
     return recovered(run.path / "attacks" / name)
 
 
 def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
-    """The same of a sweep's cells, of the seed that comes first, in a file; None: no attacks.
+    """Save the recoveries of a sweep's cells of the first seed; return None if there are none.
 
-    Where cells are on texts and on images, texts have a second file.
+    If some cells have texts and others images, texts have a second file.
     """
-    with_attacks = {name: run for name, run in runs.items() if seen(run)}
+    with_attacks = {name: run for name, run in runs.items() if has_pictures(run)}
     if not with_attacks:
         return None
     first = next(iter(with_attacks.values())).summary["seed"]
@@ -135,17 +139,17 @@ def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
     }
     texts = {name: run for name, run in shown.items() if "text" in run.recovered}
     if texts and len(texts) < len(shown):
-        saved(attacked(texts), sweep / "figures" / "read.png")
+        save_figure(attacked(texts), sweep / "figures" / "read.png")
         shown = {name: run for name, run in shown.items() if name not in texts}
-    return saved(attacked(shown), sweep / PICTURE)
+    return save_figure(attacked(shown), sweep / PICTURE)
 
 
-def _words(name: str) -> str:
+def _write_words(name: str) -> str:
     return name.strip().replace("_", " ")
 
 
 def _refuse_figure(run: Run, figure: str) -> None:
-    """RunError where no attack on texts was scored by it."""
+    """Raise RunError if no attack on texts was scored by this figure."""
     best = "best_"
     scored = [n.removeprefix(best) for n in map(str, run.attacks.columns) if n.startswith(best)]
     if figure not in scored:

@@ -1,4 +1,4 @@
-"""What attacks recovered: images and texts beside the private ones, and their figures."""
+"""The section on inputs shows recovered images and texts beside the private ones."""
 
 import base64
 import io
@@ -7,10 +7,10 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
-from simsplit.report.html.markup import Markup, details, figure, joined, section, tag, void
+from simsplit.report.html.markup import Markup, details, figure, join, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import table
-from simsplit.report.input_tables import converging, tabulate_recoveries
+from simsplit.report.html.table_markup import mark_up
+from simsplit.report.input_tables import tabulate_convergence, tabulate_recoveries
 from simsplit.results import Run
 from simsplit.results.input_results import FLOORS, ORIGINALS, judged_last
 from simsplit.results.kept import IMAGES, afterwards, load_images, load_texts
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _MOST, _TEXTS, _SETTINGS = 10, 6, 12
 _LEAKS = (("mse", min), ("rouge_l", max))
-"""What recoveries are judged by, and which end of it is the worst for who is attacked."""
+"""The figures of recoveries, and the function that picks the worst one for the client."""
 
 
-def leaks(subject: Subject) -> Markup:
-    """Pictures or texts of each setting's first seed, and of one run its tables."""
+def show_leaks(subject: Subject) -> Markup:
+    """Show pictures or texts of each setting's first seed, and the tables of a single run."""
     runs = {
         name: entry.run
         for name, entry in zip(subject.names, subject.firsts, strict=True)
@@ -35,24 +35,27 @@ def leaks(subject: Subject) -> Markup:
         return Markup()
     tables = []
     if subject.one is not None:
-        tables = [table(tabulate_recoveries(subject.one)), table(converging(subject.one))]
+        tables = [
+            mark_up(tabulate_recoveries(subject.one)),
+            mark_up(tabulate_convergence(subject.one)),
+        ]
     of_texts = {name: run for name, run in runs.items() if "text" in run.recovered}
     of_images = {name: run for name, run in runs.items() if "image" in run.recovered}
-    return section("Recovered", *tables, _pictures(of_images), _texts(of_texts))
+    return section("Recovered", *tables, _draw_pictures(of_images), _show_texts(of_texts))
 
 
 def conclude_leaks(subject: Subject) -> str:
-    """Say which attack came nearest in any run, beside the best guess that needs none."""
+    """Name the attack that came nearest in any run, beside the best blind guess."""
     several = len(subject.rows) > 1
     clauses = []
     for measure, worst in _LEAKS:
-        found = []
+        nearest = []
         for name, row in zip(subject.names, subject.rows, strict=True):
             for entry in row.entries:
-                if (pair := _nearest(entry.run, measure, worst)) is not None:
-                    found.append((*pair, name))
-        if found:
-            value, attack, floor, name = worst(found, key=lambda each: each[0])
+                if (pair := _find_nearest(entry.run, measure, worst)) is not None:
+                    nearest.append((*pair, name))
+        if nearest:
+            value, attack, floor, name = worst(nearest, key=lambda each: each[0])
             title = {"mse": "MSE", "rouge_l": "ROUGE-L"}[measure]
             beside = "" if floor is None else f", a guess without attack {floor:.3g}"
             on = f" on {name}" if several else ""
@@ -60,10 +63,10 @@ def conclude_leaks(subject: Subject) -> str:
     return "; ".join(clauses)
 
 
-def _nearest(
+def _find_nearest(
     run: Run, figure: str, worst: Callable[..., float]
 ) -> tuple[float, str, float | None] | None:
-    """(value, attack, the best guess's) at the last judgement."""
+    """Return the worst value as judged last, its attack, and the best blind guess's value."""
     means = judged_last(run.attacks)
     if figure not in means:
         return None
@@ -77,70 +80,70 @@ def _nearest(
     return value, name.replace("_", " "), float(worst(guesses)) if len(guesses) else None
 
 
-def _pictures(runs: Mapping[str, Run]) -> Markup:
-    """Originals above what attacks made of them, a row an attack and setting."""
-    held = {name: _images(run) for name, run in list(runs.items())[:_SETTINGS]}
+def _draw_pictures(runs: Mapping[str, Run]) -> Markup:
+    """Draw originals above what attacks made of them, a row per attack and setting."""
+    held = {name: _load_images(run) for name, run in list(runs.items())[:_SETTINGS]}
     held = {name: images for name, images in held.items() if images}
     if not held:
         return Markup()
     first = next(iter(held.values()))
     attacks = dict.fromkeys(a for images in held.values() for a in images if a != ORIGINALS)
-    rows = [_row("private", first[ORIGINALS])]
+    rows = [_make_row("private", first[ORIGINALS])]
     for attack in sorted(attacks, key=lambda name: name in FLOORS):  # the guesses last
         for name, images in held.items():
             if attack in images and not (attack in FLOORS and name != next(iter(held))):
                 alone = attack in FLOORS or len(held) == 1
-                told = attack.replace("_", " ")
-                rows.append(_row(told if alone else f"{told}, {name}", images[attack]))
+                title = attack.replace("_", " ")
+                rows.append(_make_row(title if alone else f"{title}, {name}", images[attack]))
     caption = (
         "Private images in the first row, below them what each attack made of them; the last rows "
         "are guesses that need no attack."
     )
     grid = tag("table", tag("tbody", *rows), class_="images")
     label = "Recovered images"
-    drawn = tag("div", grid, class_="wide whole", tabindex="0", role="region", aria_label=label)
-    return figure(drawn, caption)
+    scrolled = tag("div", grid, class_="wide whole", tabindex="0", role="region", aria_label=label)
+    return figure(scrolled, caption)
 
 
-def _images(run: Run) -> "dict[str, np.ndarray]":
-    """By attack, those made on the finished run among them."""
-    found: dict[str, np.ndarray] = {}
+def _load_images(run: Run) -> "dict[str, np.ndarray]":
+    """Load a run's images by attack, with those of attacks on the finished run."""
+    loaded: dict[str, np.ndarray] = {}
     for folder in (run.path, *afterwards(run.path)):
         if IMAGES.all_of(folder):
-            found = {**load_images(folder), **found}
-    return found if ORIGINALS in found else {}
+            loaded = {**load_images(folder), **loaded}
+    return loaded if ORIGINALS in loaded else {}
 
 
-def _row(name: str, images: "np.ndarray") -> Markup:
+def _make_row(name: str, images: "np.ndarray") -> Markup:
     cells = [
         tag(
             "td",
-            void("img", src=_inlined(image), alt=f"{name}, image {number}", width=64, height=64),
+            void("img", src=_encode(image), alt=f"{name}, image {number}", width=64, height=64),
         )
         for number, image in enumerate(images[:_MOST])
     ]
     return tag("tr", tag("th", name, scope="row", class_="text"), *cells)
 
 
-def _inlined(image: "np.ndarray") -> str:
-    """A C x H x W image as a data URI."""
+def _encode(image: "np.ndarray") -> str:
+    """Encode a C x H x W image as a data URI."""
     from PIL import Image
 
     pixels = image.transpose(1, 2, 0).squeeze()
-    if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):  # channels that are no colours
+    if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):  # these channels are not colours
         pixels = pixels[..., 0]
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _texts(runs: Mapping[str, Run]) -> Markup:
-    """Each private text above what was read of it; words that are in it are marked."""
+def _show_texts(runs: Mapping[str, Run]) -> Markup:
+    """Show each private text above what attacks read of it, with its own words marked."""
     parts = []
     for name, run in list(runs.items())[:_SETTINGS]:
         try:
-            made = _of_run(load_texts(run.path))
-        except RunError:  # a run of which only the figures were kept
+            made = _show_texts_of(load_texts(run.path))
+        except RunError:  # the run kept only its figures
             continue
         parts.append(made if len(runs) == 1 else details(name, made))
     if not parts:
@@ -149,43 +152,46 @@ def _texts(runs: Mapping[str, Run]) -> Markup:
         "Private texts, and what each attack read of them; marked words stand in the private text "
         "in that order."
     )
-    return figure(joined(parts), caption)
+    return figure(join(parts), caption)
 
 
-def _of_run(texts: "pd.DataFrame") -> Markup:
+def _show_texts_of(texts: "pd.DataFrame") -> Markup:
     blocks = []
     for number, group in list(texts.groupby("text", sort=True))[:_TEXTS]:
         private = str(group["private"].iloc[0])
-        lines = [_line("private", tag("span", " ".join(private.split())))]
+        lines = [_make_line("private", tag("span", " ".join(private.split())))]
         known = group[~group["attack"].isin(FLOORS)]
         for attack, text in zip(known["attack"], known["recovered"], strict=True):
-            lines.append(_line(str(attack).replace("_", " "), _marked(private, str(text))))
+            lines.append(_make_line(str(attack).replace("_", " "), _mark(private, str(text))))
         blocks.append(tag("dl", *lines, class_="texts", aria_label=f"text {number}"))
-    return joined(blocks)
+    return join(blocks)
 
 
-def _line(who: str, text: Markup) -> Markup:
-    return joined((tag("dt", who), tag("dd", text)))
+def _make_line(who: str, text: Markup) -> Markup:
+    return join((tag("dt", who), tag("dd", text)))
 
 
-def _marked(private: str, text: str) -> Markup:
-    """A recovered text, with the words that the private one has in the same order marked."""
+def _mark(private: str, text: str) -> Markup:
+    """Mark the words of a recovered text that the private text has in the same order."""
     here, there = text.split()[:_WORDS], private.split()
     blocks = SequenceMatcher(None, here, there, autojunk=False).get_matching_blocks()
     parts: list[object] = []
     at = 0
     for block in blocks:
-        parts += [*_plain(here[at : block.a]), *_plain_marks(here[block.a : block.a + block.size])]
+        parts += [
+            *_join_plain(here[at : block.a]),
+            *_join_marked(here[block.a : block.a + block.size]),
+        ]
         at = block.a + block.size
-    return tag("span", joined(parts, " "))
+    return tag("span", join(parts, " "))
 
 
 _WORDS = 80
 
 
-def _plain(words: Sequence[str]) -> list[object]:
+def _join_plain(words: Sequence[str]) -> list[object]:
     return [" ".join(words)] if words else []
 
 
-def _plain_marks(words: Sequence[str]) -> list[object]:
+def _join_marked(words: Sequence[str]) -> list[object]:
     return [tag("mark", " ".join(words))] if words else []

@@ -1,4 +1,4 @@
-"""What attacks recovered: of one run, and of several beside each other."""
+"""Tables show how much attacks recovered of inputs, in one run and in several runs compared."""
 
 import math
 import re
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.images import SMALLEST
-from simsplit.report.bests import way_of
-from simsplit.report.comparison import tabled
-from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
-from simsplit.report.intervals import interval
-from simsplit.report.tables import Better, Table, mean_of
+from simsplit.report.bests import find_way
+from simsplit.report.comparison import tabulate
+from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
+from simsplit.report.intervals import bootstrap_interval
+from simsplit.report.tables import Better, Table, write_mean
 from simsplit.results import Run
 from simsplit.results.input_results import judged_last
 from simsplit.results.kept import load_curves, load_texts
@@ -42,9 +42,9 @@ WAYS: Mapping[str, Better] = {
     **dict.fromkeys(("mse", "lpips"), "more"),
     **dict.fromkeys(("psnr", "ssim", "rouge_l", "meteor", "token_accuracy"), "less"),
 }
-"""Which way figures are better for those who are attacked: the less, the less has leaked."""
+"""The better way of each figure for the client under attack: less leaked is better."""
 _WIDTH = 100
-"""Characters of a text that are shown."""
+"""The most characters of a text that a table shows."""
 BLIND = {
     "black": "(a black image)",
     "mean_image": "(the mean image)",
@@ -56,31 +56,31 @@ BLIND = {
 
 
 def tabulate_recoveries(run: Run) -> Table:
-    """A row per attack, and per guess that needs none; means over targets, judged last."""
-    last = last_judged(run)
+    """Tabulate a row per attack and per blind guess: last judged means over targets."""
+    last = keep_last_judged(run)
     shown = [name for name in TITLES if name in last and last[name].notna().any()]
     rows = [
-        (BLIND.get(name, name), *(_figure(group[figure].mean()) for figure in shown))
-        for name, group in _blind_last(last)
+        (BLIND.get(name, name), *(_format(group[figure].mean()) for figure in shown))
+        for name, group in _group_last(last)
     ]
     count = int(last.groupby("attack").size().max()) if len(last) else 0
     what = next(f"{name}s" for name in ("text", "row", "image") if name in last or name == "image")
-    title = f"what attacks recovered of {count} {what}{_dropped([last])}"
+    title = f"what attacks recovered of {count} {what}{_describe_dropped([last])}"
     return Table(title, ("attack", *(TITLES[name] for name in shown)), rows)
 
 
 def show_recoveries(run: Run) -> list[Table]:
-    """Make all tables of a run that `show` has."""
-    return [tabulate_recoveries(run), converging(run), sentences(run)]
+    """Make all tables that `show` prints of a run."""
+    return [tabulate_recoveries(run), tabulate_convergence(run), tabulate_texts(run)]
 
 
 def show_attack_on_inputs(run: Run) -> list[Table]:
     """Make the tables of a run that has just been attacked."""
-    return [tabulate_recoveries(run), *([sentences(run)] if "text" in run.recovered else [])]
+    return [tabulate_recoveries(run), *([tabulate_texts(run)] if "text" in run.recovered else [])]
 
 
 def measure_recoveries(run: Run) -> dict[str, float]:
-    """Return means over targets, as judged last, by attack and figure."""
+    """Return the last judged means over targets, by attack and figure."""
     if run.attacks.empty:
         return {}
     return {
@@ -97,29 +97,29 @@ def describe_recoveries(run: Run) -> dict[str, Any]:
     return {str(each): row.dropna().to_dict() for each, row in last.iterrows()}
 
 
-def sentences(run: Run, most: int = 3) -> Table:
-    """Each private text above what attacks recovered of it; of several guesses its own."""
+def tabulate_texts(run: Run, most: int = 3) -> Table:
+    """Tabulate the first private texts, each above what every attack recovered of it."""
     if "text" not in run.recovered:
         return Table("", ("text", "by", "content"), [])
     texts = load_texts(run.path)
     rows: list[tuple[str, str, str]] = []
     for number, group in texts[texts["text"] < most].groupby("text", sort=True):
-        rows.append((str(number), "(private)", _line(group["private"].iloc[0])))
+        rows.append((str(number), "(private)", _shorten(group["private"].iloc[0])))
         attacks = group[~group["attack"].isin(BLIND)]
         made = zip(attacks["attack"], attacks["recovered"], strict=True)
-        rows += [("", str(attack), _line(text)) for attack, text in made]
+        rows += [("", str(attack), _shorten(text)) for attack, text in made]
     return Table("recovered texts", ("text", "by", "content"), rows, "lll")
 
 
-def converging(run: Run) -> Table:
-    """A row per attack: its first figure by how much of its iterations it took."""
+def tabulate_convergence(run: Run) -> Table:
+    """Tabulate a row per attack: its first figure after each share of its iterations."""
     curves = load_curves(run.path)
     if curves.empty:
         return Table("", ("attack",), [])
     figure = next(name for name in ("token_accuracy", "mse") if name in curves)
     wide = curves.pivot_table(index="attack", columns="share", values=figure, sort=False)
     rows = [
-        (str(name), *map(_figure, row)) for name, row in zip(wide.index, wide.values, strict=True)
+        (str(name), *map(_format, row)) for name, row in zip(wide.index, wide.values, strict=True)
     ]
     shares = tuple(f"{share:.0%}" for share in wide.columns)
     return Table(f"{TITLES[figure]} by part of an attack's iterations", ("attack", *shares), rows)
@@ -128,88 +128,97 @@ def converging(run: Run) -> Table:
 def compare_recoveries(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
     """Tabulate each figure: a row per cell, over seeds, and a column per attack.
 
-    Means of texts have 95 % intervals over texts and seeds (see `intervals`), others a spread.
-    What needs no attack, such as guessing a black image, stands in the title if it is the same for
-    all cells. What the best of several messages would give is left out if no cell sent several.
+    Means of texts have 95 % intervals over texts and seeds (see `intervals`), others a deviation.
+    Blind guesses, such as a black image, stand in the title if they are the same for all cells.
+    Figures of the best of several messages are left out if no cell sent several.
     """
     del baseline
     entries = [entry for entry in entries if len(entry.run.recovered)]
     rows = [
-        (row, [dict(_blind_last(last_judged(entry.run))) for entry in row.entries])
-        for row in rows_of(entries)
+        (row, [dict(_group_last(keep_last_judged(entry.run))) for entry in row.entries])
+        for row in group_rows(entries)
     ]
     tables: dict[str, list[dict[str, str]]] = {}
     for figure in _COMPARED:
-        cells = [_means(figure, lasts, _at_once(row)) for row, lasts in rows]
+        cells = [_average(figure, lasts, _read_batch_size(row)) for row, lasts in rows]
         best_of_one = figure.startswith("best_") and cells == tables.get(
             figure.removeprefix("best_")
         )
         if any(cells) and not best_of_one:
             tables[figure] = cells
-    dropped = _dropped([last_judged(entry.run) for entry in entries])
+    dropped = _describe_dropped([keep_last_judged(entry.run) for entry in entries])
     return [
-        _compared(
+        _tabulate_figure(
             figure,
             cells,
             [row for row, _ in rows],
             entries,
-            (_judged(cells, [lasts for _, lasts in rows]), dropped if figure == "fg_ssim" else ""),
+            (
+                _count_judged(cells, [lasts for _, lasts in rows]),
+                dropped if figure == "fg_ssim" else "",
+            ),
         )
         for figure, cells in tables.items()
     ]
 
 
-def _judged(
+def _count_judged(
     cells: Sequence[Mapping[str, str]], lasts: Sequence[Sequence[Mapping[str, "pd.DataFrame"]]]
 ) -> int:
-    """How many images or texts a figure is of; of runs that have it, not of all."""
+    """Return the number of images or texts that a figure is a mean of, in runs that have it."""
     having = [runs for cell, runs in zip(cells, lasts, strict=True) if cell]
     return max(
         (len(group) for runs in having for last in runs for group in last.values()), default=0
     )
 
 
-def _at_once(row: Row) -> int:
-    """How many targets shared a batch."""
+def _read_batch_size(row: Row) -> int:
+    """Return the number of targets that shared a batch."""
     scenario = row.entries[0].scenario
     own = scenario.get("targets", {}).get("batch_size")
     return int(own or scenario["train"]["batch_size"])
 
 
-def _means(figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]], size: int) -> dict[str, str]:
-    """Attack -> one of its figures, over seeds; the lasts are of runs alike."""
-    told: dict[str, str] = {}
+def _average(
+    figure: str, lasts: Sequence[Mapping[str, "pd.DataFrame"]], size: int
+) -> dict[str, str]:
+    """Return each attack's mean of a figure over seeds; `lasts` are of runs of one row."""
+    cells: dict[str, str] = {}
     kind = figure.removeprefix("best_").removeprefix("fg_")
     for attack in dict.fromkeys(name for last in lasts for name in last):
-        found = [last[attack] for last in lasts if attack in last]
-        means = [group[figure].mean() for group in found if figure in group]
+        groups = [last[attack] for last in lasts if attack in last]
+        means = [group[figure].mean() for group in groups if figure in group]
         known = [mean for mean in means if not math.isnan(mean)]
         if known and figure in _OF_TEXTS:
-            runs = [group[figure].dropna().to_numpy(float) for group in found if figure in group]
-            told[BLIND.get(attack, attack)] = _within(kind, known, interval(runs, size))
+            runs = [group[figure].dropna().to_numpy(float) for group in groups if figure in group]
+            cells[BLIND.get(attack, attack)] = _write_interval(
+                kind, known, bootstrap_interval(runs, size)
+            )
         elif known:
-            told[BLIND.get(attack, attack)] = mean_of(kind, known)
-    return told
+            cells[BLIND.get(attack, attack)] = write_mean(kind, known)
+    return cells
 
 
-def _within(kind: str, means: Sequence[float], bounds: tuple[float, float] | None) -> str:
-    """The mean of runs' means, and its interval: `0.085 (0.070 to 0.101)`."""
-    mean = mean_of(kind, [statistics.fmean(means)])
+def _write_interval(kind: str, means: Sequence[float], bounds: tuple[float, float] | None) -> str:
+    """Write the mean of runs' means and its interval: `0.085 (0.070 to 0.101)`."""
+    mean = write_mean(kind, [statistics.fmean(means)])
     if bounds is None:
         return mean
-    low, high = (mean_of(kind, [bound]) for bound in bounds)
+    low, high = (write_mean(kind, [bound]) for bound in bounds)
     return f"{mean} ({low} to {high})"
 
 
-def _dropped(lasts: Sequence["pd.DataFrame"]) -> str:
-    """How many images' foreground SSIM stands in a table, where it is not all of them.
+def _describe_dropped(lasts: Sequence["pd.DataFrame"]) -> str:
+    """Say for how many images a table has the foreground SSIM, if not for all.
 
-    The window needs a rectangle of so many pixels; a thin digit's has fewer.
+    SSIM's window needs a minimum width, and a thin digit's rectangle is narrower.
     """
     kept = sum(
-        int((last.groupby("image")["fg_ssim"].count() > 0).sum()) for last in lasts if _seen(last)
+        int((last.groupby("image")["fg_ssim"].count() > 0).sum())
+        for last in lasts
+        if _has_image_ssim(last)
     )
-    images = sum(int(last["image"].nunique()) for last in lasts if _seen(last))
+    images = sum(int(last["image"].nunique()) for last in lasts if _has_image_ssim(last))
     if kept == images:
         return ""
     return (
@@ -217,20 +226,20 @@ def _dropped(lasts: Sequence["pd.DataFrame"]) -> str:
     )
 
 
-def _seen(last: "pd.DataFrame") -> bool:
-    """Whether whole images are large enough for SSIM."""
+def _has_image_ssim(last: "pd.DataFrame") -> bool:
+    """Tell whether whole images are large enough for SSIM."""
     return {"image", "ssim", "fg_ssim"} <= set(last) and bool(last["ssim"].notna().any())
 
 
-def _compared(
+def _tabulate_figure(
     figure: str,
     cells: Sequence[dict[str, str]],
     rows: Sequence[Row],
     entries: Sequence[Entry],
-    told: tuple[int, str],
+    count_and_dropped: tuple[int, str],
 ) -> Table:
-    """A figure's table; `told` are the number of images or texts, and what the title adds."""
-    count, dropped = told
+    """Tabulate one figure; the last argument has the number of targets and the title's end."""
+    count, dropped = count_and_dropped
     rows_alone = all("row" in entry.run.recovered for entry in entries)
     kind = "text" if figure in _OF_TEXTS else "row" if rows_alone else "image"
     what = kind + "s" * (count > 1)
@@ -239,22 +248,22 @@ def _compared(
     same = [name for name, means in floors.items() if len(means) == 1]
     guesses = [f"{name[1:-1]}: {mean}" for name in same for mean in floors[name] if mean]
     title += (f" ({'; '.join(guesses)})" if guesses else "") + dropped
-    if any(" (" in told for row in cells for told in row.values()):
+    if any(" (" in cell for row in cells for cell in row.values()):
         title += ", with 95 % intervals over texts and seeds"
-    of_attacks = [{n: told for n, told in row.items() if n not in same} for row in cells]
-    both = [label | row for label, row in zip(labels_of(rows), of_attacks, strict=True)]
-    way = way_of(f"attack_{figure}", WAYS)
+    of_attacks = [{n: cell for n, cell in row.items() if n not in same} for row in cells]
+    both = [label | row for label, row in zip(label_rows(rows), of_attacks, strict=True)]
+    way = find_way(f"attack_{figure}", WAYS)
     blind = set(BLIND.values())
     means = [
-        {name: float(told.partition(" ")[0]) for name, told in row.items() if name not in blind}
+        {name: float(cell.partition(" ")[0]) for name, cell in row.items() if name not in blind}
         for row in of_attacks
     ]
     ways = {name: way for row in means for name in row if way is not None}
-    return tabled(title, both, entries, (means, ways))
+    return tabulate(title, both, entries, (means, ways))
 
 
-def last_judged(run: Run) -> "pd.DataFrame":
-    """Each attack's last judgement."""
+def keep_last_judged(run: Run) -> "pd.DataFrame":
+    """Return the rows of each attack's last judgement."""
     table = run.recovered
     if table.empty:
         return table
@@ -262,8 +271,8 @@ def last_judged(run: Run) -> "pd.DataFrame":
     return table[table["round"] == latest]
 
 
-def _blind_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
-    """By attack, in their order, the guesses at the end."""
+def _group_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
+    """Return the last judgement by attack, with the blind guesses at the end."""
     if last.empty:
         return []
     groups = {str(name): group for name, group in last.groupby("attack", sort=False)}
@@ -271,12 +280,12 @@ def _blind_last(last: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
     return [(name, groups[name]) for name in (*own, *BLIND) if name in groups]
 
 
-def _line(text: object) -> str:
-    """On one line, and not a long one."""
-    # a tokenizer's loose bytes are no characters; one mark stands for all that follow each other
+def _shorten(text: object) -> str:
+    """Return a text on one line, cut to the width that a table shows."""
+    # a tokenizer's stray bytes decode to no characters; one mark replaces a sequence of them
     words = " ".join(re.sub(r"\ufffd+", "\ufffd", str(text)).split())
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"
 
 
-def _figure(value: float) -> str:
+def _format(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.4g}"

@@ -1,8 +1,8 @@
-"""How far a mean could be off: intervals from draws of runs, and of batches in each of them.
+"""Means over texts and seeds need intervals; a bootstrap draws runs, and batches in each of them.
 
 Texts of one batch share what a method draws for it, such as MixGuard's secrets, so whole batches
-are drawn; and runs of other seeds trained other models, so runs are drawn first. With two or three
-seeds the seeds' part is known poorly, and such an interval is rather too narrow.
+are drawn. Runs of other seeds trained other models, so runs are drawn first. With two or three
+seeds the variation between seeds is known poorly, and the interval is rather too narrow.
 """
 
 from collections.abc import Sequence
@@ -16,30 +16,30 @@ Floats = NDArray[np.float64]
 _DRAWS = 1000
 
 
-def interval(runs: Sequence[Floats], size: int) -> tuple[float, float] | None:
-    """95 % of the mean of runs' means; of each run the values of its texts, `size` to a batch.
+def bootstrap_interval(runs: Sequence[Floats], size: int) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of runs' means, each from values in batches of `size`.
 
-    None where a single batch of a single run says nothing of what varies.
+    Return None for a single batch of a single run, which has no variation to measure.
     """
     runs = [values for values in runs if len(values)]
     if not runs or (len(runs) == 1 and len(runs[0]) <= size):
         return None
     rng = numpy_rng_for(0, "intervals")
-    sums_RB, counts_RB = _batches(runs, size)
+    sums_RB, counts_RB = _sum_batches(runs, size)
     held_R = (counts_RB > 0).sum(1)
-    drawn, places = np.zeros(_DRAWS), np.arange(counts_RB.shape[1])
+    means_D, places = np.zeros(_DRAWS), np.arange(counts_RB.shape[1])
     for _ in runs:
         run = rng.integers(len(runs), size=(_DRAWS, 1))
         batch = (rng.random((_DRAWS, len(places))) * held_R[run]).astype(np.int64)
         there = places < held_R[run]
         means = (sums_RB[run, batch] * there).sum(1) / (counts_RB[run, batch] * there).sum(1)
-        drawn += means / len(runs)
-    low, high = np.quantile(drawn, (0.025, 0.975))
+        means_D += means / len(runs)
+    low, high = np.quantile(means_D, (0.025, 0.975))
     return float(low), float(high)
 
 
-def _batches(runs: Sequence[Floats], size: int) -> tuple[Floats, Floats]:
-    """Sum and count of each run's batches, zeros after the last."""
+def _sum_batches(runs: Sequence[Floats], size: int) -> tuple[Floats, Floats]:
+    """Return the sum and count of each run's batches, with zeros after the last one."""
     most = max(-(-len(values) // size) for values in runs)
     padded = np.zeros((2, len(runs), most * size))
     for row, values in enumerate(runs):

@@ -1,11 +1,11 @@
-"""What attacks tell of labels: of one run, and of several beside each other."""
+"""Tables show how many labels attacks recover, in one run and in several runs compared."""
 
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.report.comparison import tabled
-from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
+from simsplit.report.comparison import tabulate
+from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
 from simsplit.report.label_views import VIEWS
 from simsplit.report.tables import Table
 from simsplit.results import Run
@@ -26,14 +26,15 @@ _FIGURES = {"auc": "AUC", "accuracy": "accuracy", PURITY: "purity of clusters"}
 
 
 def tabulate_labels(run: Run) -> Table:
-    """Tabulate a row per attack on labels: its worst over views, adapters and evaluations, and its
-    floors; may have no rows.
+    """Tabulate a row per attack on labels: its worst leak and its floors.
+
+    The worst is taken over views, adapters and evaluations. The table may have no rows.
     """
     worst = worst_by_attack(run.labels)
     several = len(worst) and worst["adapter"].max() > 0
     rows = [
         (
-            _name(row),
+            _name_attack(row),
             _FIGURES[row["figure"]],
             f"{100 * row['leak']:.1f} ({100 * row['low']:.1f} to {100 * row['high']:.1f})",
             f"{100 * row['chance']:.1f} (to {100 * row['chance_high']:.1f})",
@@ -50,14 +51,16 @@ def tabulate_labels(run: Run) -> Table:
 
 
 def tabulate_label_views(run: Run) -> Table:
-    """Tabulate a row per view and a column per attack: the worst over rounds and adapters, with its
-    interval; below them the floors. May have no rows.
+    """Tabulate a row per view and a column per attack, with the floors in the last rows.
+
+    A cell has the worst leak over rounds and adapters, with its interval. The table may have no
+    rows.
     """
     worst = worst_by_attack(run.labels, by_view=True)
     worst = worst[worst["figure"] != PURITY] if len(worst) else worst
     columns: dict[str, dict[str, str]] = {}
     for _, row in worst.iterrows():
-        own = columns.setdefault(f"{_name(row)}, {_FIGURES[row['figure']]}", {})
+        own = columns.setdefault(f"{_name_attack(row)}, {_FIGURES[row['figure']]}", {})
         own[str(row["view"])] = (
             f"{100 * row['leak']:.1f} ({100 * row['low']:.0f} to {100 * row['high']:.0f})"
         )
@@ -81,14 +84,14 @@ def compare_labels(entries: Sequence[Entry], baseline: Baseline = None) -> list[
     entries = [entry for entry in entries if len(entry.run.labels)]
     if not entries:
         return []
-    rows = rows_of(entries)
-    cells = [label | _worst(row) for label, row in zip(labels_of(rows), rows, strict=True)]
+    rows = group_rows(entries)
+    cells = [label | _average_worst(row) for label, row in zip(label_rows(rows), rows, strict=True)]
     title = f"labels that attacks tell, in %: the worst over views and rounds; {_FLOORS}"
-    return [tabled(title, cells, entries)]
+    return [tabulate(title, cells, entries)]
 
 
 def measure_labels(run: Run) -> dict[str, float]:
-    """Return the worst of what attacks tell of labels, and what chance would."""
+    """Return the worst leaks of labels, and their chances."""
     return {
         f"{name}_{figure}": float(worst[figure])
         for name, worst in summarise_labels(run.labels).items()
@@ -97,42 +100,44 @@ def measure_labels(run: Run) -> dict[str, float]:
 
 
 def describe_labels(run: Run) -> list[dict[str, Any]]:
-    """Return each attack's worst, beside its floors, as plain values."""
+    """Return each attack's worst leak and its floors, as plain values."""
     worst = worst_by_attack(run.labels)
     if worst.empty:
         return []
     rows = worst.drop(columns=["round", "known"]).to_dict("records")
-    # an AUC has no majority class
+    # an AUC has no floor of the majority class
     return [{str(n): v for n, v in row.items() if n != "majority" or v > 0} for row in rows]
 
 
-def label_frame(run: Run) -> "pd.DataFrame":
-    """Return each attack's worst as numbers, for tables over seeds."""
+def make_label_frame(run: Run) -> "pd.DataFrame":
+    """Return each attack's worst leak as numbers, for tables over seeds."""
     worst = worst_by_attack(run.labels)
     return worst.assign(round=0).drop(columns=["view", "adapter", "known"], errors="ignore")
 
 
-def _worst(row: Row) -> dict[str, str]:
-    """Attack by attack, then the floors of those that know no labels, run by run."""
-    found: dict[str, list[float]] = {}
+def _average_worst(row: Row) -> dict[str, str]:
+    """Return the mean leak of each attack over runs, then the floors of attacks without labels."""
+    leaks: dict[str, list[float]] = {}
     floors: dict[str, list[float]] = {}
     for entry in row.entries:
         worst = worst_by_attack(entry.run.labels)
         for _, each in worst.iterrows():
-            found.setdefault(f"{_name(each)}, {_FIGURES[each['figure']]}", []).append(each["leak"])
+            leaks.setdefault(f"{_name_attack(each)}, {_FIGURES[each['figure']]}", []).append(
+                each["leak"]
+            )
         blind = worst[worst["known"] == 0]
         for figure, chance in blind.groupby("figure", sort=False)["chance"].first().items():
             floors.setdefault(f"chance of {_FIGURES[str(figure)]}", []).append(float(chance))
         for majority in blind["majority"].dropna().head(1):
             floors.setdefault("majority", []).append(float(majority))
-    return {name: _mean(values) for name, values in (found | floors).items()}
+    return {name: _write_mean(values) for name, values in (leaks | floors).items()}
 
 
-def _name(row: "pd.Series[Any]") -> str:
-    """The attack; of one that is told a part of the labels, how much."""
+def _name_attack(row: "pd.Series[Any]") -> str:
+    """Return the attack's name, with the share of labels that it knows, if any."""
     return f"{row['attack']} (told {row['known']:.0%})" if row["known"] else str(row["attack"])
 
 
-def _mean(values: Sequence[float]) -> str:
-    told = f"{100 * statistics.fmean(values):.1f}"
-    return f"{told} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else told
+def _write_mean(values: Sequence[float]) -> str:
+    mean = f"{100 * statistics.fmean(values):.1f}"
+    return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean

@@ -1,11 +1,11 @@
-"""`compare --format csv`: raw numbers, one table at a time."""
+"""`compare --format csv` writes raw numbers, one table at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from simsplit.errors import RunError, near
 from simsplit.report.grouping import Baseline, Entry
-from simsplit.report.numbers import frame, settings
+from simsplit.report.numbers import label_settings, make_frame
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.results import Run
 from simsplit.results.recovers import RECOVERS
@@ -20,50 +20,50 @@ class _Long(NamedTuple):
     """A table with a row per setting and attack or detector."""
 
     keys: Sequence[str]
-    """The columns that tell a setting's rows apart."""
+    """The columns that distinguish a setting's rows."""
     frame: "Callable[[Run], pd.DataFrame]"
 
 
-def table_names() -> tuple[str, ...]:
-    """Return what `--table` takes."""
-    return (SETTINGS, *_long_tables(), *names_as_shown())
+def list_tables() -> tuple[str, ...]:
+    """Return the names that `--table` takes."""
+    return (SETTINGS, *_collect_long_tables(), *list_shown_tables())
 
 
-def names_as_shown() -> tuple[str, ...]:
-    """Return the names of tables whose cells are words: as CSV they are what is shown."""
+def list_shown_tables() -> tuple[str, ...]:
+    """Return the names of tables whose cells are words; their CSV has the same cells."""
     asked = [name for each in PRESENTATIONS.values() for name in each.compare_on_request]
     return ("overview", *asked)
 
 
-def _long_tables() -> dict[str, _Long]:
+def _collect_long_tables() -> dict[str, _Long]:
     kinds = ((RECOVERS[kind].table, each) for kind, each in PRESENTATIONS.items())
     tables = {name: _Long(each.keys, each.frame) for name, each in kinds}
     detections = _Long(("detector", "window", "threshold"), lambda run: run.detections)
     return {**tables, DETECTIONS: detections}
 
 
-def csv_of(entries: Sequence[Entry], figure: str, name: str, baseline: Baseline = None) -> str:
-    """One of the tables as comma-separated values, without the line end behind the last."""
-    made = frame(entries, figure, baseline) if name == SETTINGS else _long(entries, name)
+def write_csv(entries: Sequence[Entry], figure: str, name: str, baseline: Baseline = None) -> str:
+    """Write one of the tables as comma-separated values, without a line end after the last."""
+    made = make_frame(entries, figure, baseline) if name == SETTINGS else _make_long(entries, name)
     return made.to_csv(index=False, lineterminator="\n").rstrip("\n")
 
 
 def refuse_table(name: str) -> None:
-    """RunError where there is no such table."""
-    known = table_names()
+    """Raise RunError if there is no such table."""
+    known = list_tables()
     if name not in known:
         raise RunError(
             f"--table: unknown '{name}'{near(name, known) or ','} allowed: {', '.join(known)}"
         )
 
 
-def _long(entries: Sequence[Entry], what: str) -> "pd.DataFrame":
-    """A row per setting and attack or detector: as it was last judged, over seeds."""
+def _make_long(entries: Sequence[Entry], what: str) -> "pd.DataFrame":
+    """Make a row per setting and attack or detector, as judged last, over seeds."""
     import pandas as pd
 
-    keys, frame_of = _long_tables()[what]
+    keys, frame_of = _collect_long_tables()[what]
     parts = []
-    for label, row in settings(entries):
+    for label, row in label_settings(entries):
         tables = [table for entry in row.entries if not (table := frame_of(entry.run)).empty]
         if not tables:
             continue

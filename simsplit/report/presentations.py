@@ -1,6 +1,6 @@
-"""How each kind of things that attacks recover is shown (see `results.recovers`).
+"""Attacks recover several kinds of data (see `results.recovers`), and each is shown in its own way.
 
-Commands, tables over runs, figures and the report page go over these; they know no kind by name.
+Commands, tables over runs, figures and the report page iterate over these and name no kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.html.markup import Markup
 from simsplit.report.html.subject import Subject
 from simsplit.report.input_figures import draw_attack, draw_recovered, save_attacked
-from simsplit.report.input_section import conclude_leaks, leaks
+from simsplit.report.input_section import conclude_leaks, show_leaks
 from simsplit.report.input_tables import (
     WAYS,
     compare_recoveries,
@@ -22,15 +22,15 @@ from simsplit.report.input_tables import (
     show_recoveries,
 )
 from simsplit.report.label_figures import labels_seen
-from simsplit.report.label_section import conclude_labels, labels
+from simsplit.report.label_section import conclude_labels, show_labels
 from simsplit.report.label_tables import (
     compare_labels,
     describe_labels,
-    label_frame,
+    make_label_frame,
     measure_labels,
     tabulate_labels,
 )
-from simsplit.report.session_section import sessions
+from simsplit.report.session_section import show_sessions_section
 from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,
@@ -39,7 +39,7 @@ from simsplit.report.session_tables import (
     show_sessions,
 )
 from simsplit.report.tables import Better, Table
-from simsplit.report.worst_leaks import worst_leak_cells
+from simsplit.report.worst_leaks import make_leak_cells
 from simsplit.results import Run
 from simsplit.results.session_results import SIDES, means_of
 
@@ -56,52 +56,52 @@ class Drawing:
 
     draw: "Callable[[Run], Figure | None]"
     fitted: bool = False
-    """Whether its margins are fitted to what stands in them."""
+    """Whether its margins are fitted to their content."""
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """How one kind is shown; whatever of it is left out is not there."""
+    """The functions that show one kind; a default shows nothing."""
 
     show: Callable[[Run], Sequence[Table]]
-    """Make a run's tables, for `show`; those without rows are left out."""
+    """Make a run's tables, for `show`, which leaves out tables without rows."""
     compare: Compare
-    """Make tables of runs beside each other, for `compare`; `--table` calls them as the table in
-    run directories is called."""
+    """Make tables that compare runs, for `compare`; `--table` names them like the table in run
+    directories."""
     frame: "Callable[[Run], pd.DataFrame]"
-    """Make a run's numbers, of each `round`, for `compare --format csv`."""
+    """Return a run's numbers, with a column `round`, for `compare --format csv`."""
     keys: Sequence[str]
-    """The columns of such numbers that tell rows apart."""
+    """The columns of these numbers that distinguish rows."""
     describe: Callable[[Run], object]
     """Return a run's figures as plain values, for `attack --json`."""
     section: Callable[[Subject], Markup] = lambda subject: Markup()
     """Write the section of the report page."""
     compared_beside: bool = False
-    """Whether the page compares settings in the section on all that they came to."""
+    """Whether the page's section on comparison has this kind's `compare` tables."""
     conclude: Callable[[Subject], str] = lambda subject: ""
     """Write a clause of the page's first sentence."""
     show_attack: Callable[[Run], Sequence[Table]] | None = None
-    """Make the tables of a run that has just been attacked, where they are not those of `show`."""
+    """Make the tables of a run that was just attacked, if they differ from those of `show`."""
     draw_attack: "Callable[[Run, str], Figure] | None" = None
-    """Draw what the attack of this name recovered of a finished run."""
+    """Draw the recoveries of one attack, given by its name, on a finished run."""
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
-    """Pictures of a run, by the names of their files."""
+    """A run's pictures, by the names of their files."""
     save_pictures: Callable[[Mapping[str, Run], Path], Path | None] = lambda runs, sweep: None
-    """Save pictures of a sweep's cells; return the file of the first, if there is one."""
+    """Save pictures of a sweep's cells; return the first file, or None."""
     compare_on_request: Mapping[str, Compare] = field(default_factory=dict)
-    """Make further tables of runs beside each other, which `--table` alone shows."""
+    """Functions that make further tables to compare runs, which only `--table` shows."""
     overview: Callable[[Sequence[Run]], Mapping[str, str]] = lambda runs: {}
-    """Make cells of the overview's row, of runs alike but for their seed."""
+    """Make the cells of a row in the overview, for runs that differ only in their seed."""
     measure: Callable[[Run], Mapping[str, float]] = lambda run: {}
-    """Return a run's figures by the names that `simsplit.compare` and `--plot` know them by."""
+    """Return a run's figures by their names in `simsplit.compare` and `--plot`."""
     ways: Mapping[str, Better] = field(default_factory=dict)
-    """Which way figures are better, by the end of their names."""
+    """The better way of figures, by the end of their names."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """What figures are called along an axis, by their names."""
+    """The words for figures on an axis, by their names."""
     words_of_ends: Mapping[str, str] = field(default_factory=dict)
-    """The same, by the end of their names, before which an attack's stands."""
+    """The same by the end of their names, which follows an attack's name."""
     chances: Mapping[str, str] = field(default_factory=dict)
-    """By the end of a share's name, that of the share which chance comes to."""
+    """The end of the name of chance's share, by the end of the name of an attack's share."""
 
 
 PRESENTATIONS: dict[str, Presentation] = {
@@ -111,24 +111,24 @@ PRESENTATIONS: dict[str, Presentation] = {
         frame=lambda run: run.attacks,
         keys=("attack",),
         describe=describe_recoveries,
-        section=leaks,
+        section=show_leaks,
         compared_beside=True,
         conclude=conclude_leaks,
         show_attack=show_attack_on_inputs,
         draw_attack=draw_attack,
         drawings={"recovered": Drawing(draw_recovered, fitted=True)},
         save_pictures=save_attacked,
-        overview=worst_leak_cells,
+        overview=make_leak_cells,
         measure=measure_recoveries,
         ways=WAYS,
     ),
     "labels": Presentation(
         show=lambda run: [tabulate_labels(run)],
         compare=compare_labels,
-        frame=label_frame,
+        frame=make_label_frame,
         keys=("attack", "figure"),
         describe=describe_labels,
-        section=labels,
+        section=show_labels,
         conclude=conclude_labels,
         drawings={"labels": Drawing(labels_seen)},
         measure=measure_labels,
@@ -145,7 +145,7 @@ PRESENTATIONS: dict[str, Presentation] = {
         frame=lambda run: means_of(run.sessions),
         keys=("attack", "side"),
         describe=describe_sessions,
-        section=sessions,
+        section=show_sessions_section,
         compare_on_request={"dcs": compare_weighted_defences},
         measure=measure_sessions,
         ways={**dict.fromkeys(("ap", *(f"ap_{side}" for side in SIDES)), "less"), "mp": "more"},

@@ -1,6 +1,6 @@
-"""A run's own pictures, in `figures/`: drawn from its tables when it ends, and again by `report`.
+"""A run's pictures in `figures/` are drawn from its tables when it ends, and again by `report`.
 
-They are made without pyplot, so that no window and no backend of a notebook has a part in them.
+They are made without pyplot, so that no window opens and no notebook's backend affects them.
 """
 
 import warnings
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
-from simsplit.report.canvas import colour_of_leg, saved
+from simsplit.report.canvas import colour_of_leg, save_figure
 from simsplit.report.figures import signal
-from simsplit.report.headline import headline
+from simsplit.report.headline import choose_headline
 from simsplit.report.presentations import PRESENTATIONS, Drawing
-from simsplit.report.thresholds import cut_of, detectors_of
+from simsplit.report.thresholds import find_cut, list_detectors
 from simsplit.results import HOLDINGS, Run
 from simsplit.topologies import describe_leg, sort_legs
 
@@ -24,51 +24,51 @@ FOLDER = "figures"
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 _MIB = 2**20
 _LEGEND = 20
-"""Classes that a legend names; of more, colours show the order alone."""
+"""The most classes that a legend names; for more classes, colours show only their order."""
 _MOST = 6
-"""Detectors in a picture: each takes a tenth of a second."""
+"""The most detectors in a picture, since each takes a tenth of a second to draw."""
 
 
 def draw_figures(run: Run) -> list[str]:
-    """Draw a run's pictures anew; a line for each that could not be drawn, and why."""
+    """Draw a run's pictures again; return a line with the reason for each that failed."""
     failed = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a letter that the font has not, say
-        for name, drawing in _all_drawings().items():
+        warnings.simplefilter("ignore")  # for example that the font lacks a letter
+        for name, drawing in _collect_drawings().items():
             try:
                 if (figure := drawing.draw(run)) is not None:
-                    saved(figure, run.path / FOLDER / f"{name}.png", fitted=drawing.fitted)
-            except Exception as error:  # noqa: BLE001 - a picture must not cost a run
+                    save_figure(figure, run.path / FOLDER / f"{name}.png", fitted=drawing.fitted)
+            except Exception as error:  # noqa: BLE001 - a failed picture must not fail the run
                 why = str(error) or type(error).__name__
                 failed.append(f"{FOLDER}/{name}.png was not drawn: {why}")
     return failed
 
 
-def _all_drawings() -> dict[str, Drawing]:
+def _collect_drawings() -> dict[str, Drawing]:
     drawings = dict(_DRAWINGS)
     for each in PRESENTATIONS.values():
         drawings |= each.drawings
     return drawings
 
 
-def learning_curve(run: Run) -> "Figure | None":
-    """The task's own figure over rounds, and over bytes; an attack's success below it."""
-    name = headline(run)
+def draw_learning_curve(run: Run) -> "Figure | None":
+    """Draw the task's figure over rounds and over bytes, with an attack's success."""
+    name = choose_headline(run)
     if name is None:
         return None
-    figure = _figure(9, 3.4, left=0.7, bottom=0.6)
+    figure = _make_figure(9, 3.4, left=0.7, bottom=0.6)
     rounds = run.rounds.assign(sent=run.rounds["bytes_total"] / _MIB)
-    looks = {
+    styles = {
         f"test_{name}": {"ls": "-", "color": _BLUE},
         f"validation_{name}": {"ls": "--", "color": _BLUE},
         "attack_success": {"ls": ":", "color": _ORANGE},
     }
     left, right = figure.subplots(1, 2, sharey=True)
     for ax, x, label in ((left, "round", "round"), (right, "sent", "MiB sent")):
-        for column, look in looks.items():
+        for column, style in styles.items():
             if column in rounds:
                 known = rounds.dropna(subset=[column])
-                ax.plot(known[x], known[column], **look, marker=".", label=said(column))
+                ax.plot(known[x], known[column], **style, marker=".", label=said(column))
         ax.set(xlabel=label)
         ax.grid(color="0.92")
     left.xaxis.get_major_locator().set_params(integer=True)
@@ -77,14 +77,14 @@ def learning_curve(run: Run) -> "Figure | None":
     return figure
 
 
-def bytes_by_leg(run: Run) -> "Figure | None":
-    """What was sent in training, a bar a leg."""
+def draw_bytes_by_leg(run: Run) -> "Figure | None":
+    """Draw the bytes sent in training, a bar per leg."""
     training = run.wire[run.wire["phase"] != "evaluate"]
     sent = training.groupby("leg", sort=False)["bytes"].sum() / _MIB
-    sent = sent.reindex(sort_legs(sent.index[sent > 0]))  # what nobody sent would only take a line
+    sent = sent.reindex(sort_legs(sent.index[sent > 0]))  # without legs that carried nothing
     if sent.empty:
         return None
-    figure = _figure(7, 0.9 + 0.4 * len(sent), left=1.9, bottom=0.6)
+    figure = _make_figure(7, 0.9 + 0.4 * len(sent), left=1.9, bottom=0.6)
     ax = figure.subplots()
     bars = ax.barh(
         [describe_leg(leg) for leg in sent.index],
@@ -99,8 +99,8 @@ def bytes_by_leg(run: Run) -> "Figure | None":
     return figure
 
 
-def holdings(run: Run) -> "Figure | None":
-    """Who holds what: a bar a client, a colour a class; of runs that have kept it."""
+def draw_holdings(run: Run) -> "Figure | None":
+    """Draw the classes of each client's data as bars; return None if the run did not keep them."""
     if not (run.path / HOLDINGS).exists():
         return None
     from matplotlib import colormaps
@@ -110,7 +110,7 @@ def holdings(run: Run) -> "Figure | None":
     )
     named: dict[Any, str] = dict(enumerate(run.data["classes"]))
     clients = list(table.index)
-    figure = _figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=0.7, bottom=0.6)
+    figure = _make_figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=0.7, bottom=0.6)
     figure.subplots_adjust(right=0.8)
     ax, before = figure.subplots(), [0.0] * len(clients)
     colours = colormaps["tab10" if table.shape[1] <= 10 else "viridis"]
@@ -128,30 +128,30 @@ def holdings(run: Run) -> "Figure | None":
     return figure
 
 
-def signals(run: Run) -> "Figure | None":
-    """Each detector's signal of every client over rounds, and the threshold that it had."""
-    named = detectors_of(run)
+def draw_signals(run: Run) -> "Figure | None":
+    """Draw each detector's signal of every client over rounds, with its threshold."""
+    named = list_detectors(run)
     if not named:
         return None
     shown = named[:_MOST]
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
-    figure = _figure(4.2 * columns, 3 * lines, left=0.7, bottom=0.7, gap=0.5)
+    figure = _make_figure(4.2 * columns, 3 * lines, left=0.7, bottom=0.7, gap=0.5)
     for place, detector in enumerate(shown, start=1):
         ax = figure.add_subplot(lines, columns, place)
-        _signal(run, detector, ax)
+        _draw_signal(run, detector, ax)
         if (legend := ax.get_legend()) is not None and place > 1:
             legend.remove()
-    told = "red: malicious; circled: flagged; dotted: the threshold"
+    words = "red: malicious; circled: flagged; dotted: the threshold"
     if len(named) > _MOST:
-        told += f"; {len(named) - _MOST} more detectors are in `simsplit report`"
-    figure.text(0.01, 0.02, told, fontsize=8)
+        words += f"; {len(named) - _MOST} more detectors are in `simsplit report`"
+    figure.text(0.01, 0.02, words, fontsize=8)
     return figure
 
 
-def _signal(run: Run, detector: str, ax: "Axes") -> None:
-    """One detector's scores per client over rounds, with its threshold."""
-    cut = cut_of(run, detector)
+def _draw_signal(run: Run, detector: str, ax: "Axes") -> None:
+    """Draw one detector's scores of every client over rounds, with its threshold."""
+    cut = find_cut(run, detector)
     absolute = cut is not None and cut.of_scores
     signal(run, detector, z=not absolute, ax=ax, cuts=() if cut is None else cut.lines)
     flagged = run.clients[run.clients[f"{detector}_flagged"] == 1]
@@ -163,10 +163,10 @@ def _signal(run: Run, detector: str, ax: "Axes") -> None:
     ax.tick_params(labelsize=7)
 
 
-def _figure(
+def _make_figure(
     width: float, height: float, *, left: float, bottom: float, gap: float = 0.0
 ) -> "Figure":
-    """An empty figure with margins in inches: to fit them to their texts takes twice as long."""
+    """Make an empty figure with margins in inches, since fitting margins to texts is slow."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -182,9 +182,9 @@ def _figure(
 
 
 _DRAWINGS = {
-    "learning_curve": Drawing(learning_curve),
-    "bytes_by_leg": Drawing(bytes_by_leg),
-    "holdings": Drawing(holdings),
-    "signals": Drawing(signals),
+    "learning_curve": Drawing(draw_learning_curve),
+    "bytes_by_leg": Drawing(draw_bytes_by_leg),
+    "holdings": Drawing(draw_holdings),
+    "signals": Drawing(draw_signals),
 }
-"""By the names of their files; what attacks recovered has drawings of its own."""
+"""Drawings by the names of their files; `PRESENTATIONS` adds those of what attacks recovered."""

@@ -1,27 +1,27 @@
-"""What `show` says of a run: its figures, and its bytes by leg."""
+"""`show` prints a run's figures, its bytes by leg and further tables."""
 
 from typing import Any
 
 from simsplit.errors import counted
 from simsplit.packets import Leg
 from simsplit.preflight import size
-from simsplit.report.detections import detected
-from simsplit.report.handovers import handed_over
+from simsplit.report.detections import tabulate_detections
+from simsplit.report.handovers import describe_handovers
 from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.privacy import guarantees
+from simsplit.report.privacy import tabulate_guarantees
 from simsplit.report.rates import Count
-from simsplit.report.rounds import round_by_round
-from simsplit.report.sockets import frames_of
-from simsplit.report.tables import Table, decimals, mean_of
+from simsplit.report.rounds import tabulate_rounds
+from simsplit.report.sockets import tabulate_frames
+from simsplit.report.tables import Table, decimals, write_mean
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run
 from simsplit.topologies import CARRIED, sort_legs
 
-_MEANT = {"attack_success_all": "attack success, all heads"}
+_TITLES = {"attack_success_all": "attack success, all heads"}
 
 
-def heading(run: Run) -> str:
-    """Which run it is, how far it came, and why it stopped if it says so."""
+def write_heading(run: Run) -> str:
+    """Write a run's name, status and rounds, and its reason for stopping, if it has one."""
     summary = run.summary
     finished = summary["status"] == "finished"
     done = summary["rounds_done"] if finished else len(run.rounds)  # a killed run wrote no summary
@@ -32,28 +32,34 @@ def heading(run: Run) -> str:
 
 
 def show(run: Run) -> list[Table]:
-    """A run's figures, its bytes by leg, and the simulated time that its accuracies took."""
+    """Make a run's tables: figures, guarantees, detections, recoveries, and costs."""
     recovered = [table for each in PRESENTATIONS.values() for table in each.show(run)]
-    tables = [figures_of(run), guarantees(run), detected(run), *recovered, *costs_of(run)]
+    tables = [
+        tabulate_figures(run),
+        tabulate_guarantees(run),
+        tabulate_detections(run),
+        *recovered,
+        *tabulate_costs(run),
+    ]
     return [table for table in tables if table.rows]
 
 
-def figures_of(run: Run) -> Table:
-    """Its evaluated figures; of a run that has not finished, the latest."""
+def tabulate_figures(run: Run) -> Table:
+    """Tabulate a run's evaluated figures; for an unfinished run, the latest."""
     summary = run.summary
     if summary["status"] != "finished":
-        summary = {**summary, "last": _latest(run)}
-    return _figures(summary)
+        summary = {**summary, "last": _read_latest(run)}
+    return _tabulate_chosen(summary)
 
 
-def costs_of(run: Run) -> list[Table]:
-    """Its bytes by leg, what its rounds were like, and simulated time to accuracy."""
+def tabulate_costs(run: Run) -> list[Table]:
+    """Make tables of a run's bytes by leg, its rounds, and its simulated time to accuracy."""
     timed = [time_to_accuracy(run)] if "flops" in run.summary else []
-    return [_bytes(run), frames_of(run), round_by_round(run), *timed]
+    return [_tabulate_bytes(run), tabulate_frames(run), tabulate_rounds(run), *timed]
 
 
-def _latest(run: Run) -> dict[str, float]:
-    """The figures of the last evaluated round of a run that has not finished."""
+def _read_latest(run: Run) -> dict[str, float]:
+    """Return the figures of the last evaluated round of an unfinished run."""
     columns = map(str, run.rounds.columns)
     starts = ("test_", "validation_", "attack_")
     figures = [name for name in columns if name.startswith(starts)]
@@ -63,8 +69,8 @@ def _latest(run: Run) -> dict[str, float]:
     return {name: float(evaluated[name].iloc[-1]) for name in ("round", *figures)}
 
 
-def _figures(summary: dict[str, Any]) -> Table:
-    """Last, best on validation, and best on test beside each other, a row per figure."""
+def _tabulate_chosen(summary: dict[str, Any]) -> Table:
+    """Tabulate a row per figure: last, best on validation, and best on test."""
     named = {
         "last": "last round",
         "best_on_validation": "best on validation",
@@ -75,16 +81,16 @@ def _figures(summary: dict[str, Any]) -> Table:
     samples = int(summary.get("attack_samples", 0))
     rows = [
         (
-            _MEANT.get(name, name).replace("_", " "),
-            *(_cell(name, each.get(name), samples) for each in chosen.values()),
+            _TITLES.get(name, name).replace("_", " "),
+            *(_write_cell(name, each.get(name), samples) for each in chosen.values()),
         )
         for name in figures
     ]
     return Table("", ("", *chosen), rows)
 
 
-def _bytes(run: Run) -> Table:
-    """Packets and bytes by leg; each direction's share of what was sent."""
+def _tabulate_bytes(run: Run) -> Table:
+    """Tabulate packets and bytes by leg, with each leg's share."""
     wire = run.wire
     if wire.empty:
         return Table("", ("leg", "packets", "bytes"), [])
@@ -94,7 +100,7 @@ def _bytes(run: Run) -> Table:
     for leg in sort_legs(training["leg"]):
         of_leg = training[training["leg"] == leg]
         nbytes = int(of_leg["bytes"].sum())
-        name = f"{leg} ({handed_over([run])})" if leg == Leg.HANDOVER else leg
+        name = f"{leg} ({describe_handovers([run])})" if leg == Leg.HANDOVER else leg
         packets, share = f"{int(of_leg['packets'].sum()):,}", f"{nbytes / total:.1%}"
         rows.append((name, packets, f"{nbytes:,}", size(nbytes), share))
     rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
@@ -108,12 +114,12 @@ def _bytes(run: Run) -> Table:
     return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 
-def _cell(name: str, value: float | None, samples: int = 0) -> str:
+def _write_cell(name: str, value: float | None, samples: int = 0) -> str:
     if value is None:
         return ""
     if name.startswith("attack_success") and samples:
         return Count(round(value * samples), samples).bracketed
     if name == "round":
         return f"{value:.0f}"
-    figure = name.partition("_")[2]  # behind the split
-    return mean_of(figure, [value]) + ("%" if decimals(figure) is None else "")
+    figure = name.partition("_")[2]  # without the split
+    return write_mean(figure, [value]) + ("%" if decimals(figure) is None else "")

@@ -1,11 +1,11 @@
-"""Figures of what attacks read of sessions: over runs, and of one session token by token."""
+"""Figures show how much attacks read of sessions, over runs or token by token in one session."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, near
-from simsplit.report.canvas import HONEST, axes_of
+from simsplit.report.canvas import HONEST, ensure_axes
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
 from simsplit.results.session_results import (
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RIGHT, _WRONG = "#b9d7ee", "#f6d3b0"
-"""Behind tokens; told apart by colour-blind readers, and in grey by what is printed on them."""
+"""Backgrounds of tokens, distinct for colour-blind readers; in grey the tokens' text must do."""
 _COLUMNS = 96
 _LETTER, _LINE = 0.085, 0.24
-"""Inches: a letter, and a line of them."""
+"""Inches: the width of a letter and the height of a line."""
 _Block = tuple[str, list[tuple[str, bool | None]]]
-"""Whose line it is, and tokens; of those that were read, whether they are right."""
+"""The line's name, and its tokens, each with whether an attack read it right (None: private)."""
 _WORDS = {
     "ap": "AP",
     "meteor": "METEOR",
@@ -45,8 +45,9 @@ _WORDS = {
 def sessions(
     runs: Mapping[str, Run], figure: str = "ap", side: str = BOTH, ax: "Axes | None" = None
 ) -> "Axes":
-    """A line an attack over runs, in their order: how much it read of sessions. Dotted: the best
-    guess that takes no attack.
+    """Draw how much each attack read of sessions, as a line over runs in their order.
+
+    The dotted line is the best blind guess, which needs no attack.
     """
     for given, known in ((figure, (*FIGURES, *LEARNED)), (side, SIDES)):
         if given not in known:
@@ -59,7 +60,7 @@ def sessions(
         f"{figure}_{side}",
         [str(name) for last in lasts.values() for name in last.index],
     )
-    ax = axes_of(ax)
+    ax = ensure_axes(ax)
     for name in dict.fromkeys(named):
         if name not in (*FLOORS, WRITTEN):
             values = [last[column].get(name, float("nan")) for last in lasts.values()]
@@ -73,8 +74,9 @@ def sessions(
 
 
 def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":
-    """One session token by token: what is private, and below it what each attack read, blue where
-    it is right. A bar stands where the prompt ends.
+    """Draw one session token by token: the private tokens, and below them those each attack read.
+
+    Correct tokens are blue. A bar marks the end of the prompt.
     """
     texts = load_sessions(run.path)
     rows = texts[texts["session"] == number] if len(texts) else texts
@@ -88,21 +90,21 @@ def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":
         rows = rows[rows["attack"].isin(attacks)]
     first = rows.iloc[0]
     ends = len(first[f"tokens_{PROMPT}"])
-    blocks: list[_Block] = [("private", [(private, None) for private, _ in _pairs(first)])]
+    blocks: list[_Block] = [("private", [(private, None) for private, _ in _pair_tokens(first)])]
     for _, row in rows.iterrows():
         read: list[tuple[str, bool | None]] = []
-        read += [(said, said == private) for private, said in _pairs(row)]
+        read += [(guess, guess == private) for private, guess in _pair_tokens(row)]
         blocks.append((str(row["attack"]), read))
-    return _drawn(blocks, ends)
+    return _draw_blocks(blocks, ends)
 
 
-def _pairs(row: "pd.Series[Any]") -> list[tuple[str, str]]:
+def _pair_tokens(row: "pd.Series[Any]") -> list[tuple[str, str]]:
     both = [*row[f"tokens_{PROMPT}"], *row[f"tokens_{RESPONSE}"]]
     return [(private, read) for private, read in both]
 
 
-def _drawn(blocks: "Sequence[_Block]", ends: int) -> "Figure":
-    """Names on the left, tokens side by side, on as many lines as they take."""
+def _draw_blocks(blocks: "Sequence[_Block]", ends: int) -> "Figure":
+    """Draw names on the left and tokens beside them, on as many lines as they need."""
     from matplotlib import pyplot as plt
 
     indent = max(len(name) for name, _ in blocks) + 2
@@ -112,27 +114,27 @@ def _drawn(blocks: "Sequence[_Block]", ends: int) -> "Figure":
         column = indent
         placed.append((line, 0, name, None))
         for index, (piece, right) in enumerate(pieces):
-            told = _shown(piece)
-            if column + len(told) > _COLUMNS and column > indent:
+            text = _shorten(piece)
+            if column + len(text) > _COLUMNS and column > indent:
                 line, column = line + 1, indent
             if index == ends:
                 placed.append((line, column, "|", None))
                 column += 2
-            placed.append((line, column, told, right))
-            column += len(told) + 1
+            placed.append((line, column, text, right))
+            column += len(text) + 1
         line += 2
-    wide = max(column + len(told) for _, column, told, _ in placed) + 1
+    wide = max(column + len(text) for _, column, text, _ in placed) + 1
     figure = plt.figure(figsize=(wide * _LETTER, line * _LINE))
-    for at, column, told, right in placed:
+    for at, column, text, right in placed:
         box = None
         if right is not None:
             box = {"facecolor": _RIGHT if right else _WRONG, "edgecolor": "none", "pad": 1.5}
         place = column / wide, 1 - (at + 0.7) / line
-        figure.text(*place, told, family="monospace", fontsize=9, bbox=box, va="center")
+        figure.text(*place, text, family="monospace", fontsize=9, bbox=box, va="center")
     return figure
 
 
-def _shown(piece: str) -> str:
-    """A token's text in as few letters as show it; nothing read is a dot."""
+def _shorten(piece: str) -> str:
+    """Shorten a token's text; an empty text becomes a dot."""
     plain = piece.replace("\n", "\\n").replace("\ufffd", "?").strip()
     return textwrap.shorten(plain, 20, placeholder="…") or "·"

@@ -1,4 +1,4 @@
-"""What attacks read of sessions, prompt and response apart: of one run, and of several."""
+"""Tables show how much attacks read of sessions' prompts and responses, in one run or several."""
 
 import math
 import statistics
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError
 from simsplit.metrics.ends import defence_score
-from simsplit.report.comparison import find_baselines, tabled
-from simsplit.report.grouping import Baseline, Entry, Row, labels_of, rows_of
+from simsplit.report.comparison import find_baselines, tabulate
+from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
@@ -45,23 +45,24 @@ _SHOWN = {
 }
 _ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _WIDTH = 60
-"""Characters of a side that are shown."""
+"""The most characters of a prompt or response that a table shows."""
 
 
 def tabulate_sessions(run: Run) -> Table:
-    """Tabulate a row per attack, and per guess that needs none; means over sessions, judged last.
-    May have no rows.
+    """Tabulate a row per attack and per blind guess: last judged means over sessions.
+
+    The table may have no rows.
     """
     last = judged_last(run.sessions)
-    shown = {n: told for n, told in _SHOWN.items() if n not in LEARNED or f"{n}_{PROMPT}" in last}
-    heads = [f"{told}, {side}" for told in shown.values() for side in (PROMPT, RESPONSE)]
+    shown = {n: title for n, title in _SHOWN.items() if n not in LEARNED or f"{n}_{PROMPT}" in last}
+    heads = [f"{title}, {side}" for title in shown.values() for side in (PROMPT, RESPONSE)]
     columns = ("attack", heads[0], heads[1], "AP, both", *heads[2:])
     if last.empty:
         return Table("", columns, [])
     figures = [f"{name}_{side}" for name in shown for side in (PROMPT, RESPONSE)]
     figures.insert(2, f"ap_{BOTH}")
     rows = [
-        (BLIND.get(str(name), str(name)), *(_figure(row[figure]) for figure in figures))
+        (BLIND.get(str(name), str(name)), *(_format(row[figure]) for figure in figures))
         for name, row in last.drop(index=WRITTEN).iterrows()
     ]
     count = int(last["sessions"].max())
@@ -72,56 +73,57 @@ def tabulate_sessions(run: Run) -> Table:
     return Table(title, columns, rows)
 
 
-def dialogues(run: Run, most: int = 2) -> Table:
-    """Tabulate prompts and responses above what attacks read of them."""
+def tabulate_dialogues(run: Run, most: int = 2) -> Table:
+    """Tabulate the first prompts and responses, each above what every attack read of it."""
     texts = load_sessions(run.path)
     rows: list[tuple[str, ...]] = []
     numbers = [] if texts.empty else sorted(texts["session"].unique())[:most]
     for number in numbers:
         group = texts[texts["session"] == number]
         private = group.iloc[0]
-        told = (_line(private[f"private_{side}"]) for side in (PROMPT, RESPONSE))
-        rows.append((str(number), "(private)", *told))
+        sides = (_shorten(private[f"private_{side}"]) for side in (PROMPT, RESPONSE))
+        rows.append((str(number), "(private)", *sides))
         for _, row in group[~group["attack"].isin(FLOORS)].iterrows():
-            read = (_line(row[side]) for side in (PROMPT, RESPONSE))
+            read = (_shorten(row[side]) for side in (PROMPT, RESPONSE))
             rows.append(("", str(row["attack"]), *read))
     return Table("sessions as they were read", ("session", "by", PROMPT, RESPONSE), rows, "llll")
 
 
 def compare_sessions(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
-    """Tabulate a row per cell, over seeds: utility, AP of both ends by each attack, and by the
-    strongest of them DCS against the baseline's utility.
+    """Tabulate a row per cell, over seeds: utility, AP of both ends by each attack, and DCS.
+
+    DCS is that of the strongest attack, with the utility relative to the baseline's.
     """
-    entries = _with_sessions(entries)
+    entries = _keep_with_sessions(entries)
     if not entries:
         return []
-    rows, labels, against = _held_against(entries, baseline)
-    cells = [label | _cells(row) for label, row in zip(labels, rows, strict=True)]
+    rows, labels, against = _find_rows_and_baselines(entries, baseline)
+    cells = [label | _make_cells(row) for label, row in zip(labels, rows, strict=True)]
     title = (
         "AP of both ends by attack on sessions; MP: METEOR of what is written; DCS: of the "
         f"strongest attack, 1 where nothing is read and no utility lost{against}"
     )
-    return [tabled(title, cells, entries)]
+    return [tabulate(title, cells, entries)]
 
 
 def show_sessions(run: Run) -> list[Table]:
-    """Make all tables of a run."""
-    return [tabulate_sessions(run), dialogues(run)]
+    """Make all tables of a run's sessions."""
+    return [tabulate_sessions(run), tabulate_dialogues(run)]
 
 
 def measure_sessions(run: Run) -> dict[str, float]:
-    """Return what each attack read, by side, and what is written; as judged last."""
+    """Return the last judged AP of each attack by side, the strongest AP, and the utility."""
     last = judged_last(run.sessions)
     if last.empty:
         return {}
     figures = [f"ap_{side}" for side in SIDES]
-    found = {
+    measures = {
         f"{attack}_{figure}": float(row[figure])
         for attack, row in last.iterrows()
         for figure in figures
         if figure in row and not math.isnan(row[figure])
     }
-    return {**found, "sessions_ap": most_read(last), "sessions_mp": utility_of(last)}
+    return {**measures, "sessions_ap": most_read(last), "sessions_mp": utility_of(last)}
 
 
 def describe_sessions(run: Run) -> dict[str, Any]:
@@ -129,37 +131,37 @@ def describe_sessions(run: Run) -> dict[str, Any]:
     return {str(each): row.dropna().to_dict() for each, row in judged_last(run.sessions).iterrows()}
 
 
-def _with_sessions(entries: Sequence[Entry]) -> list[Entry]:
+def _keep_with_sessions(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if len(entry.run.sessions)]
 
 
-def _held_against(
+def _find_rows_and_baselines(
     entries: Sequence[Entry], baseline: Baseline
 ) -> tuple[list[Row], list[dict[str, str]], str]:
-    """Rows with their baselines, their labels, and words on which baselines these are."""
-    rows = rows_of(entries)
-    labels = labels_of(rows)
+    """Return rows with their baselines set, their labels, and words that name the baselines."""
+    rows = group_rows(entries)
+    labels = label_rows(rows)
     return rows, labels, find_baselines(rows, labels, baseline).replace("change", "DCS")
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _make_cells(row: Row) -> dict[str, str]:
     lasts = [judged_last(entry.run.sessions) for entry in row.entries]
     means: dict[str, list[float]] = {}
     for last in lasts:
         for name in last.index.drop(WRITTEN):
-            told = BLIND.get(str(name), str(name))
-            means.setdefault(told, []).append(value_of(last, str(name), f"ap_{BOTH}"))
-    found = {"MP": _mean([utility_of(last) for last in lasts])}
-    found |= {name: _mean(values) for name, values in means.items()}
-    return found | {"DCS": _defence(row, lasts)}
+            title = BLIND.get(str(name), str(name))
+            means.setdefault(title, []).append(value_of(last, str(name), f"ap_{BOTH}"))
+    cells = {"MP": _write_mean([utility_of(last) for last in lasts])}
+    cells |= {name: _write_mean(values) for name, values in means.items()}
+    return cells | {"DCS": _write_defence(row, lasts)}
 
 
 def compare_weighted_defences(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
-    """Tabulate a row per cell, over seeds: DCS as the prompt weighs more and the response less."""
-    entries = _with_sessions(entries)
+    """Tabulate a row per cell, over seeds: DCS at several weights of prompt against response."""
+    entries = _keep_with_sessions(entries)
     if not entries:
         return []
-    rows, labels, against = _held_against(entries, baseline)
+    rows, labels, against = _find_rows_and_baselines(entries, baseline)
     if all(row.baseline in (None, row) for row in rows):
         raise RunError(
             "DCS is held against an undefended run, and there is none among these: add one, or "
@@ -168,17 +170,17 @@ def compare_weighted_defences(entries: Sequence[Entry], baseline: Baseline = Non
     cells = []
     for label, row in zip(labels, rows, strict=True):
         lasts = [judged_last(entry.run.sessions) for entry in row.entries]
-        scores = {f"alpha {alpha:g}": _defence(row, lasts, alpha) for alpha in _ALPHAS}
+        scores = {f"alpha {alpha:g}": _write_defence(row, lasts, alpha) for alpha in _ALPHAS}
         cells.append(label | scores)
     title = (
         "DCS of the attack that is strongest at each alpha, which is the prompt's weight against "
         f"the response's (0: the response alone, 1: the prompt alone){against}"
     )
-    return [tabled(title, cells, entries)]
+    return [tabulate(title, cells, entries)]
 
 
-def _defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | None = None) -> str:
-    """Run by run against the baseline's mean utility; empty of the baseline itself."""
+def _write_defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | None = None) -> str:
+    """Write the mean DCS of runs against the baseline's mean utility; empty for the baseline."""
     if row.baseline is None or row.baseline is row:
         return ""
     base = row.baseline.of_the_seeds_of(row)
@@ -186,18 +188,18 @@ def _defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | None = No
         utility_of(judged_last(entry.run.sessions)) for entry in base.entries
     )
     scores = [defence_score(most_read(last, alpha), utility_of(last), undefended) for last in lasts]
-    return _mean(scores)
+    return _write_mean(scores)
 
 
-def _mean(values: Sequence[float]) -> str:
-    told = f"{statistics.fmean(values):.3f}"
-    return f"{told} ± {statistics.stdev(values):.3f}" if len(values) > 1 else told
+def _write_mean(values: Sequence[float]) -> str:
+    mean = f"{statistics.fmean(values):.3f}"
+    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
 
 
-def _figure(value: float) -> str:
+def _format(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
-def _line(text: object) -> str:
+def _shorten(text: object) -> str:
     words = " ".join(str(text).replace("\ufffd", "?").split())
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"

@@ -1,4 +1,4 @@
-"""How a scenario's parts are called in a table: a few words, read off the saved scenario."""
+"""Tables need short names for the parts of a scenario, read from the saved scenario."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,42 +7,43 @@ from typing import Any
 from simsplit.topologies import USUAL
 
 
-def setting_of(scenario: Mapping[str, Any]) -> str:
-    """What else tells rows apart, such as `cifar10, dirichlet 0.1, PCH, vanilla, parallel`."""
+def describe_setting(scenario: Mapping[str, Any]) -> str:
+    """Describe a scenario beside its methods, such as `cifar10, dirichlet 0.1, PCH, parallel`."""
     source, partition = scenario["data"]["source"], scenario["data"]["partition"]
     name = Path(source.get("path") or source.get("name") or source["kind"]).name
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
-    topology = _but(scenario["topology"], USUAL)
+    topology = _unless_usual(scenario["topology"], USUAL)
     trunk = ["trunk skipped"] if scenario["model"].get("trunk") == "skipped" else []
-    told = [name, f"{partition['kind']}{alpha}", heads, *topology, *trunk, *_course(scenario)]
-    return ", ".join(told)
+    words = [name, f"{partition['kind']}{alpha}", heads, *topology, *trunk, *_name_course(scenario)]
+    return ", ".join(words)
 
 
-def _course(scenario: Mapping[str, Any]) -> list[str]:
-    """Schedule and aggregation, where they are not the usual ones."""
+def _name_course(scenario: Mapping[str, Any]) -> list[str]:
+    """Name the schedule and aggregation, if they are not the usual ones."""
     schedule, aggregation = scenario["schedule"]["kind"], scenario.get("aggregation") or {}
     strategy = aggregation.get("strategy", {}).get("kind", "fedavg")
-    averages = " ".join([aggregation.get("kind", "none"), *_but(strategy, "fedavg")])
-    return [*_but(schedule, "round_robin"), *_but(averages, "none")]
+    averages = " ".join([aggregation.get("kind", "none"), *_unless_usual(strategy, "fedavg")])
+    return [*_unless_usual(schedule, "round_robin"), *_unless_usual(averages, "none")]
 
 
-def _but(word: str, usual: str) -> list[str]:
-    return [] if word == usual else [word]
+def _unless_usual(name: str, usual: str) -> list[str]:
+    return [] if name == usual else [name]
 
 
-def methods_of(scenario: Mapping[str, Any]) -> str:
-    """A short name of what happens at the cut, such as `lightsplit 8 fixed + wcc 0.01`."""
+def name_methods(scenario: Mapping[str, Any]) -> str:
+    """Return a short name of a scenario's methods, such as `lightsplit 8 fixed + wcc 0.01`."""
     methods = [method for method in scenario["method"] if method["kind"] != "raw"]
-    return " + ".join(_method(method) for method in methods) or "raw"
+    return " + ".join(_name_method(method) for method in methods) or "raw"
 
 
-def told_apart(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`methods_of` each; those that it calls alike are told apart by the fields that differ.
+def distinguish_methods(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name each scenario's methods so that different methods have different names.
 
-    One such field is named everywhere, several only where they are not what they mostly are.
+    Methods with one short name get the fields in which they differ: a single field always, several
+    fields only where their value is not the most frequent one.
     """
-    names = [methods_of(scenario) for scenario in scenarios]
+    names = [name_methods(scenario) for scenario in scenarios]
     fields = [
         {
             f"{place}.{name}": value_of(value)
@@ -64,7 +65,7 @@ def told_apart(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
     return names
 
 
-def _method(method: Mapping[str, Any]) -> str:
+def _name_method(method: Mapping[str, Any]) -> str:
     telling = ("ratio", "k", "lift", "weight", "to", "sigma", "multiplier")
     words = [str(method[name]) for name in telling if method.get(name) is not None]
     words = [word.removesuffix(".0") for word in words]
@@ -74,7 +75,7 @@ def _method(method: Mapping[str, Any]) -> str:
 
 
 def value_of(value: Any) -> str:  # noqa: ANN401 - any plain value
-    """A swept value in a few words: a part by its kind and what it sets."""
+    """Write a swept value in a few words: for a part its kind and its set fields."""
     if isinstance(value, Mapping):
         rest = [value_of(one) for name, one in value.items() if name != "kind"]
         return " ".join([*([str(value["kind"])] if "kind" in value else []), *rest])
@@ -86,11 +87,11 @@ def value_of(value: Any) -> str:  # noqa: ANN401 - any plain value
 
 
 def short_names(fields: Sequence[str]) -> dict[str, str]:
-    """Each dotted field by the last of its parts that tell it from the others."""
-    return {field: _short_name(field, fields) for field in fields}
+    """Map each dotted field to the shortest end of it that no other field has."""
+    return {field: _shorten(field, fields) for field in fields}
 
 
-def _short_name(field: str, fields: Sequence[str]) -> str:
+def _shorten(field: str, fields: Sequence[str]) -> str:
     parts = field.split(".")
     for count in range(1, len(parts) + 1):
         tail = parts[-count:]

@@ -1,4 +1,4 @@
-"""What really crossed between the machines of a deployed run, beside what its wire counts."""
+"""A deployed run counts its frames between machines, which hold more than the wire's packets."""
 
 from simsplit.preflight import size
 from simsplit.report.tables import Table
@@ -8,8 +8,8 @@ TITLE = "frames between machines (evaluation, calls and repeated rounds included
 _NUMBERS = ["down_frames", "down_bytes", "up_frames", "up_bytes"]
 
 
-def frames_of(run: Run) -> Table:
-    """Frames and bytes to clients and from them, by call and by the leg that the call brings."""
+def tabulate_frames(run: Run) -> Table:
+    """Tabulate frames and bytes in both directions, by call and by the leg that the call brings."""
     columns = ("call", "brings", "frames down", "down", "frames up", "up")
     if run.socket.empty:
         return Table("", columns, [])

@@ -1,4 +1,7 @@
-"""Small tables of text, and the four forms that people paste them in."""
+"""Results are shown as small tables of text, in a terminal or in forms that people paste.
+
+They are made here because the forms must agree on alignment, escapes and what is best.
+"""
 
 import csv
 import io
@@ -20,7 +23,7 @@ BOLD = "in bold the best of its column: less of costs, errors and of what leaks,
 _GAP = 3
 """Characters between two columns on a terminal."""
 _WORD = 24
-"""A word that is longer may be broken."""
+"""The longest word that is never broken."""
 
 DECIMALS = {
     "loss": 4,
@@ -29,16 +32,16 @@ DECIMALS = {
     **dict.fromkeys(("rouge_l", "meteor", "code_bleu", "ssim", "lpips"), 3),
     "mse": 4,
 }
-"""Of the figures that are no shares; those are told in per cent, with two."""
+"""Decimals of figures that are not shares; shares are shown in per cent with two decimals."""
 
 
 def decimals(figure: str) -> int | None:
-    """Decimals of a figure that is no share, whatever control it is of; None of a share."""
+    """Return the decimals of a figure or of one of its controls, or None for a share."""
     return next((n for name, n in DECIMALS.items() if f"{figure}_".startswith(f"{name}_")), None)
 
 
-def mean_of(figure: str, values: Sequence[float]) -> str:
-    """A figure's mean, and the standard deviation where there are several values."""
+def write_mean(figure: str, values: Sequence[float]) -> str:
+    """Write a figure's mean, and the standard deviation if there are several values."""
     if not values:
         return ""
     own = decimals(figure)
@@ -52,9 +55,9 @@ def mean_of(figure: str, values: Sequence[float]) -> str:
 class Table:
     """A title, column names, and rows of cells.
 
-    `align` has a letter a column, as LaTeX has it: `l` for text, `r` for numbers. Without it the
-    first column is text and the others are numbers. `bold` are the (row, column) of the best values
-    where two differ; a terminal does not show it.
+    `align` has one letter per column, as in LaTeX: `l` for text, `r` for numbers. By default the
+    first column is text and the others are numbers. `bold` has the (row, column) of the best values
+    in columns with different values; a terminal does not show it.
     """
 
     title: str
@@ -65,7 +68,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """Its title, and what bold means where there is any."""
+        """Its title, and the meaning of bold if any cell is bold."""
         return f"{self.title}; {BOLD}" if self.bold else self.title
 
     def __post_init__(self) -> None:
@@ -73,40 +76,42 @@ class Table:
             object.__setattr__(self, "align", "l" + "r" * (len(self.columns) - 1))
         assert len(self.align) == len(self.columns), "a letter a column"
 
-    def fitting(self, width: int) -> list["Table"]:
-        """Itself, or where it is too wide for its numbers, parts of it below one another.
+    def split_to_fit(self, width: int) -> list["Table"]:
+        """Split the table into parts if it is too wide for its numbers.
 
-        The first has all texts, the others as many as tell rows apart.
+        The first part has all columns of text, the others enough of them to distinguish rows.
         """
         numbers = [index for index, side in enumerate(self.align) if side == "r"]
         texts = [index for index, side in enumerate(self.align) if side == "l"]
         parts = [[*texts]]
         for index in numbers:
-            if self._taken([*parts[-1], index]) > width and set(parts[-1]) - set(self._telling):
-                parts.append([*self._telling])
+            if self._measure_width([*parts[-1], index]) > width and set(parts[-1]) - set(
+                self._distinguishing
+            ):
+                parts.append([*self._distinguishing])
             parts[-1].append(index)
-        return [self._of_columns(sorted(part), first=part is parts[0]) for part in parts]
+        return [self._select_columns(sorted(part), first=part is parts[0]) for part in parts]
 
     @cached_property
-    def _telling(self) -> tuple[int, ...]:
-        """The fewest texts that tell rows apart, the first among them; all, if it takes three."""
+    def _distinguishing(self) -> tuple[int, ...]:
+        """The fewest columns of text, with the first, that distinguish rows; all if two do not."""
         texts = tuple(index for index, side in enumerate(self.align) if side == "l")
         for few in [texts[:1], *((texts[0], other) for other in texts[1:])]:
             if len({tuple(row[index] for index in few) for row in self.rows}) == len(self.rows):
                 return few
         return texts
 
-    def _taken(self, columns: Sequence[int]) -> int:
-        return sum(self._least(index) + _GAP for index in columns)
+    def _measure_width(self, columns: Sequence[int]) -> int:
+        return sum(self._find_least_width(index) + _GAP for index in columns)
 
-    def _of_columns(self, wanted: Sequence[int], *, first: bool) -> "Table":
+    def _select_columns(self, wanted: Sequence[int], *, first: bool) -> "Table":
         columns = tuple(self.columns[index] for index in wanted)
         rows = [tuple(row[index] for index in wanted) for row in self.rows]
         align = "".join(self.align[index] for index in wanted)
         return Table(self.title if first else "", columns, rows, align)
 
-    def _least(self, column: int) -> int:
-        """How narrow a column may be: numbers and first columns are whole, as most words are."""
+    def _find_least_width(self, column: int) -> int:
+        """Return a column's least width: numbers, the first column and most words stay whole."""
         cells = [row[column] for row in self.rows]
         words = [word for text in (self.columns[column], *cells) for word in text.split()]
         if column == 0 or self.align[column] == "r":
@@ -115,18 +120,18 @@ class Table:
         return min(_WORD, max(map(len, words), default=1))
 
     def rich(self) -> "rich.table.Table":
-        """The table for a terminal."""
+        """Make the table for a terminal."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        # as Text: cells hold brackets of their own, which rich would take for its markup
+        # Text, because rich would read brackets in cells as markup
         title = Text(self.title) if self.title else None
         table = RichTable(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
         for index, (column, side) in enumerate(zip(self.columns, self.align, strict=True)):
             justify: Literal["left", "right"] = "left" if side == "l" else "right"
-            whole, least = index == 0 or side == "r", self._least(index)
-            # a column that is kept whole would keep its heading on one line too
+            whole, least = index == 0 or side == "r", self._find_least_width(index)
+            # without this, a column that is not wrapped would not wrap its heading either
             name = textwrap.fill(column, least, break_long_words=False) if whole else column
             table.add_column(
                 Text(name), justify=justify, overflow="fold", no_wrap=whole, min_width=least
@@ -136,37 +141,40 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """The table in Markdown, with pipes."""
+        """Write the table in Markdown, with pipes."""
         rule = ["---" if side == "l" else "---:" for side in self.align]
         lines = [
             [name.replace("|", r"\|") for name in self.columns],
             rule,
-            *self._written(lambda cell: cell.replace("|", r"\|"), "**{}**"),
+            *self._write_cells(lambda cell: cell.replace("|", r"\|"), "**{}**"),
         ]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def csv(self) -> str:
-        """The table as comma-separated values."""
+        """Write the table as comma-separated values."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue().rstrip("\n")
 
     def latex(self) -> str:
-        """The table in LaTeX, for booktabs."""
-        cells = [list(map(_escaped, self.columns)), *self._written(_escaped, r"\textbf{{{}}}")]
+        """Write the table in LaTeX, for booktabs."""
+        cells = [list(map(_escape, self.columns)), *self._write_cells(_escape, r"\textbf{{{}}}")]
         header, *rows = [" & ".join(line) + r" \\" for line in cells]
         lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
-    def _written(self, told: Callable[[str], str], strong: str) -> list[list[str]]:
-        """Its cells in a markup; `strong` is how that marks the best."""
+    def _write_cells(self, escape: Callable[[str], str], strong: str) -> list[list[str]]:
+        """Write the cells in a markup; `strong` is its format for the best ones."""
         return [
-            [strong.format(told(cell)) if (i, j) in self.bold else told(cell) for j, cell in row]
+            [
+                strong.format(escape(cell)) if (i, j) in self.bold else escape(cell)
+                for j, cell in row
+            ]
             for i, row in ((i, enumerate(cells)) for i, cells in enumerate(self.rows))
         ]
 
     def text(self, form: Format) -> str:
-        """In a form other than a terminal's."""
+        """Write the table in a form other than a terminal's."""
         forms: dict[str, Callable[[], str]] = {
             "markdown": self.markdown,
             "csv": self.csv,
@@ -175,24 +183,24 @@ class Table:
         return forms[form]()
 
 
-def best(
+def find_best(
     columns: Sequence[str],
     values: Sequence[Mapping[str, float]],
     ways: Mapping[str, Better],
 ) -> frozenset[tuple[int, int]]:
-    """Where a table's best values stand, of the columns of which it is known which way is better.
+    """Return the (row, column) of the best values, in columns with a known better way.
 
-    `values` are its rows' numbers by column. A column whose values are all the same has no best.
+    `values` are the rows' numbers by column. A column whose values are all the same has no best.
     """
-    found = set()
+    places = set()
     for place, name in enumerate(columns):
         known = {row: each[name] for row, each in enumerate(values) if name in each}
         known = {row: value for row, value in known.items() if not math.isnan(value)}
         if name not in ways or len(set(known.values())) < 2:
             continue
         most = (max if ways[name] == "more" else min)(known.values())
-        found |= {(row, place) for row, value in known.items() if math.isclose(value, most)}
-    return frozenset(found)
+        places |= {(row, place) for row, value in known.items() if math.isclose(value, most)}
+    return frozenset(places)
 
 
 _LATEX = str.maketrans(
@@ -202,5 +210,5 @@ _LATEX = str.maketrans(
 )
 
 
-def _escaped(cell: str) -> str:
+def _escape(cell: str) -> str:
     return cell.translate(_LATEX)

@@ -1,4 +1,4 @@
-"""Where a detector's threshold lay, from the scenario that its run kept."""
+"""Pictures draw detectors' thresholds, which are computed from the run's saved scenario."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from simsplit.results import Run, saved_scenario
 
 @dataclass(frozen=True)
 class SignalCut:
-    """A threshold that can be drawn beside a signal."""
+    """A threshold that can be drawn in a signal's picture."""
 
     value: float
     side: Side
     of_scores: bool
-    """Whether it is of the scores themselves, rather than of their robust z."""
+    """Whether it applies to the scores themselves instead of their robust z."""
 
     @property
     def lines(self) -> tuple[float, ...]:
@@ -33,19 +33,19 @@ class SignalCut:
         return ways[self.side]
 
 
-def detectors_of(run: Run) -> list[str]:
-    """The names of a run's detectors, in their order."""
+def list_detectors(run: Run) -> list[str]:
+    """Return the names of a run's detectors, in their order."""
     ends = "_flagged"
     columns = map(str, run.clients.columns)
     return [name.removesuffix(ends) for name in columns if name.endswith(ends)]
 
 
-def cut_of(run: Run, detector: str) -> SignalCut | None:
-    """A detector's threshold at the end.
+def find_cut(run: Run, detector: str) -> SignalCut | None:
+    """Return a detector's threshold at the end of the run.
 
-    None where there is no such line: of a plugin's detector, and of one that averages over rounds.
+    Return None for a plugin's detector and for one that averages over rounds, which have no line.
     """
-    config = _configs(run.path).get(detector)
+    config = _read_configs(run.path).get(detector)
     if config is None or isinstance(config.threshold, SequentialConfig):
         return None
     last = run.clients[run.clients["round"] == run.clients["round"].max()]
@@ -54,12 +54,13 @@ def cut_of(run: Run, detector: str) -> SignalCut | None:
     return SignalCut(value, config.side, isinstance(config.threshold, FixedConfig))
 
 
-def suspicion_of(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of the last round that a detector judged: who is malicious, and how suspicious each is.
+def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return which clients are malicious, and each one's suspicion, in the last judged round.
 
-    As the detector itself ranks them; of a plugin's detector, by how far they are from the others.
+    Suspicion ranks clients like the detector; for a plugin's detector it is the distance from the
+    others.
     """
-    config = _configs(run.path).get(detector)
+    config = _read_configs(run.path).get(detector)
     scores = config is not None and isinstance(config.threshold, FixedConfig)
     column = detector if scores else f"{detector}_z"
     known = run.clients.dropna(subset=[column])
@@ -71,15 +72,15 @@ def suspicion_of(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def _configs(path: Path) -> Mapping[str, DetectorConfig]:
-    """By name, the detectors of a saved scenario that ship with simsplit."""
+def _read_configs(path: Path) -> Mapping[str, DetectorConfig]:
+    """Read by name the detectors of a saved scenario that are part of simsplit."""
     values = saved_scenario(path)
-    found = {}
+    configs = {}
     for each in values.get("detectors") or ():
         if each["kind"] in DETECTORS:
             try:
                 config = DETECTORS[each["kind"]].model_validate(each)
-            except ValidationError:  # of another version
+            except ValidationError:  # another version wrote the scenario
                 continue
-            found[config.title] = config
-    return found
+            configs[config.title] = config
+    return configs

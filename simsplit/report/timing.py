@@ -1,7 +1,7 @@
-"""Time to accuracy: when a run would have got where it got, on other devices and links.
+"""A run's simulated time to accuracy can be computed for other devices and links than its own.
 
-Recomputed from the tables that every run leaves (what each client sent and how many samples it
-trained on) and from the FLOPs that its summary states, so a run need not be repeated to be timed.
+It follows from the run's tables (each client's packets and training samples) and from the FLOPs in
+its summary, so a run need not be repeated to be timed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,25 +24,23 @@ if TYPE_CHECKING:
 Works = dict[ClientId, Work]
 
 PROFILES = (("phone", "lte"), ("laptop", "wifi"))
-"""The devices and links that a run is timed on unless one is told others."""
+"""The devices and links that a run is timed on by default."""
 LEVELS = (50, 80, 90, 95, 98)
-"""Percentages of test accuracy whose first round is told."""
+"""Percentages of test accuracy whose first round is shown."""
 
 
 def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -> Table:
-    """Round, bytes and simulated time at which each level of test accuracy was first reached; of
-    answers, where a model writes its classes.
+    """Tabulate the round, bytes and simulated time at which each test accuracy was first reached.
 
-    A column per (device, link); the run's own network comes first, if its scenario names one. No
-    rows where nothing was evaluated. Evaluation itself takes no simulated time.
+    A model that writes its classes is measured by its answers. There is a column per (device,
+    link); the run's own network comes first, if its scenario names one. A run without evaluations
+    has no rows. Evaluation itself takes no simulated time.
     """
     figure = headline(map(str, run.rounds.columns)) or "test_accuracy"
-    marks = _marks(run.rounds, figure)
+    marks = _find_marks(run.rounds, figure)
     scenario = run.scenario
-    if (
-        scenario["topology"] not in TOPOLOGIES
-    ):  # a plugin's: the run alone does not say its protocol
-        marks = []
+    if scenario["topology"] not in TOPOLOGIES:
+        marks = []  # the saved run does not contain the protocol of a plugin's topology
     own = scenario.get("network")
     server = (own or {}).get("server", {})
     networks = {"as run": NetworkConfig.model_validate(own)} if own else {}
@@ -50,10 +48,11 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
         values = {"device": device, "link": link, "server": server}
         networks[f"{device}, {link}"] = NetworkConfig.model_validate(values)
     elapsed = {
-        title: _elapsed_s(run, scenario, network) if marks else {}
+        title: _compute_elapsed_s(run, scenario, network) if marks else {}
         for title, network in networks.items()
     }
-    if "as run" in elapsed and "simulated_total_s" in run.rounds:  # it knows each lap's order
+    if "as run" in elapsed and "simulated_total_s" in run.rounds:
+        # the run's own times are exact, because it knows the order of clients in each lap
         columns = run.rounds["round"], run.rounds["simulated_total_s"]
         elapsed["as run"] = dict(zip(*columns, strict=True))
     sent = run.rounds.set_index("round")["bytes_total"]
@@ -62,7 +61,7 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
             level,
             str(number),
             size(float(sent[number])),
-            *(duration(times[number]) for times in elapsed.values()),
+            *(write_duration(times[number]) for times in elapsed.values()),
         )
         for level, number in marks
     ]
@@ -71,8 +70,8 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
     return Table(title, (said(figure).removeprefix("test "), "round", "sent", *networks), rows)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people read them.
+def write_duration(seconds: float) -> str:
+    """Write seconds in the unit that suits their size.
 
     >>> duration(0.0123), duration(90), duration(7200)
     ('12.3 ms', '1.5 min', '2.0 h')
@@ -85,8 +84,8 @@ def duration(seconds: float) -> str:
     return f"{value:.1f} d"
 
 
-def _marks(rounds: "pd.DataFrame", figure: str) -> list[tuple[str, int]]:
-    """(level, round) of each level that was reached, when it first was; the best comes last."""
+def _find_marks(rounds: "pd.DataFrame", figure: str) -> list[tuple[str, int]]:
+    """Return the first round of each accuracy level reached, as (level, round), the best last."""
     if figure not in rounds:
         return []
     evaluated = rounds.dropna(subset=[figure])
@@ -103,16 +102,18 @@ def _marks(rounds: "pd.DataFrame", figure: str) -> list[tuple[str, int]]:
     return [*marks, (f"best: {accuracies[best]:.2%}", int(numbers[best]))]
 
 
-def _elapsed_s(run: Run, scenario: Mapping[str, Any], network: NetworkConfig) -> dict[int, float]:
-    """Simulated seconds from the start to the end of each round."""
+def _compute_elapsed_s(
+    run: Run, scenario: Mapping[str, Any], network: NetworkConfig
+) -> dict[int, float]:
+    """Compute the simulated seconds from the start of the run to the end of each round."""
     schedule = scenario["schedule"]
     order = order_of(schedule["kind"], (scenario.get("aggregation") or {}).get("kind", "none"))
     rates = network.rates(scenario["clients"]["count"], scenario["seed"])
     flops = Flops(**run.summary["flops"])
     elapsed, total, seconds = {}, 0.0, 0.0
     before: Works | None = None
-    for number, works in _works(run).items():
-        if works != before:  # most rounds are like the one before
+    for number, works in _collect_works(run).items():
+        if works != before:  # most rounds have the same work, and its time is slow to compute
             seconds = round_times(
                 order,
                 TOPOLOGIES[scenario["topology"]].training,
@@ -128,8 +129,8 @@ def _elapsed_s(run: Run, scenario: Mapping[str, Any], network: NetworkConfig) ->
     return elapsed
 
 
-def _works(run: Run) -> dict[int, Works]:
-    """Return each round's work by client, in the order of the tables; round 0 came before them."""
+def _collect_works(run: Run) -> dict[int, Works]:
+    """Return each round's work by client, in the order of the tables."""
     counts: dict[int, dict[ClientId, tuple[int, int]]] = {}
     sent: dict[int, list[WireRow]] = {}
     for row in ClientRow.in_frame(run.clients):

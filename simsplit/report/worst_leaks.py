@@ -1,7 +1,7 @@
-"""The worst leak of inputs, on a scale that runs on all kinds of data have.
+"""An overview of runs on all kinds of data needs the worst leak of inputs on one scale.
 
-It says how far the worst attack comes from the best guess that takes no attack (0 %) to the
-original (100 %); by mean squared error of images and rows, and by ROUGE-L of texts.
+The scale goes from the best guess without an attack (0 %) to the original (100 %), by the mean
+squared error of images and rows, and by ROUGE-L of texts.
 """
 
 import math
@@ -9,62 +9,68 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simsplit.report.input_tables import BLIND, TITLES, last_judged
-from simsplit.report.tables import mean_of
+from simsplit.report.input_tables import BLIND, TITLES, keep_last_judged
+from simsplit.report.tables import write_mean
 from simsplit.results import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _PERFECT = {"rouge_l": 1.0, "mse": 0.0}
-"""The figure by which a leak is told, the first that a run has, and what the original has of it."""
+"""Figures of a leak, with the original's value; a run is measured by the first that it has."""
 
 
 class Leak(NamedTuple):
-    """What the worst attack recovered, over runs alike."""
+    """The worst attack's recoveries, over runs that differ only in their seed."""
 
     attack: str
     shares: list[float]
-    """Run by run: 0 at the best guess without an attack, 1 at the original."""
+    """Each run's share: 0 is the best guess without an attack, 1 the original."""
     figure: str
     reached: float
     floor: float
 
     @property
     def cells(self) -> dict[str, str]:
-        """The columns of a row."""
-        against = f"{mean_of(self.figure, [self.reached])} / {mean_of(self.figure, [self.floor])}"
+        """The cells of a row, by column."""
+        against = (
+            f"{write_mean(self.figure, [self.reached])} / {write_mean(self.figure, [self.floor])}"
+        )
         share = f"{100 * statistics.fmean(self.shares):.0f} %"
         if len(self.shares) > 1:
             share = f"{share[:-2]} ± {100 * statistics.stdev(self.shares):.0f} %"
-        told = f"{self.attack}: {TITLES[self.figure]} {against}"
-        return {"leak": share, "worst attack: its figure / the guess's": told}
+        worst = f"{self.attack}: {TITLES[self.figure]} {against}"
+        return {"leak": share, "worst attack: its figure / the guess's": worst}
 
 
-def worst_leak_cells(runs: Sequence[Run]) -> Mapping[str, str]:
-    """Make the cells of an overview's row, of runs alike; none where no attack recovered inputs."""
-    leak = worst_leak([run for run in runs if len(run.recovered)])
+def make_leak_cells(runs: Sequence[Run]) -> Mapping[str, str]:
+    """Make the cells of a row in the overview; return none if no attack recovered inputs."""
+    leak = find_worst_leak([run for run in runs if len(run.recovered)])
     return leak.cells if leak else {}
 
 
-def worst_leak(runs: Sequence[Run]) -> Leak | None:
-    """Find the attack that recovers most of runs alike, on average; None where there is none."""
-    lasts = [last_judged(run) for run in runs]
+def find_worst_leak(runs: Sequence[Run]) -> Leak | None:
+    """Find the attack that recovers most on average over runs; return None without attacks."""
+    lasts = [keep_last_judged(run) for run in runs]
     known = [name for name in _PERFECT if lasts and all(name in last for last in lasts)]
     if not known:
         return None
     figure = known[0]
     means = [last.groupby("attack")[figure].mean() for last in lasts]
-    leaks = [leak for name in _attacks(means) if (leak := _leak(name, figure, means)) is not None]
+    leaks = [
+        leak
+        for name in _list_attacks(means)
+        if (leak := _measure_leak(name, figure, means)) is not None
+    ]
     return max(leaks, key=lambda leak: statistics.fmean(leak.shares), default=None)
 
 
-def _attacks(means: Sequence["pd.Series[Any]"]) -> list[str]:
+def _list_attacks(means: Sequence["pd.Series[Any]"]) -> list[str]:
     names = dict.fromkeys(str(name) for mean in means for name in mean.index)
     return [n for n in names if n not in BLIND and all(n in mean.index for mean in means)]
 
 
-def _leak(attack: str, figure: str, means: Sequence["pd.Series[Any]"]) -> Leak | None:
+def _measure_leak(attack: str, figure: str, means: Sequence["pd.Series[Any]"]) -> Leak | None:
     best = min if _PERFECT[figure] == 0 else max
     guesses = [[float(mean[name]) for name in BLIND if name in mean.index] for mean in means]
     reached = [float(mean[attack]) for mean in means]

@@ -6,7 +6,7 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg
-from simsplit.report.entries import entries_of
+from simsplit.report.entries import load_entries
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.tables import Table
 from simsplit.results import Run
@@ -22,7 +22,7 @@ def of_run(run: Run) -> Document:
 
 def of_comparison(paths: Sequence[Path]) -> Document:
     """Each run's summary, and what its sweep set; which cells are left out, and why."""
-    entries, left_out = entries_of(paths)
+    entries, left_out = load_entries(paths)
     runs = [
         {
             "sweep": entry.sweep and str(entry.sweep),

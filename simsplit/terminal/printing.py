@@ -8,21 +8,21 @@ from pathlib import Path
 import typer
 
 from simsplit.errors import RunError
-from simsplit.report.canvas import saved
+from simsplit.report.canvas import save_figure
 from simsplit.report.comparison import compare
-from simsplit.report.detections import detections_of
-from simsplit.report.entries import baseline_of, entries_of
+from simsplit.report.detections import compare_detections
+from simsplit.report.entries import load_entries, parse_baseline
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import (
     DETECTIONS,
     SETTINGS,
-    csv_of,
-    names_as_shown,
+    list_shown_tables,
     refuse_table,
+    write_csv,
 )
-from simsplit.report.overview import overview_of, several_kinds
+from simsplit.report.overview import has_several_kinds, tabulate_overview
 from simsplit.report.presentations import PRESENTATIONS, Compare
-from simsplit.report.runs import heading, show
+from simsplit.report.runs import show, write_heading
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
 from simsplit.results.recovers import RECOVERS
@@ -31,7 +31,7 @@ from simsplit.results.recovers import RECOVERS
 def print_run(run: Run, form: Format = "table") -> None:
     """A run's figures and bytes."""
     if form == "table":
-        typer.echo(heading(run))
+        typer.echo(write_heading(run))
     for table in show(run):
         print_table(table, form)
 
@@ -42,7 +42,7 @@ def print_attack(run: Run, name: str, form: Format) -> None:
     for table in (presented.show_attack or presented.show)(run):
         print_table(table, form)
     if presented.draw_attack is not None:
-        file = saved(presented.draw_attack(run, name), run.path / "figures" / f"{name}.png")
+        file = save_figure(presented.draw_attack(run, name), run.path / "figures" / f"{name}.png")
         typer.echo(f"what was recovered, in a picture: {file}")
 
 
@@ -68,18 +68,18 @@ def print_comparison(
     """
     if table is not None:
         refuse_table(table)
-    entries, left_out = entries_of(paths)
+    entries, left_out = load_entries(paths)
     for line in left_out:
         say(line)
-    if form == "csv" and table not in names_as_shown():
-        typer.echo(csv_of(entries, figure, table or SETTINGS, baseline_of(baseline, entries)))
+    if form == "csv" and table not in list_shown_tables():
+        typer.echo(write_csv(entries, figure, table or SETTINGS, parse_baseline(baseline, entries)))
         return
     made: dict[str, Callable[[], Sequence[Table | None]]] = {
         "overview": lambda: (
-            [overview_of(entries, figure)] if table or several_kinds(entries) else []
+            [tabulate_overview(entries, figure)] if table or has_several_kinds(entries) else []
         ),
-        SETTINGS: lambda: [compare(entries, figure, baseline_of(baseline, entries))],
-        DETECTIONS: lambda: [detections_of(entries, figure)],
+        SETTINGS: lambda: [compare(entries, figure, parse_baseline(baseline, entries))],
+        DETECTIONS: lambda: [compare_detections(entries, figure)],
     }
     for kind, presented in PRESENTATIONS.items():
         of_kind = {RECOVERS[kind].table: presented.compare}
@@ -94,7 +94,7 @@ def print_comparison(
 
 
 def _compared(make: Compare, entries: Sequence[Entry], baseline: str | None) -> Sequence[Table]:
-    return make(entries, baseline_of(baseline, entries))
+    return make(entries, parse_baseline(baseline, entries))
 
 
 def print_table(table: Table, form: Format) -> None:
@@ -110,7 +110,7 @@ def print_table(table: Table, form: Format) -> None:
     console = Console(force_terminal=False if os.environ.get("NO_COLOR") else None)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 140
-    for part in table.fitting(console.width):
+    for part in table.split_to_fit(console.width):
         console.print(part.rich(), highlight=False)
 
 
@@ -118,16 +118,16 @@ def plot_comparison(
     paths: Sequence[Path], pair: str, out: Path | None, figure: str, say: Callable[[str], None]
 ) -> Path:
     """Draw settings by two of their figures; where the drawing lies."""
-    from simsplit.report.grouping import names_of
+    from simsplit.report.grouping import name_rows
     from simsplit.report.scatter import scatter
 
-    entries, left_out = entries_of(paths)
+    entries, left_out = load_entries(paths)
     for line in left_out:
         say(line)
-    drawn = scatter(entries, pair, figure, names_of(entries))
+    drawn = scatter(entries, pair, figure, name_rows(entries))
     x, *ys = (name.strip() for name in pair.split(","))
     target = out or Path(f"{'-'.join(ys)}-by-{x}.png")
     try:
-        return saved(drawn, target)
+        return save_figure(drawn, target)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot write {target}: {error}") from None

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simsplit.errors import RunError
-from simsplit.report.entries import entries_of
-from simsplit.report.page import Subject, page_of
+from simsplit.report.entries import load_entries
+from simsplit.report.page import Subject, write_page
 from simsplit.report.run_figures import draw_figures
 from simsplit.results import SWEEP, Run
 
@@ -17,10 +17,10 @@ def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], N
     target = out or (paths[0] / NAME if len(paths) == 1 else Path(NAME))
     if target.suffix not in (".html", ".htm"):
         raise RunError(f"--out takes a file that ends with .html, got '{target}'")
-    entries, left_out = entries_of(paths)
+    entries, left_out = load_entries(paths)
     for line in left_out:
         say(line)
-    page = page_of(Subject(entries, left_out))
+    page = write_page(Subject(entries, left_out))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page, encoding="utf-8")

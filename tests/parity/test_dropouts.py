@@ -26,7 +26,7 @@ from rich.console import Console
 from simsplit.experiment import Experiment
 from simsplit.packets import ClientId, Leg
 from simsplit.parties.calls import OwnState, SharedState
-from simsplit.report.runs import heading, show
+from simsplit.report.runs import show, write_heading
 from simsplit.results import Run
 from simsplit.schedules.courses import RoundDone
 from simsplit.terminal.runs import Lines
@@ -129,7 +129,7 @@ def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) ->
     assert found.clients["steps"].tolist() == [0] * 6
     assert not set(found.wire["leg"]) & {"features_grad", "smashed_grad", "labels"}
     assert pd.notna(found.summary["last"]["test_loss"])
-    assert "finished" in heading(found)
+    assert "finished" in write_heading(found)
     assert [table.text("markdown") for table in show(found)]
     lines = said.getvalue()
     assert lines.count("nobody trained (3 dropped out)") == 2

@@ -10,7 +10,7 @@ from plain_loops import trained
 
 from simsplit.experiment import Experiment
 from simsplit.network import Rates
-from simsplit.report.timing import duration, time_to_accuracy
+from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
 
 NETWORK: dict[str, Any] = {
@@ -95,7 +95,7 @@ def test_nothing_overlaps_so_all_is_a_sum(case: str, tmp_path: Path) -> None:
     table = time_to_accuracy(found)
     assert table.columns[3] == "as run"
     assert table.rows[-1][1] == "2"  # scored once, at the end
-    assert table.rows[-1][3] == duration(last_s)
+    assert table.rows[-1][3] == write_duration(last_s)
 
 
 def test_a_hand_over_takes_its_way_up_one_link_and_down_the_next(tmp_path: Path) -> None:
@@ -178,4 +178,4 @@ def test_the_order_of_a_lap_is_the_cohorts(tmp_path: Path) -> None:
     found = Run.load(run.path)
     assert found.rounds["simulated_s"].nunique() > 1
     row = time_to_accuracy(found).rows[-1]
-    assert row[3] == duration(found.rounds["simulated_total_s"].iloc[-1])
+    assert row[3] == write_duration(found.rounds["simulated_total_s"].iloc[-1])

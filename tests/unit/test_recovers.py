@@ -14,8 +14,8 @@ from simsplit.attacks import ATTACKS
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.plugins import gathered
 from simsplit.report.grouping import Entry
-from simsplit.report.numbers import better
-from simsplit.report.page import Subject, page_of
+from simsplit.report.numbers import find_better
+from simsplit.report.page import Subject, write_page
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import parse
@@ -100,11 +100,11 @@ def test_its_tables_are_shown_and_compared(ended, simsplit):
 
 def test_its_figures_are_numbers_that_know_their_better_way(ended):
     assert compare(ended)["norms_length_mean"].tolist() == [lengths.means(ended)["norms"]]
-    assert better("norms_length") == "less"
+    assert find_better("norms_length") == "less"
 
 
 def test_its_section_and_its_clause_stand_in_the_report(ended):
-    page = page_of(Subject([Entry(ended)]))
+    page = write_page(Subject([Entry(ended)]))
     assert '<section id="lengths"' in page
     assert "lengths leak" in page
     assert page.index('id="lengths"') > page.index('id="recovered"')

@@ -17,8 +17,8 @@ from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, counted, listed
 from simsplit.metrics.headline import headline
 from simsplit.progress import Observer
-from simsplit.report.detections import some
-from simsplit.report.input_tables import _line
+from simsplit.report.detections import write_clients
+from simsplit.report.input_tables import _shorten
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import progress_of
 from simsplit.rows import RoundRow
@@ -212,7 +212,7 @@ def test_topics_that_texts_are_dealt_by_are_not_taken_for_classes(tmp_path):
 
 
 def test_loose_bytes_of_a_recovered_text_are_one_mark():
-    assert _line("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
+    assert _shorten("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
 
 
 def test_words_for_numbers_and_lists():
@@ -222,8 +222,8 @@ def test_words_for_numbers_and_lists():
 
 
 def test_long_lists_of_clients_say_how_many_more_there_are():
-    assert some(range(9)) == "0, 1, 2, 3, 4, 5 and 3 more"
-    assert some([]) == "none"
+    assert write_clients(range(9)) == "0, 1, 2, 3, 4, 5 and 3 more"
+    assert write_clients([]) == "none"
     assert "(clients 0, 1, 2, 3, 4 and 7 more)" in str(HostLost(1, range(12), "killed"))
 
 

@@ -9,7 +9,7 @@ import pytest
 import simsplit
 from simsplit.packets import Leg
 from simsplit.report.canvas import colour_of_leg
-from simsplit.report.page.sent import _colour as page_colour
+from simsplit.report.page.sent import _colour_of as page_colour
 from simsplit.topologies import (
     CARRIED,
     LEGS,

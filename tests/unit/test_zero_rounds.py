@@ -10,7 +10,7 @@ from simsplit.assembly.state import collect_state
 from simsplit.attacking.finished import attack
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.runs import heading, show
+from simsplit.report.runs import show, write_heading
 
 NONE = {"kind": "round_robin", "rounds": 0}
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3, "public": True}}
@@ -29,7 +29,7 @@ def test_nothing_is_trained_and_nothing_is_sent_for_it(tmp_path):
     assert run.summary["last"]["round"] == 0
     assert run.summary["bytes"]["total"] == 0
     assert set(run.wire["phase"]) == {"evaluate"}
-    assert heading(run).endswith("finished, 0 of 0 rounds")
+    assert write_heading(run).endswith("finished, 0 of 0 rounds")
     assert "test accuracy" in [row[0] for table in show(run) for row in table.rows]
     assert compare([run]).rows
 

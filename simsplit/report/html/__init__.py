@@ -1,1 +1,1 @@
-"""What a page is made of: escaped markup, tables, charts, and what it is about."""
+"""A page is made of escaped markup, tables and charts, and has a subject."""

@@ -1,12 +1,12 @@
-"""Line charts as inline SVG: every point can be pointed at, reached by keyboard, and read out."""
+"""Line charts are inline SVG, so that a mouse, a keyboard and a screen reader reach every point."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simsplit.report.html.markup import Markup, joined, tag, void
+from simsplit.report.html.markup import Markup, join, tag, void
 
-Told = Callable[[float], str]
+Write = Callable[[float], str]
 _WIDTH, _HEIGHT = 480, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 46
 _MARKS = (
@@ -16,15 +16,15 @@ _MARKS = (
     "M0-4.6L4.4 0L0 4.6L-4.4 0Z",
 )
 COLOURS = 8
-"""How many the style has."""
+"""The number of colours in the style."""
 MOST = 24
-"""Series of a chart: so many differ in colour and stroke."""
+"""The most series of a chart: further ones would repeat a colour and stroke."""
 _POINTS = 150
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve, and in words what each of its points is."""
+    """A curve, and each of its points in words."""
 
     name: str
     x: Sequence[float]
@@ -34,8 +34,8 @@ class Series:
     high: Sequence[float] | None = None
     step: bool = False
 
-    def thinned(self) -> "Series":
-        """With no more points than can be told apart, the first and the last among them."""
+    def thin(self) -> "Series":
+        """Return the series with only as many points as can be seen, keeping both ends."""
         count = len(self.x)
         if count <= _POINTS:
             return self
@@ -51,28 +51,32 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of a chart: where values stand, and what they are called."""
+    """One direction of a chart: the place and the words of its values."""
 
     label: str
     least: float
     most: float
-    told: Told
+    write: Write
     start: float
     end: float
 
     def at(self, value: float) -> str:
-        """Where a value stands on the page."""
+        """Return a value's coordinate on the chart."""
         share = (value - self.least) / ((self.most - self.least) or 1)
         return f"{self.start + share * (self.end - self.start):.1f}"
 
     @property
     def ticks(self) -> list[float]:
         """Round values within the axis."""
-        return [value for value in nice(self.least, self.most) if self.least <= value <= self.most]
+        return [
+            value
+            for value in choose_ticks(self.least, self.most)
+            if self.least <= value <= self.most
+        ]
 
 
-def nice(least: float, most: float, count: int = 5) -> list[float]:
-    """About so many round values that span an interval.
+def choose_ticks(least: float, most: float, count: int = 5) -> list[float]:
+    """Return about `count` round values that span an interval.
 
     >>> nice(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -85,25 +89,25 @@ def nice(least: float, most: float, count: int = 5) -> list[float]:
     return [round((first + i) * step, 12) for i in range(math.ceil((most - least) / step) + 2)]
 
 
-def line_chart(
+def draw_lines(
     name: str,
     series: Sequence[Series],
-    x: tuple[str, Told],
-    y: tuple[str, Told],
+    x: tuple[str, Write],
+    y: tuple[str, Write],
     diagonal: bool = False,
 ) -> Markup:
-    """Curves with a legend; `x` and `y` are what the axes show and how a value is written."""
-    shown = [each.thinned() for each in series[:MOST] if len(each.x)]
+    """Draw curves with a legend; `x` and `y` have each axis' label and the format of its values."""
+    shown = [each.thin() for each in series[:MOST] if len(each.x)]
     if not shown:
         return Markup()
-    across, up = _axes(shown, x, y)
-    parts = [_frame(across, up)]
+    across, up = _fit_axes(shown, x, y)
+    parts = [_draw_frame(across, up)]
     if diagonal:
         ends = {"x1": across.at(0), "y1": up.at(0), "x2": across.at(1), "y2": up.at(1)}
         parts.append(void("line", class_="chance", **ends))
-    parts += [_band(each, i, across, up) for i, each in enumerate(shown)]
-    parts += [_curve(each, i, across, up) for i, each in enumerate(shown)]
-    drawn = tag(
+    parts += [_draw_band(each, i, across, up) for i, each in enumerate(shown)]
+    parts += [_draw_curve(each, i, across, up) for i, each in enumerate(shown)]
+    drawing = tag(
         "svg",
         *parts,
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -111,23 +115,25 @@ def line_chart(
         aria_label=f"{name}: {y[0]} by {x[0]}. Arrow keys move between points.",
         data_chart="",
     )
-    return joined((legend([each.name for each in shown]), drawn))
+    return join((draw_legend([each.name for each in shown]), drawing))
 
 
-def legend(names: Sequence[str]) -> Markup:
-    """Which curve is whose."""
+def draw_legend(names: Sequence[str]) -> Markup:
+    """Draw a legend that names the curves."""
     items = []
     for index, name in enumerate(names):
-        stroke = void("path", d="M0 6H26", class_=_style(index))
+        stroke = void("path", d="M0 6H26", class_=_stroke_of(index))
         mark = void(
-            "path", d=_mark(index), transform="translate(13 6)", class_=f"c{index % COLOURS}"
+            "path", d=_mark_of(index), transform="translate(13 6)", class_=f"c{index % COLOURS}"
         )
         swatch = tag("svg", stroke, mark, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
         items.append(tag("li", swatch, name))
     return tag("ul", *items, class_="legend")
 
 
-def _axes(series: Sequence[Series], x: tuple[str, Told], y: tuple[str, Told]) -> tuple[Axis, Axis]:
+def _fit_axes(
+    series: Sequence[Series], x: tuple[str, Write], y: tuple[str, Write]
+) -> tuple[Axis, Axis]:
     xs = [value for each in series for value in each.x]
     ys = [
         value
@@ -137,7 +143,7 @@ def _axes(series: Sequence[Series], x: tuple[str, Told], y: tuple[str, Told]) ->
     ]
     least, most = min(ys), max(ys)
     room = (most - least) * 0.04 or abs(most) * 0.05 or 0.5
-    if least >= 0 and most <= 1:  # a share: no axis goes beyond what can be
+    if least >= 0 and most <= 1:  # a share cannot leave 0 to 1, so the axis does not either
         low, high = max(0.0, least - room), min(1.0, most + room)
     else:
         low, high = least - room, most + room
@@ -145,8 +151,8 @@ def _axes(series: Sequence[Series], x: tuple[str, Told], y: tuple[str, Told]) ->
     return across, Axis(y[0], low, high, y[1], _HEIGHT - _BOTTOM, _TOP)
 
 
-def _frame(x: Axis, y: Axis) -> Markup:
-    """Grid lines, their values, and what the axes show."""
+def _draw_frame(x: Axis, y: Axis) -> Markup:
+    """Draw grid lines, their values and the axes' labels."""
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     parts = []
     for value in y.ticks:
@@ -154,10 +160,10 @@ def _frame(x: Axis, y: Axis) -> Markup:
             void("line", class_="grid", x1=_LEFT, x2=right, y1=y.at(value), y2=y.at(value))
         )
         parts.append(
-            tag("text", y.told(value), x=_LEFT - 7, y=y.at(value), dy="0.32em", text_anchor="end")
+            tag("text", y.write(value), x=_LEFT - 7, y=y.at(value), dy="0.32em", text_anchor="end")
         )
     parts += [
-        tag("text", x.told(value), x=x.at(value), y=bottom + 18, text_anchor="middle")
+        tag("text", x.write(value), x=x.at(value), y=bottom + 18, text_anchor="middle")
         for value in x.ticks
     ]
     middle = (_LEFT + right) / 2
@@ -168,7 +174,7 @@ def _frame(x: Axis, y: Axis) -> Markup:
     return tag("g", *parts, aria_hidden="true")
 
 
-def _band(series: Series, index: int, x: Axis, y: Axis) -> Markup:
+def _draw_band(series: Series, index: int, x: Axis, y: Axis) -> Markup:
     if series.low is None or series.high is None:
         return Markup()
     up = [f"{x.at(a)} {y.at(b)}" for a, b in zip(series.x, series.high, strict=True)]
@@ -176,7 +182,7 @@ def _band(series: Series, index: int, x: Axis, y: Axis) -> Markup:
     return void("path", class_=f"band c{index % COLOURS}", d=f"M{' '.join([*up, *back])}Z")
 
 
-def _curve(series: Series, index: int, x: Axis, y: Axis) -> Markup:
+def _draw_curve(series: Series, index: int, x: Axis, y: Axis) -> Markup:
     ats = [(x.at(a), y.at(b)) for a, b in zip(series.x, series.y, strict=True)]
     path = "M{} {}".format(*ats[0]) + "".join(
         f"H{a}V{b}" if series.step else f"L{a} {b}" for a, b in ats[1:]
@@ -184,7 +190,7 @@ def _curve(series: Series, index: int, x: Axis, y: Axis) -> Markup:
     points = [
         tag(
             "path",
-            d=_mark(index),
+            d=_mark_of(index),
             transform=f"translate({a} {b})",
             class_=f"point c{index % COLOURS}",
             role="img",
@@ -194,13 +200,13 @@ def _curve(series: Series, index: int, x: Axis, y: Axis) -> Markup:
         )
         for place, ((a, b), words) in enumerate(zip(ats, series.words, strict=True))
     ]
-    line = void("path", class_=_style(index), d=path)
+    line = void("path", class_=_stroke_of(index), d=path)
     return tag("g", line, *points, data_group="")
 
 
-def _style(index: int) -> str:
+def _stroke_of(index: int) -> str:
     return f"curve c{index % COLOURS} dash{index // COLOURS % 3}"
 
 
-def _mark(index: int) -> str:
+def _mark_of(index: int) -> str:
     return _MARKS[index % len(_MARKS)]

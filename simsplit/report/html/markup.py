@@ -1,4 +1,4 @@
-"""HTML that cannot be broken out of: whatever is not made here is text, and is escaped."""
+"""HTML is built here only, so that any other string counts as text and is escaped."""
 
 from collections.abc import Iterable
 from html import escape
@@ -10,28 +10,28 @@ class Markup(str):
     __slots__ = ()
 
 
-def joined(parts: Iterable[object], between: str = "") -> Markup:
-    """Parts behind one another; those that are no markup are escaped, None is left out."""
-    return Markup(escape(between).join(_safe(part) for part in parts if part is not None))
+def join(parts: Iterable[object], between: str = "") -> Markup:
+    """Join parts to markup; escape the parts that are not markup, and skip None."""
+    return Markup(escape(between).join(_escape_unsafe(part) for part in parts if part is not None))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """An element; of its attributes `class_` is `class`, `data_p` is `data-p`, None is left out."""
-    told = "".join(
+    """Make an element; `class_` is written as `class`, `data_p` as `data-p`, None is skipped."""
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{told}>{joined(children)}</{name}>")
+    return Markup(f"<{name}{written}>{join(children)}</{name}>")
 
 
 def void(name: str, **attributes: object) -> Markup:
-    """An element without content: an image, a shape."""
+    """Make an element without content, such as an image or a shape."""
     return Markup(tag(name, **attributes).removesuffix(f"></{name}>") + "/>")
 
 
 def section(title: str, *children: object) -> Markup:
-    """A part of the page under its heading; empty where nothing but the heading is left."""
+    """Make a part of the page under its heading; return nothing if it has no content."""
     if not any(children):
         return Markup()
     name = title.lower().replace(" ", "-").replace(",", "")
@@ -40,22 +40,22 @@ def section(title: str, *children: object) -> Markup:
 
 
 def details(title: str, *children: object) -> Markup:
-    """What is folded away until it is asked for."""
+    """Make a part that is folded until the reader opens it."""
     return tag("details", tag("summary", title), *children)
 
 
 def figure(drawing: object, caption: object, view: str | None = None) -> Markup:
-    """A drawing and what is seen on it; `view` is its name among several that share a place."""
+    """Make a figure of a drawing and its caption; `view` names it among several in one place."""
     return tag("figure", drawing, tag("figcaption", caption), data_view=view)
 
 
 def views(figures: Iterable[Markup], what: str) -> Markup:
-    """Figures in one place, of which the reader chooses; all, where scripts do not run."""
+    """Put figures in one place for the reader to choose from; without scripts all are shown."""
     shown = [each for each in figures if each]
     if len(shown) < 2:
-        return joined(shown)
+        return join(shown)
     return tag("div", *shown, data_views=what)
 
 
-def _safe(part: object) -> str:
+def _escape_unsafe(part: object) -> str:
     return part if isinstance(part, Markup) else escape(str(part))

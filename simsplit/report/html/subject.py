@@ -1,32 +1,32 @@
-"""What a page is about: one run, or the settings of several, each with its seeds."""
+"""All sections of a page share its subject: one run, or several settings with their seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from simsplit.report.grouping import Entry, Row, names_of, rows_of
-from simsplit.report.headline import headline
-from simsplit.report.rates import quoted_at
+from simsplit.report.grouping import Entry, Row, group_rows, name_rows
+from simsplit.report.headline import choose_headline
+from simsplit.report.rates import read_quoted
 from simsplit.report.tables import decimals
 from simsplit.results import Run
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Runs, in groups alike but for their seed."""
+    """The runs of a page, grouped into settings whose runs differ only in their seed."""
 
     entries: Sequence[Entry]
     left_out: Sequence[str] = ()
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The settings, in their order."""
-        return rows_of(self.entries)
+        """The settings, in the runs' order."""
+        return group_rows(self.entries)
 
     @cached_property
     def names(self) -> list[str]:
-        """Each setting in the fewest words that tell it from the others."""
-        return names_of(self.entries)
+        """The names of the settings, each as short as the others allow."""
+        return name_rows(self.entries)
 
     @property
     def firsts(self) -> list[Entry]:
@@ -40,29 +40,29 @@ class Subject:
 
     @property
     def title(self) -> str:
-        """What the page is called."""
+        """The title of the page."""
         names = (e.sweep_name or str(e.scenario["name"]) for e in self.entries)
         return ", ".join(dict.fromkeys(names))
 
     @cached_property
     def figure(self) -> str | None:
-        """The figure that all runs have and that their task is judged by."""
-        named = [headline(entry.run) for entry in self.entries]
+        """The figure that measures the task of all runs, or None if they share none."""
+        named = [choose_headline(entry.run) for entry in self.entries]
         first = named[0]
-        return first if all(name == first for name in named) else _shared(self.entries)
+        return first if all(name == first for name in named) else _find_shared(self.entries)
 
 
-def told(figure: str, value: float) -> str:
-    """A value with its unit."""
+def write_value(figure: str, value: float) -> str:
+    """Write a figure's value with its unit."""
     own = decimals(figure)
     return f"{100 * value:.1f} %" if own is None else f"{value:.{own}f}"
 
 
-def at_end(run: Run, figure: str) -> float | None:
-    """A figure of the test data at the round that `compare` quotes."""
-    return quoted_at(run, f"test_{figure}", "best_on_validation")
+def read_test_figure(run: Run, figure: str) -> float | None:
+    """Return a figure of the test data at the round that `compare` quotes."""
+    return read_quoted(run, f"test_{figure}", "best_on_validation")
 
 
-def _shared(entries: Sequence[Entry]) -> str | None:
+def _find_shared(entries: Sequence[Entry]) -> str | None:
     columns = [set(map(str, entry.run.rounds.columns)) for entry in entries]
     return "accuracy" if "test_accuracy" in set.intersection(*columns) else None

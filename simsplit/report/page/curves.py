@@ -1,89 +1,89 @@
-"""Learning curves: of one run its splits, of several settings each one's mean and band."""
+"""Learning curves show one run's splits, or the mean and range over seeds of several settings."""
 
 from dataclasses import dataclass
 
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
 from simsplit.report.grouping import Row
-from simsplit.report.html.chart import MOST, Series, Told, line_chart
+from simsplit.report.html.chart import MOST, Series, Write, draw_lines
 from simsplit.report.html.markup import Markup, figure, section, tag
-from simsplit.report.html.subject import Subject, told
-from simsplit.report.html.table_markup import table
-from simsplit.report.runs import figures_of
+from simsplit.report.html.subject import Subject, write_value
+from simsplit.report.html.table_markup import mark_up
+from simsplit.report.runs import tabulate_figures
 from simsplit.report.tables import decimals
-from simsplit.report.timing import duration
+from simsplit.report.timing import write_duration
 
 _MIB = 2**20
 _SHARES = ("attack_success",)
 
 
-def curves(subject: Subject) -> Markup:
-    """The task's figure over rounds, bytes and, with a network, simulated time."""
+def draw_curves(subject: Subject) -> Markup:
+    """Draw the task's figure over rounds, bytes and, with a network, simulated time."""
     name = subject.figure
     if name is None:
         return Markup()
-    drawn = [_over(subject, name, each) for each in _bases(subject)]
-    tables = table(figures_of(subject.one)) if subject.one is not None else Markup()
-    return section("Learning curves", tag("div", *drawn, class_="pair"), tables)
+    drawings = [_draw_over(subject, name, each) for each in _list_bases(subject)]
+    tables = mark_up(tabulate_figures(subject.one)) if subject.one is not None else Markup()
+    return section("Learning curves", tag("div", *drawings, class_="pair"), tables)
 
 
 @dataclass(frozen=True)
 class _Base:
-    """What a figure is drawn over."""
+    """The horizontal axis that a figure is drawn over."""
 
     column: str
     label: str
     words: str
-    tick: Told
-    point: Told
-    """How a point's place is told."""
+    tick: Write
+    point: Write
+    """Writes the place of a point."""
     scale: float = 1
 
 
-def _bases(subject: Subject) -> list[_Base]:
-    """Rounds, bytes, and simulated time where all runs have it."""
+def _list_bases(subject: Subject) -> list[_Base]:
+    """List the axes: rounds, bytes, and simulated time if all runs have it."""
     over = [
-        _Base("round", "round", "rounds", _whole, lambda value: f"round {value:g}"),
+        _Base("round", "round", "rounds", _write_whole, lambda value: f"round {value:g}"),
         _Base(
-            *("bytes_total", "MiB sent", "bytes sent", _plain),
+            *("bytes_total", "MiB sent", "bytes sent", _write_plain),
             point=lambda value: f"{size(value)} sent",
             scale=_MIB,
         ),
     ]
     if all("simulated_total_s" in entry.run.rounds for entry in subject.entries):
         timed = ("simulated_total_s", "simulated time", "simulated time")
-        over.append(_Base(*timed, duration, duration))
+        over.append(_Base(*timed, write_duration, write_duration))
     return over
 
 
-def _over(subject: Subject, name: str, base: _Base) -> Markup:
+def _draw_over(subject: Subject, name: str, base: _Base) -> Markup:
     several = len(subject.entries) > 1
-    series = (_of_settings if several else _of_splits)(subject, name, base)
-    up: Told = (lambda value: f"{100 * value:g} %") if decimals(name) is None else _plain
-    scaled = [_scaled(each, base.scale) for each in series]
-    drawn = line_chart(said(name), scaled, (base.label, base.tick), (said(name), up))
-    words = f"{_first(said(name))} over {base.words}."
+    series = (_make_setting_series if several else _make_split_series)(subject, name, base)
+    up: Write = (lambda value: f"{100 * value:g} %") if decimals(name) is None else _write_plain
+    scaled = [_scale(each, base.scale) for each in series]
+    drawings = draw_lines(said(name), scaled, (base.label, base.tick), (said(name), up))
+    words = f"{_capitalise(said(name))} over {base.words}."
     if several and any(len(row.entries) > 1 for row in subject.rows):
         words += " Lines are means over seeds, bands go from the lowest seed to the highest."
     if len(subject.rows) > MOST:
         words += f" The first {MOST} of {len(subject.rows)} settings."
-    return figure(drawn, words) if drawn else Markup()
+    return figure(drawings, words) if drawings else Markup()
 
 
-def _whole(value: float) -> str:
+def _write_whole(value: float) -> str:
     return f"{value:g}" if value == round(value) else ""
 
 
-def _plain(value: float) -> str:
+def _write_plain(value: float) -> str:
     return f"{value:g}"
 
 
-def _scaled(series: Series, scale: float) -> Series:
+def _scale(series: Series, scale: float) -> Series:
     x = [value / scale for value in series.x]
     return Series(series.name, x, series.y, series.words, series.low, series.high)
 
 
-def _of_splits(subject: Subject, name: str, base: _Base) -> list[Series]:
+def _make_split_series(subject: Subject, name: str, base: _Base) -> list[Series]:
     rounds = subject.entries[0].run.rounds
     columns = [f"test_{name}", f"validation_{name}"]
     columns += _SHARES if decimals(name) is None else []
@@ -93,20 +93,21 @@ def _of_splits(subject: Subject, name: str, base: _Base) -> list[Series]:
             known = rounds.dropna(subset=[each])
             x, y = known[base.column].tolist(), known[each].tolist()
             words = [
-                f"{said(each)}, {base.point(a)}: {told(name, b)}" for a, b in zip(x, y, strict=True)
+                f"{said(each)}, {base.point(a)}: {write_value(name, b)}"
+                for a, b in zip(x, y, strict=True)
             ]
             made.append(Series(said(each), x, y, words))
     return made
 
 
-def _of_settings(subject: Subject, name: str, base: _Base) -> list[Series]:
+def _make_setting_series(subject: Subject, name: str, base: _Base) -> list[Series]:
     named = zip(subject.names, subject.rows, strict=True)
-    made = [_of_seeds(title, row, name, base) for title, row in named]
+    made = [_average_seeds(title, row, name, base) for title, row in named]
     return [each for each in made if each is not None]
 
 
-def _of_seeds(title: str, row: Row, name: str, base: _Base) -> Series | None:
-    """Mean, least and most over seeds, round by round; where bytes differ, at their mean."""
+def _average_seeds(title: str, row: Row, name: str, base: _Base) -> Series | None:
+    """Make a setting's series: mean, least and greatest over seeds, at the mean of its bytes."""
     import pandas as pd
 
     wanted = f"test_{name}"
@@ -124,13 +125,17 @@ def _of_seeds(title: str, row: Row, name: str, base: _Base) -> Series | None:
     low, high, y = groups[wanted].min().tolist(), groups[wanted].max().tolist(), mean.tolist()
     counts = groups.size().tolist()
     words = [
-        f"{title}, {base.point(a)}: {told(name, b)}"
-        + (f" ({told(name, least)} to {told(name, most)}, {count} seeds)" if count > 1 else "")
+        f"{title}, {base.point(a)}: {write_value(name, b)}"
+        + (
+            f" ({write_value(name, least)} to {write_value(name, most)}, {count} seeds)"
+            if count > 1
+            else ""
+        )
         for a, b, least, most, count in zip(x, y, low, high, counts, strict=True)
     ]
     banded = len(parts) > 1
     return Series(title, x, y, words, low if banded else None, high if banded else None)
 
 
-def _first(text: str) -> str:
+def _capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]

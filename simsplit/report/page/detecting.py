@@ -1,51 +1,55 @@
-"""Who was caught: the table of detectors, and how well each ranks clients."""
+"""The section on detection shows the table of detectors and how well each ranks clients."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from simsplit.report.detections import detected, detections_of, malicious_of
-from simsplit.report.html.chart import COLOURS, Series, line_chart
+from simsplit.report.detections import compare_detections, list_malicious, tabulate_detections
+from simsplit.report.html.chart import COLOURS, Series, draw_lines
 from simsplit.report.html.markup import Markup, figure, section, views
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import table
-from simsplit.report.thresholds import detectors_of, suspicion_of
+from simsplit.report.html.table_markup import mark_up
+from simsplit.report.thresholds import list_detectors, rank_suspicion
 from simsplit.results import Run
 
 
-def detecting(subject: Subject) -> Markup:
-    """The table, and a ROC chart for each setting with malicious clients."""
-    found = detected(subject.one) if subject.one is not None else detections_of(subject.entries)
+def show_detections(subject: Subject) -> Markup:
+    """Show the detectors' table, and a ROC chart for each setting with malicious clients."""
+    detections = (
+        tabulate_detections(subject.one)
+        if subject.one is not None
+        else compare_detections(subject.entries)
+    )
     charts = []
     for name, row in zip(subject.names, subject.rows, strict=True):
-        runs = [entry.run for entry in row.entries if malicious_of(entry.run)]
-        if curves := _curves(runs):
-            charts.append(_chart(curves, name, len(runs), several=len(subject.rows) > 1))
-    return section("Detection", table(found), views(charts, "ROC of"))
+        runs = [entry.run for entry in row.entries if list_malicious(entry.run)]
+        if curves := _compute_curves(runs):
+            charts.append(_draw_chart(curves, name, len(runs), several=len(subject.rows) > 1))
+    return section("Detection", mark_up(detections), views(charts, "ROC of"))
 
 
-def _chart(
+def _draw_chart(
     curves: Sequence[tuple[float, Series]], name: str, runs: int, *, several: bool
 ) -> Markup:
     shown = [series for _, series in curves[:COLOURS]]
     share = ("honest clients flagged", lambda value: f"{100 * value:g} %")
     caught = ("malicious clients caught", lambda value: f"{100 * value:g} %")
-    drawn = line_chart("ROC", shown, share, caught, diagonal=True)
+    drawing = draw_lines("ROC", shown, share, caught, diagonal=True)
     words = "Malicious clients caught (upwards) over honest clients flagged, whatever the "
     words += "threshold, at the last round" + (f" of {runs} seeds together" if runs > 1 else "")
     words += "; in brackets the area under the curve."
     if len(curves) > len(shown):
         words += f" The {len(shown)} best of {len(curves)} detectors."
-    return figure(drawn, f"{name}. {words}" if several else words, name)
+    return figure(drawing, f"{name}. {words}" if several else words, name)
 
 
-def _curves(runs: Sequence[Run]) -> list[tuple[float, Series]]:
-    """(area, curve) of each detector, the best first."""
+def _compute_curves(runs: Sequence[Run]) -> list[tuple[float, Series]]:
+    """Return (area, curve) of each detector, the best first."""
     from sklearn.metrics import auc, roc_curve
 
     made = []
-    for detector in dict.fromkeys(name for run in runs for name in detectors_of(run)):
-        pairs = [suspicion_of(run, detector) for run in runs if detector in detectors_of(run)]
+    for detector in dict.fromkeys(name for run in runs for name in list_detectors(run)):
+        pairs = [rank_suspicion(run, detector) for run in runs if detector in list_detectors(run)]
         bad, suspicion = (np.concatenate(each) for each in zip(*pairs, strict=True))
         if len(set(bad.tolist())) < 2:
             continue

@@ -1,4 +1,7 @@
-"""Clients by rounds as heat maps: losses, accuracies, and what detectors made of each client."""
+"""Heat maps show clients by rounds: losses, accuracies and detectors' scores.
+
+A malicious client or a bad round stands out on a map where a table would hide it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simsplit.report.detections import malicious_of
-from simsplit.report.html.markup import Markup, figure, joined, section, tag, views, void
+from simsplit.report.detections import list_malicious
+from simsplit.report.html.markup import Markup, figure, join, section, tag, views, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.thresholds import detectors_of
+from simsplit.report.thresholds import list_detectors
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -19,15 +22,15 @@ _ROUNDS, _CLIENTS, _VIEWS = 40, 40, 14
 _LEVELS = 9
 _CELL, _GAP, _LEFT, _TOP, _BOTTOM = 18, 1.5, 84, 4, 34
 _Facts = tuple[int, float, bool, int | None]
-"""Of a cell: its round, its value, whether the client was flagged, and the colour."""
+"""A cell's round, value, whether the client was flagged, and colour."""
 _MEASURES = ("train_loss", "train_accuracy", "test_accuracy")
 _WIDEST = 6.0
-"""Beyond so many robust standard deviations a colour says no more."""
+"""Robust standard deviations from which on all values have the same colour."""
 
 
 @dataclass(frozen=True)
 class _Map:
-    """A measure of one run, client by round."""
+    """A measure of one run, by client and round."""
 
     run: Run
     column: str
@@ -36,84 +39,88 @@ class _Map:
 
     @property
     def levels(self) -> str:
-        """Colours from low to high, or of z away from zero."""
+        """The name of the colour scale: from low to high, or for z away from zero."""
         return "q" if self.detector is None else "d"
 
 
-def heat(subject: Subject) -> Markup:
-    """A map a measure of one run; of several settings, a map a setting."""
+def draw_heat_maps(subject: Subject) -> Markup:
+    """Draw a map per measure of one run, or one map per setting of several."""
     if subject.one is not None:
-        maps = _maps(subject.one)
-        made = [figure(_drawn(each), _caption(each), each.name) for each in maps]
+        maps = _list_maps(subject.one)
+        made = [figure(_draw_map(each), _write_caption(each), each.name) for each in maps]
     else:
         named = list(zip(subject.names, subject.firsts, strict=True))
-        named.sort(key=lambda pair: not malicious_of(pair[1].run))  # those come first
+        named.sort(key=lambda pair: not list_malicious(pair[1].run))  # attacked settings come first
         made = [
-            figure(_drawn(each), f"{name}, first seed. {_caption(each)}", f"{name}: {each.name}")
+            figure(
+                _draw_map(each),
+                f"{name}, first seed. {_write_caption(each)}",
+                f"{name}: {each.name}",
+            )
             for name, entry in named
-            for each in _maps(entry.run)[-1:]
+            for each in _list_maps(entry.run)[-1:]
         ]
     return section("Clients", views(made[:_VIEWS], "Heat map of"))
 
 
-def _maps(run: Run) -> list[_Map]:
-    """Losses first, detectors last."""
+def _list_maps(run: Run) -> list[_Map]:
+    """List the maps of a run, losses first and detectors last."""
     table = run.clients
     if table.empty or table["client"].nunique() < 2:
         return []
     known = [name for name in _MEASURES if name in table and table[name].notna().any()]
     maps = [_Map(run, name, name.replace("_", " ")) for name in known]
-    return maps + [_Map(run, f"{name}_z", name, name) for name in detectors_of(run)]
+    return maps + [_Map(run, f"{name}_z", name, name) for name in list_detectors(run)]
 
 
-def _drawn(made: _Map) -> Markup:
-    """Rects by client and round, each with its value in words."""
+def _draw_map(made: _Map) -> Markup:
+    """Draw a map as rectangles by client and round, each with its value in words."""
     table = made.run.clients
-    rounds = _thinned(sorted(table["round"].unique()), _ROUNDS)
-    bad = malicious_of(made.run)
-    clients = _chosen(table, bad, made)
-    # duplicates: phases of one round
+    rounds = _thin(sorted(table["round"].unique()), _ROUNDS)
+    bad = list_malicious(made.run)
+    clients = _choose_clients(table, bad, made)
+    # a client has several rows in a round with several phases
     wide = table.drop_duplicates(["client", "round"], keep="last").set_index(["client", "round"])
     values = wide[made.column].unstack().reindex(index=clients, columns=rounds).to_numpy(float)
     flags = np.zeros_like(values)
     if made.detector is not None:
         of = wide[f"{made.detector}_flagged"].unstack()
         flags = of.reindex(index=clients, columns=rounds).to_numpy(float)
-    levels = _levels(values, diverging=made.detector is not None)
+    levels = _choose_levels(values, diverging=made.detector is not None)
     wide_px = _LEFT + _CELL * len(rounds) + 4
     tall_px = _TOP + _CELL * len(clients) + _BOTTOM
     lines = []
     for place, client in enumerate(clients):
         facts = zip(rounds, values[place], flags[place] == 1, levels[place], strict=True)
         who = f"client {client}{', malicious' if client in bad else ''}"
-        cells = [_cell(made, who, place, i, each) for i, each in enumerate(facts)]
-        name = _name(place, client, bad=client in bad)
-        lines.append(joined((name, tag("g", *cells, data_group=""))))
-    drawn = tag(
+        cells = [_draw_cell(made, who, place, i, each) for i, each in enumerate(facts)]
+        name = _write_client(place, client, bad=client in bad)
+        lines.append(join((name, tag("g", *cells, data_group=""))))
+    drawing = tag(
         "svg",
         *lines,
-        _rounds_axis(rounds, len(clients)),
+        _draw_rounds_axis(rounds, len(clients)),
         viewBox=f"0 0 {wide_px} {tall_px}",
         role="group",
         aria_label=f"{made.name} by client and round. Arrow keys move between cells.",
         style=f"width:{1.2 * wide_px:.0f}px",
         data_chart="",
     )
-    return joined((_scale(made, values), tag("div", drawn, class_="wide plain")))
+    return join((_draw_scale(made, values), tag("div", drawing, class_="wide plain")))
 
 
-def _name(place: int, client: int, *, bad: bool) -> Markup:
-    """Before a client's row."""
+def _write_client(place: int, client: int, *, bad: bool) -> Markup:
+    """Write a client's name before its row."""
     at = {"x": _LEFT - 6, "y": _TOP + (place + 0.5) * _CELL, "dy": "0.32em"}
     style = "bad" if bad else None
     words = f"client {client}{' ▲' if bad else ''}"
     return tag("text", words, **at, text_anchor="end", class_=style, aria_hidden="true")
 
 
-def _cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Markup:
-    """A client in a round."""
+def _draw_cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Markup:
+    """Draw the cell of one client in one round."""
     number, value, flagged, level = facts
-    told = "nothing" if np.isnan(value) else f"{value:.3g}"
+    shown = "nothing" if np.isnan(value) else f"{value:.3g}"
     colour = "none" if level is None else f"{made.levels}{level}"
     return void(
         "rect",
@@ -123,13 +130,13 @@ def _cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Markup:
         height=_CELL - _GAP,
         class_=f"cell {colour}{' flagged' if flagged else ''}",
         role="img",
-        aria_label=f"{who}, round {number}: {made.name} {told}{', flagged' if flagged else ''}",
+        aria_label=f"{who}, round {number}: {made.name} {shown}{', flagged' if flagged else ''}",
         data_p="",
         tabindex="0" if row == column == 0 else "-1",
     )
 
 
-def _rounds_axis(rounds: Sequence[int], clients: int) -> Markup:
+def _draw_rounds_axis(rounds: Sequence[int], clients: int) -> Markup:
     bottom = _TOP + clients * _CELL + 13
     every = max(1, len(rounds) // 10)
     marks = [
@@ -142,12 +149,12 @@ def _rounds_axis(rounds: Sequence[int], clients: int) -> Markup:
     return tag("g", *marks, label, aria_hidden="true")
 
 
-def _levels(values: np.ndarray, *, diverging: bool) -> list[list[int | None]]:
-    """Which of the style's colours a value has; of z the middle one is zero."""
+def _choose_levels(values: np.ndarray, *, diverging: bool) -> list[list[int | None]]:
+    """Choose each value's colour from the style's levels; for z the middle one is zero."""
     known = values[np.isfinite(values)]
     if not known.size:
         return [[None] * values.shape[1] for _ in values]
-    least, most = _span(known, diverging=diverging)
+    least, most = _find_span(known, diverging=diverging)
     shares = np.clip((values - least) / ((most - least) or 1), 0, 1)
     return [
         [None if np.isnan(share) else min(_LEVELS - 1, int(share * _LEVELS)) for share in row]
@@ -155,16 +162,16 @@ def _levels(values: np.ndarray, *, diverging: bool) -> list[list[int | None]]:
     ]
 
 
-def _span(known: np.ndarray, *, diverging: bool) -> tuple[float, float]:
-    """The values that have the first and the last colour; z is as wide below zero as above."""
+def _find_span(known: np.ndarray, *, diverging: bool) -> tuple[float, float]:
+    """Return the values of the first and the last colour; the range of z is symmetric."""
     if not diverging:
         return float(known.min()), float(known.max())
     most = min(_WIDEST, max(3.0, float(np.abs(known).max())))
     return -most, most
 
 
-def _scale(made: _Map, values: np.ndarray) -> Markup:
-    """From which value to which the colours go."""
+def _draw_scale(made: _Map, values: np.ndarray) -> Markup:
+    """Draw the legend of colours with the least and the greatest value."""
     known = values[np.isfinite(values)]
     if not known.size:
         return Markup()
@@ -180,12 +187,12 @@ def _scale(made: _Map, values: np.ndarray) -> Markup:
     return tag("p", f"{least:.3g} ", bar, f" {most:.3g}", class_="legend")
 
 
-def _caption(made: _Map) -> str:
+def _write_caption(made: _Map) -> str:
     words = f"{made.name[:1].upper()}{made.name[1:]} of each client in each round"
     if made.detector is not None:
         words = f"Robust z of {made.detector}, client by round; outlined cells were flagged"
     clients, rounds = made.run.clients["client"].nunique(), made.run.clients["round"].nunique()
-    if malicious_of(made.run):
+    if list_malicious(made.run):
         words += "; ▲ marks malicious clients"
     if clients > _CLIENTS:
         words += f"; {_CLIENTS} of {clients} clients, malicious and flagged ones first"
@@ -194,8 +201,8 @@ def _caption(made: _Map) -> str:
     return f"{words}."
 
 
-def _chosen(table: "pd.DataFrame", bad: Sequence[int], made: _Map) -> list[int]:
-    """As many clients as can be shown."""
+def _choose_clients(table: "pd.DataFrame", bad: Sequence[int], made: _Map) -> list[int]:
+    """Choose the clients to show, malicious and flagged ones before others."""
     everybody = sorted(int(client) for client in table["client"].unique())
     flagged: list[int] = []
     if made.detector is not None:
@@ -204,7 +211,7 @@ def _chosen(table: "pd.DataFrame", bad: Sequence[int], made: _Map) -> list[int]:
     return sorted(list(dict.fromkeys((*bad, *flagged, *everybody)))[:_CLIENTS])
 
 
-def _thinned(numbers: Sequence[int], most: int) -> list[int]:
+def _thin(numbers: Sequence[int], most: int) -> list[int]:
     if len(numbers) <= most:
         return [int(number) for number in numbers]
     places = np.linspace(0, len(numbers) - 1, most).round().astype(int)

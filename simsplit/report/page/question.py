@@ -1,34 +1,36 @@
-"""What was asked: the scenario in a few lines, what differs between settings, and every field."""
+"""A reader must see the question behind the results: the scenario, and how settings differ."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from simsplit.report.grouping import labels_of
-from simsplit.report.html.markup import Markup, details, joined, section, tag
+from simsplit.report.grouping import label_rows
+from simsplit.report.html.markup import Markup, details, join, section, tag
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import pairs, plain
-from simsplit.report.short_names import methods_of, setting_of, value_of
+from simsplit.report.html.table_markup import mark_up_pairs, mark_up_rows
+from simsplit.report.short_names import describe_setting, name_methods, value_of
 
 Values = Mapping[str, Any]
 
 
-def question(subject: Subject) -> Markup:
-    """The scenario as tables, what differs first."""
+def describe_question(subject: Subject) -> Markup:
+    """Write the scenario as tables, with the differences between settings first."""
     first = subject.entries[0].scenario
-    rows = list(_fields(first).items())
-    every = details(f"All {len(rows)} fields", plain(("field", "value"), rows, "ll"))
+    rows = list(_flatten(first).items())
+    every = details(f"All {len(rows)} fields", mark_up_rows(("field", "value"), rows, "ll"))
     shared = tag("h3", "What all share") if len(subject.rows) > 1 else None
-    hidden = {name for name, _ in _told(first)} & _differing(subject)
-    told = [(name, value) for name, value in _told(first) if value and name not in hidden]
+    hidden = {name for name, _ in _summarise(first)} & _find_differing(subject)
+    lines = [(name, value) for name, value in _summarise(first) if value and name not in hidden]
     left = [tag("p", line, class_="note") for line in subject.left_out]
-    return section("The question", _settings(subject), shared, pairs(told), every, joined(left))
+    return section(
+        "The question", _tabulate_settings(subject), shared, mark_up_pairs(lines), every, join(left)
+    )
 
 
-def _settings(subject: Subject) -> Markup:
-    """A row a setting, with the fields in which they differ."""
+def _tabulate_settings(subject: Subject) -> Markup:
+    """Tabulate a row per setting, with the fields in which settings differ."""
     if len(subject.rows) < 2:
         return Markup()
-    labels = labels_of(subject.rows)
+    labels = label_rows(subject.rows)
     keys = dict.fromkeys(key for label in labels for key in label)
     kept = [key for key in keys if len({label.get(key, "") for label in labels}) > 1]
     kept = kept or ["run"]
@@ -37,33 +39,35 @@ def _settings(subject: Subject) -> Markup:
         (*(label.get(key, "") for key in kept), count)
         for label, count in zip(labels, seeds, strict=True)
     ]
-    return plain((*kept, "seeds"), cells, "l" * len(kept) + "r", "what differs between settings")
+    return mark_up_rows(
+        (*kept, "seeds"), cells, "l" * len(kept) + "r", "what differs between settings"
+    )
 
 
-def _differing(subject: Subject) -> set[str]:
-    """Lines of the short form that are not the same for all."""
-    told = [dict(_told(entry.scenario)) for entry in subject.entries]
-    return {name for name in told[0] if len({each[name] for each in told}) > 1}
+def _find_differing(subject: Subject) -> set[str]:
+    """Return the names of the summary's lines that differ between runs."""
+    lines = [dict(_summarise(entry.scenario)) for entry in subject.entries]
+    return {name for name in lines[0] if len({each[name] for each in lines}) > 1}
 
 
-def _told(scenario: Values) -> list[tuple[str, str]]:
-    """The scenario in a few lines."""
+def _summarise(scenario: Values) -> list[tuple[str, str]]:
+    """Summarise a scenario in a few lines."""
     return [
-        ("Setting", setting_of(scenario)),
-        ("Model", _model(scenario)),
-        ("Clients", _clients(scenario)),
-        ("Method", methods_of(scenario)),
-        ("Schedule", _schedule(scenario)),
-        ("Training", _training(scenario["train"])),
-        ("Detectors", ", ".join(_title(each) for each in scenario.get("detectors") or ())),
-        ("Attacks", ", ".join(_title(each) for each in scenario.get("attacks") or ())),
+        ("Setting", describe_setting(scenario)),
+        ("Model", _describe_model(scenario)),
+        ("Clients", _describe_clients(scenario)),
+        ("Method", name_methods(scenario)),
+        ("Schedule", _describe_schedule(scenario)),
+        ("Training", _describe_training(scenario["train"])),
+        ("Detectors", ", ".join(_title_of(each) for each in scenario.get("detectors") or ())),
+        ("Attacks", ", ".join(_title_of(each) for each in scenario.get("attacks") or ())),
         ("Network", value_of(scenario["network"]) if scenario.get("network") else ""),
         ("Seed", str(scenario["seed"])),
     ]
 
 
-def _fields(values: Any, above: str = "") -> dict[str, str]:  # noqa: ANN401 - plain values
-    """Every field by its dotted name."""
+def _flatten(values: Any, above: str = "") -> dict[str, str]:  # noqa: ANN401 - plain values
+    """Flatten all fields to dotted names."""
     if isinstance(values, Mapping):
         below = {str(name): value for name, value in values.items()}
     elif isinstance(values, list) and any(isinstance(each, Mapping) for each in values):
@@ -72,18 +76,18 @@ def _fields(values: Any, above: str = "") -> dict[str, str]:  # noqa: ANN401 - p
         return {above: value_of(values)}
     flat: dict[str, str] = {}
     for name, value in below.items():
-        flat |= _fields(value, f"{above}.{name}".strip("."))
+        flat |= _flatten(value, f"{above}.{name}".strip("."))
     return flat
 
 
-def _model(scenario: Values) -> str:
+def _describe_model(scenario: Values) -> str:
     model = scenario["model"]
     words = [model.get("name") or model["kind"]]
     words += [f"{name} {model[name]}" for name in ("cut", "head", "tail") if model.get(name)]
     return ", ".join([*words, str(scenario["topology"]).replace("_", "-")])
 
 
-def _clients(scenario: Values) -> str:
+def _describe_clients(scenario: Values) -> str:
     clients = scenario["clients"]
     words = [str(clients["count"]), f"{str(clients['heads']).replace('_', ' ')} heads"]
     malicious = clients.get("malicious") or {}
@@ -95,7 +99,7 @@ def _clients(scenario: Values) -> str:
     return ", ".join(words)
 
 
-def _schedule(scenario: Values) -> str:
+def _describe_schedule(scenario: Values) -> str:
     schedule, aggregation = scenario["schedule"], scenario.get("aggregation") or {}
     length = f"{schedule['rounds']} rounds" if schedule.get("rounds") else ""
     length = length or f"{schedule.get('epochs')} epochs"
@@ -104,7 +108,7 @@ def _schedule(scenario: Values) -> str:
     return ", ".join([*words, *([] if averaged == "none" else [averaged])])
 
 
-def _training(train: Values) -> str:
+def _describe_training(train: Values) -> str:
     sides = [
         f"{side} {train[side]['kind']} at {train[side]['lr']:g}" for side in ("client", "server")
     ]
@@ -112,8 +116,8 @@ def _training(train: Values) -> str:
     return ", ".join([f"batches of {train['batch_size']}", *sides, f"{rates} rate"])
 
 
-def _title(part: Values) -> str:
-    """As tables call it."""
+def _title_of(part: Values) -> str:
+    """Return a part's name in tables."""
     return str(
         part.get("name") or "_".join(map(str, filter(None, (part["kind"], part.get("signal")))))
     )

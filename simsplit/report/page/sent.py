@@ -1,13 +1,13 @@
-"""Bytes by leg as bars, and simulated time."""
+"""The section on cost draws bytes by leg as bars, and tabulates rounds and simulated time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.preflight import size
-from simsplit.report.html.markup import Markup, figure, joined, section, tag, void
+from simsplit.report.html.markup import Markup, figure, join, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import table
-from simsplit.report.runs import costs_of
+from simsplit.report.html.table_markup import mark_up
+from simsplit.report.runs import tabulate_costs
 from simsplit.results import Run
 from simsplit.topologies import LEGS, describe_leg, sort_legs
 
@@ -15,48 +15,48 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Bar = tuple[str, list[tuple[str, float]]]
-"""A name, and what it is made of: (leg, bytes)."""
+"""A name and its parts: (leg, bytes)."""
 
 
-def sent(subject: Subject) -> Markup:
-    """What was sent in training: of one run a bar a leg, of several a bar a setting."""
+def draw_sent(subject: Subject) -> Markup:
+    """Draw the bytes sent in training: a bar per leg of one run, or per setting of several."""
     run = subject.one
     if run is not None:
-        legs = _legs(run)
+        legs = _sum_by_leg(run)
         bars: list[Bar] = [(describe_leg(leg), [(leg, nbytes)]) for leg, nbytes in legs.items()]
         plain = int(run.rounds["bytes_plain"].sum()) if "bytes_plain" in run.rounds else 0
         bars += [("a plain cut", [("plain", plain)])] if plain else []
         caption = "Bytes sent in training, by leg. Evaluation is not counted."
     else:
-        bars = [(name, _mean(row_runs)) for name, row_runs in _runs(subject)]
+        bars = [(name, _average(row_runs)) for name, row_runs in _list_runs(subject)]
         caption = "Bytes sent in training, a bar a setting and a colour a leg; means over seeds."
     if not any(parts for _, parts in bars):
         return Markup()
-    tables = [table(each) for each in costs_of(run)] if run is not None else []
-    drawn = joined((_legend(bars) if run is None else None, _bars(bars)))
-    return section("Bytes and time", figure(drawn, caption), *tables)
+    tables = [mark_up(each) for each in tabulate_costs(run)] if run is not None else []
+    drawing = join((_draw_legend(bars) if run is None else None, _draw_bars(bars)))
+    return section("Bytes and time", figure(drawing, caption), *tables)
 
 
-def _legs(run: Run) -> dict[str, float]:
-    """Leg -> bytes, in the order of a step."""
+def _sum_by_leg(run: Run) -> dict[str, float]:
+    """Return a run's bytes by leg, in the order of a step."""
     wire: pd.DataFrame = run.wire[run.wire["phase"] != "evaluate"]
-    found = {str(leg): float(total) for leg, total in wire.groupby("leg")["bytes"].sum().items()}
-    return {leg: found[leg] for leg in sort_legs(found)}
+    totals = {str(leg): float(total) for leg, total in wire.groupby("leg")["bytes"].sum().items()}
+    return {leg: totals[leg] for leg in sort_legs(totals)}
 
 
-def _runs(subject: Subject) -> list[tuple[str, list[Run]]]:
+def _list_runs(subject: Subject) -> list[tuple[str, list[Run]]]:
     named = zip(subject.names, subject.rows, strict=True)
     return [(name, [entry.run for entry in row.entries]) for name, row in named]
 
 
-def _mean(runs: Sequence[Run]) -> list[tuple[str, float]]:
-    legs = [_legs(run) for run in runs]
+def _average(runs: Sequence[Run]) -> list[tuple[str, float]]:
+    legs = [_sum_by_leg(run) for run in runs]
     names = sort_legs(name for each in legs for name in each)
     means = {name: sum(each.get(name, 0.0) for each in legs) / len(legs) for name in names}
     return [(name, mean) for name, mean in means.items() if mean]
 
 
-def _bars(bars: Sequence[Bar]) -> Markup:
+def _draw_bars(bars: Sequence[Bar]) -> Markup:
     most = max(sum(nbytes for _, nbytes in parts) for _, parts in bars) or 1
     lines = []
     for place, (name, parts) in enumerate(bars):
@@ -67,7 +67,9 @@ def _bars(bars: Sequence[Bar]) -> Markup:
                 if len(parts) > 1
                 else f"{name}: {size(nbytes)}"
             )
-            pieces.append(_piece(leg, at, 100 * nbytes / most, words, first=place == index == 0))
+            pieces.append(
+                _draw_piece(leg, at, 100 * nbytes / most, words, first=place == index == 0)
+            )
             at += 100 * nbytes / most
         bar = tag("svg", *pieces, viewBox="0 0 100 10", preserveAspectRatio="none", data_group="")
         value = tag("span", size(total), class_="value")
@@ -76,14 +78,14 @@ def _bars(bars: Sequence[Bar]) -> Markup:
     return tag("ul", *lines, class_="bars", data_chart="", aria_label=label)
 
 
-def _piece(leg: str, x: float, width: float, words: str, *, first: bool) -> Markup:
+def _draw_piece(leg: str, x: float, width: float, words: str, *, first: bool) -> Markup:
     return void(
         "rect",
         x=f"{x:.3f}",
         y=0,
         width=f"{max(width, 0.15):.3f}",
         height=10,
-        class_=f"piece {_colour(leg)}",
+        class_=f"piece {_colour_of(leg)}",
         role="img",
         aria_label=words,
         data_p="",
@@ -91,14 +93,14 @@ def _piece(leg: str, x: float, width: float, words: str, *, first: bool) -> Mark
     )
 
 
-def _legend(bars: Sequence[Bar]) -> Markup:
+def _draw_legend(bars: Sequence[Bar]) -> Markup:
     legs = dict.fromkeys(leg for _, parts in bars for leg, _ in parts)
     items = [
         tag(
             "li",
             tag(
                 "svg",
-                void("rect", width=12, height=12, class_=_colour(leg)),
+                void("rect", width=12, height=12, class_=_colour_of(leg)),
                 viewBox="0 0 12 12",
                 class_="swatch square",
                 aria_hidden="true",
@@ -110,7 +112,7 @@ def _legend(bars: Sequence[Bar]) -> Markup:
     return tag("ul", *items, class_="legend")
 
 
-def _colour(leg: str) -> str:
+def _colour_of(leg: str) -> str:
     """Return the class of a leg's colour; legs that only a plugin knows share the last one."""
     if leg == "plain":
         return "muted"

@@ -1,32 +1,32 @@
-"""The page's first sentence: accuracy, bytes, the worst attacks beside floors, who was caught."""
+"""A page starts with a sentence that sums up accuracy, bytes, the worst attacks and detections."""
 
 from collections.abc import Sequence
 
 from simsplit.metrics.headline import said
 from simsplit.preflight import size
-from simsplit.report.detections import flagged_of, malicious_of
-from simsplit.report.html.subject import Subject, at_end, told
+from simsplit.report.detections import list_flagged, list_malicious
+from simsplit.report.html.subject import Subject, read_test_figure, write_value
 from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.rates import quoted_at
-from simsplit.report.thresholds import detectors_of
+from simsplit.report.rates import read_quoted
+from simsplit.report.thresholds import list_detectors
 from simsplit.results import Run
 from simsplit.topologies import CARRIED
 
 
-def verdict(subject: Subject) -> str:
-    """What the runs came to, in one sentence."""
+def write_verdict(subject: Subject) -> str:
+    """Write the results of the runs in one sentence."""
     clauses = [
-        _scores(subject),
-        _sent(subject),
+        _write_scores(subject),
+        _write_sent(subject),
         *(each.conclude(subject) for each in PRESENTATIONS.values()),
-        _backdoor(subject),
-        _caught(subject),
+        _write_backdoor(subject),
+        _write_caught(subject),
     ]
     words = "; ".join(clause for clause in clauses if clause)
-    return _counted(subject) + (f"{words[:1].upper()}{words[1:]}." if words else "")
+    return _write_count(subject) + (f"{words[:1].upper()}{words[1:]}." if words else "")
 
 
-def _counted(subject: Subject) -> str:
+def _write_count(subject: Subject) -> str:
     if (run := subject.one) is not None:
         done, rounds = len(run.rounds), run.summary["rounds"]
         state = run.summary["status"]
@@ -38,28 +38,27 @@ def _counted(subject: Subject) -> str:
     return f"{count} setting{'s' * (count > 1)}, {len(subject.entries)} runs. "
 
 
-def _scores(subject: Subject) -> str:
-    """The task's figure, and over what."""
+def _write_scores(subject: Subject) -> str:
+    """Write the task's figure, with its round or seeds."""
     figure = subject.figure
     if figure is None:
         return ""
-    found = [
+    means = [
         (sum(known) / len(known), name)
         for name, row in zip(subject.names, subject.rows, strict=True)
-        if (known := [v for e in row.entries if (v := at_end(e.run, figure)) is not None])
+        if (known := [v for e in row.entries if (v := read_test_figure(e.run, figure)) is not None])
     ]
-    if not found:
+    if not means:
         return ""
-    if len(found) == 1:
-        return f"test {said(figure)} {told(figure, found[0][0])}{_when(subject)}"
-    (least, low), (most, high) = min(found), max(found)
-    return (
-        f"test {said(figure)} from {told(figure, least)} ({low}) to {told(figure, most)} ({high})"
-    )
+    if len(means) == 1:
+        return f"test {said(figure)} {write_value(figure, means[0][0])}{_write_round(subject)}"
+    (least, low), (most, high) = min(means), max(means)
+    start, end = write_value(figure, least), write_value(figure, most)
+    return f"test {said(figure)} from {start} ({low}) to {end} ({high})"
 
 
-def _when(subject: Subject) -> str:
-    """Of which round, or over how many seeds."""
+def _write_round(subject: Subject) -> str:
+    """Write the quoted round of one run, or the number of seeds."""
     if (run := subject.one) is None:
         return f", mean of {len(subject.entries)} seeds"
     chosen, last = run.summary.get("best_on_validation"), run.summary.get("last")
@@ -68,23 +67,26 @@ def _when(subject: Subject) -> str:
     return f" (round {chosen['round']}, the best on validation)"
 
 
-def _sent(subject: Subject) -> str:
-    """Bytes, of one run against those of a cut without methods."""
-    totals = [_bytes(entry.run) for entry in subject.entries]
+def _write_sent(subject: Subject) -> str:
+    """Write the bytes sent, for one run compared with a cut without methods."""
+    totals = [_count_bytes(entry.run) for entry in subject.entries]
     if not any(totals):
         return ""
     if (run := subject.one) is None:
         ends = dict.fromkeys((size(min(totals)), size(max(totals))))
         return f"{' to '.join(ends)} sent in a run"
-    return f"{size(totals[0])} sent{against_plain(run)}"
+    return f"{size(totals[0])} sent{compare_with_plain(run)}"
 
 
-def _bytes(run: Run) -> int:
+def _count_bytes(run: Run) -> int:
     return int(run.wire.loc[run.wire["phase"] != "evaluate", "bytes"].sum())
 
 
-def against_plain(run: Run) -> str:
-    """How many times less or more a plain cut would have sent, hand-overs aside; may be empty."""
+def compare_with_plain(run: Run) -> str:
+    """Write the ratio of bytes at the cut to those of a plain cut, or an empty string.
+
+    Hand-overs are not counted, because the bytes of a plain cut are only those across the cut.
+    """
     plain = int(run.rounds["bytes_plain"].sum()) if "bytes_plain" in run.rounds else 0
     wire = run.wire[(run.wire["phase"] != "evaluate") & ~run.wire["leg"].isin(CARRIED)]
     sent = int(wire["bytes"].sum())
@@ -95,12 +97,12 @@ def against_plain(run: Run) -> str:
     return f", at the cut {times} than a plain cut"
 
 
-def _backdoor(subject: Subject) -> str:
-    runs = [e.run for e in subject.entries if malicious_of(e.run)]
+def _write_backdoor(subject: Subject) -> str:
+    runs = [e.run for e in subject.entries if list_malicious(e.run)]
     ends = [
         value
         for run in runs
-        if (value := quoted_at(run, "attack_success", "best_on_validation")) is not None
+        if (value := read_quoted(run, "attack_success", "best_on_validation")) is not None
     ]
     if not ends:
         return ""
@@ -108,16 +110,16 @@ def _backdoor(subject: Subject) -> str:
     return f"the backdoor succeeds on {low if low == high else f'{low} to {high}'} % of samples"
 
 
-def _caught(subject: Subject) -> str:
-    """Which detectors had all malicious clients at the end, and who is flagged where none is."""
-    watched = [e.run for e in subject.entries if detectors_of(e.run)]
-    attacked = [run for run in watched if malicious_of(run)]
+def _write_caught(subject: Subject) -> str:
+    """Write which detectors caught all malicious clients; without any, the runs with alarms."""
+    watched = [e.run for e in subject.entries if list_detectors(e.run)]
+    attacked = [run for run in watched if list_malicious(run)]
     if not watched:
         return ""
     if not attacked:
-        alarms = sum(bool(_flagged(run)) for run in watched)
+        alarms = sum(bool(_list_flagged(run)) for run in watched)
         return f"nobody is malicious, and somebody is flagged in {alarms} of {len(watched)} runs"
-    names = list(dict.fromkeys(name for run in attacked for name in detectors_of(run)))
+    names = list(dict.fromkeys(name for run in attacked for name in list_detectors(run)))
     catching = [name for name in names if all(_catches(run, name) for run in attacked)]
     where = "" if len(attacked) == 1 else f" in each of {len(attacked)} runs"
     if not catching:
@@ -126,9 +128,9 @@ def _caught(subject: Subject) -> str:
     return f"{len(catching)} of {len(names)} detectors caught every malicious client{where}{which}"
 
 
-def _flagged(run: Run) -> Sequence[int]:
-    return [client for name in detectors_of(run) for client in flagged_of(run, name)]
+def _list_flagged(run: Run) -> Sequence[int]:
+    return [client for name in list_detectors(run) for client in list_flagged(run, name)]
 
 
 def _catches(run: Run, name: str) -> bool:
-    return name in detectors_of(run) and set(malicious_of(run)) <= set(flagged_of(run, name))
+    return name in list_detectors(run) and set(list_malicious(run)) <= set(list_flagged(run, name))

@@ -8,7 +8,7 @@ from texts import text_scenario
 from simsplit.attacking.curves import shortened
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
-from simsplit.report.input_tables import converging
+from simsplit.report.input_tables import tabulate_convergence
 from simsplit.results import Run
 from simsplit.results.kept import load_curves
 
@@ -59,7 +59,7 @@ def test_points_are_what_shorter_attacks_come_to_and_the_last_is_the_attack(figu
     for run, share in ((half, 0.5), (whole, 1.0)):
         made = run.attacks.set_index("attack").iloc[0]
         assert curve.loc[share, figure] == pytest.approx(made[figure], abs=1e-12)
-    assert converging(whole).columns == ("attack", "50%", "100%")
+    assert tabulate_convergence(whole).columns == ("attack", "50%", "100%")
     without = Run.load(finished(given(8), tmp_path / "without").path)
     pd.testing.assert_frame_equal(whole.recovered, without.recovered)
     assert load_curves(without.path).empty

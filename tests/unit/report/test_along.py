@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from simsplit.report.along import along
+from simsplit.report.along import read_along
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from simsplit.report.along import along
 )
 def test_an_axis_says_what_in_which_unit_and_where_better_is(name, value, drawn, label):
     table = pd.DataFrame({f"{name}_mean": [value], f"{name}_std": [float("nan")]})
-    made = along(table, name)
+    made = read_along(table, name)
     assert (made.means, made.deviations, made.label()) == ([drawn], [0], label)
     assert made.chance is None
 
@@ -30,14 +30,14 @@ def test_an_axis_says_what_in_which_unit_and_where_better_is(name, value, drawn,
 def test_figures_on_one_axis_have_the_unit_of_the_largest():
     table = pd.DataFrame({"bytes_up_mean": [2**34], "bytes_down_mean": [2**33]})
     table = table.assign(bytes_up_std=0.0, bytes_down_std=0.0)
-    made = along(table, "bytes_down", ["bytes_up", "bytes_down"])
+    made = read_along(table, "bytes_down", ["bytes_up", "bytes_down"])
     assert (made.means, made.unit) == ([8], ", GiB")
 
 
 def test_a_leak_knows_what_chance_comes_to():
     columns = {"labels_leak_mean": [0.9, 0.8], "labels_leak_std": [0.01, 0.02]}
-    made = along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.52]}), "labels_leak")
+    made = read_along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.52]}), "labels_leak")
     assert made.chance == pytest.approx((52, 55))
     assert made.deviations == pytest.approx([1, 2])
-    mixed = along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.25]}), "labels_leak")
+    mixed = read_along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.25]}), "labels_leak")
     assert mixed.chance is None, "of different tasks"

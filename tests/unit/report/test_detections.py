@@ -13,9 +13,9 @@ from scipy.stats import binom
 
 from simsplit.metrics.intervals import clopper_pearson
 from simsplit.report.comparison import compare
-from simsplit.report.detections import detected, detections_of
+from simsplit.report.detections import compare_detections, tabulate_detections
 from simsplit.report.grouping import Entry
-from simsplit.report.rates import Count, success_of
+from simsplit.report.rates import Count, write_success
 from simsplit.results import Run
 
 LOUD = {"kind": "tamper", "how": "sign", "strength": 1.0}
@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
 @pytest.mark.slow
 def test_a_run_says_who_was_caught(runs: list[Entry]) -> None:
     run = runs[2].run
-    table = detected(run)
+    table = tabulate_detections(run)
     assert [row[0] for row in table.rows] == ["cosine_payload", "near"]
     (bad,) = {int(c) for c in run.clients.loc[run.clients["malicious"] == 1, "client"]}
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
@@ -60,14 +60,15 @@ def test_a_run_says_who_was_caught(runs: list[Entry]) -> None:
 
 def test_a_clean_run_says_that_there_was_nobody(runs: list[Entry]) -> None:
     rows = [
-        dict(zip(detected(runs[0].run).columns, r, strict=True)) for r in detected(runs[0].run).rows
+        dict(zip(tabulate_detections(runs[0].run).columns, r, strict=True))
+        for r in tabulate_detections(runs[0].run).rows
     ]
     assert {row["malicious"] for row in rows} == {"none"}
     assert {row["AUROC"] for row in rows} == {""}
 
 
 def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]) -> None:
-    table = detections_of(runs)
+    table = compare_detections(runs)
     assert table is not None
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["detector"] for row in rows] == ["cosine_payload", "near"], "a row for both seeds"
@@ -108,7 +109,7 @@ def test_clients_of_many_runs_are_counted_and_not_named(runs: list[Entry], tmp_p
     caught["cosine_payload_flagged"] = (caught["client"] == bad).astype(int)
     four = [copied(runs[2], tmp_path / f"{number}", caught) for number in range(4)]
     for entries, malicious in ((four[:3], f"{bad} | {bad} | {bad}"), (four, "4 in 4 runs")):
-        table = detections_of(entries)
+        table = compare_detections(entries)
         assert table is not None
         row = dict(zip(table.columns, table.rows[0], strict=True))
         assert (row["malicious"], row["flagged"]) == (malicious, malicious)
@@ -130,7 +131,7 @@ def test_attackers_whose_backdoor_does_not_take_are_told_apart(
             copied(runs[2], tmp_path / f"{one}-{other}", runs[2].run.clients, one),
             copied(runs[3], tmp_path / f"{one}-{other}-spared", spared, other),
         ]
-        table = detections_of(entries, "last")
+        table = compare_detections(entries, "last")
         assert table is not None
         row = dict(zip(table.columns, table.rows[0], strict=True))
         assert row["caught"].endswith("1 of 2")
@@ -152,7 +153,7 @@ def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
     clients.loc[clients["client"] == second, column] = 0.0
     clients.loc[clients["client"] == unjudged, ["malicious"]] = 1
     clients.loc[clients["client"] == unjudged, column] = math.nan
-    table = detections_of([copied(runs[2], tmp_path / "run", clients)])
+    table = compare_detections([copied(runs[2], tmp_path / "run", clients)])
     assert table is not None
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["caught"].endswith("1 of 2")
@@ -173,7 +174,7 @@ def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
     ],
 )
 def test_a_rate_has_its_exact_interval(hits: int, trials: int, said: str) -> None:
-    assert Count(hits, trials).said == said
+    assert Count(hits, trials).cell == said
 
 
 def test_an_exact_interval_s_ends_are_where_the_tails_hold_a_fortieth() -> None:
@@ -191,7 +192,7 @@ def test_seeds_widen_an_attack_s_interval_and_heads_do_not_narrow_it() -> None:
             )
             for value in values
         ]
-        return success_of(runs, "attack_success", "last")
+        return write_success(runs, "attack_success", "last")
 
     assert told(0.9) == "90.0% [82.4, 95.1]"  # binom.test(90, 100)
     assert told(0.9, 0.9, 0.9) == "90.0% [86.0, 93.2]"  # binom.test(270, 300)
@@ -213,13 +214,13 @@ def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_
         facts["last"]["attack_success"] = 0.5
         (path / "summary.json").write_text(json.dumps(facts))
         entries.append(Entry(Run.load(path)))
-    table = detections_of(entries)
+    table = compare_detections(entries)
     assert table is not None
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["attack success"].startswith("75.0% [")
     assert row["clean run's success"].startswith("25.0% [")
     assert "attack success at the round: best on validation" in table.title
-    last = detections_of(entries, "last")
+    last = compare_detections(entries, "last")
     assert last is not None
     assert "50.0% [" in last.rows[0][last.columns.index("attack success")]
     compared = compare(entries)
@@ -230,7 +231,7 @@ def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_
 def test_an_attack_that_nobody_watched_has_its_row(tmp_path: Path) -> None:
     malicious = {"fraction": 0.2, "poison": [QUIET]}
     finished(scenario(clients={"count": 5, "malicious": malicious}), tmp_path / "run")
-    table = detections_of([Entry(Run.load(tmp_path / "run"))])
+    table = compare_detections([Entry(Run.load(tmp_path / "run"))])
     assert table is not None
     (row,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert row["detector"] == "none"
@@ -238,9 +239,9 @@ def test_an_attack_that_nobody_watched_has_its_row(tmp_path: Path) -> None:
 
 
 def test_a_sweep_without_clean_runs_or_without_attacks(runs: list[Entry]) -> None:
-    attacked, clean = detections_of(runs[2:]), detections_of(runs[:2])
+    attacked, clean = compare_detections(runs[2:]), compare_detections(runs[:2])
     assert attacked is not None
     assert clean is not None
     assert "clean run's alarms" not in attacked.columns
     assert len(clean.rows) == 2
-    assert detections_of([]) is None
+    assert compare_detections([]) is None

@@ -8,9 +8,9 @@ import pytest
 
 from simsplit import compare
 from simsplit.errors import RunError
-from simsplit.report.entries import entries_of
-from simsplit.report.long_tables import csv_of
-from simsplit.report.numbers import better
+from simsplit.report.entries import load_entries
+from simsplit.report.long_tables import write_csv
+from simsplit.report.numbers import find_better
 from simsplit.results import Run
 
 LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
@@ -70,16 +70,16 @@ def test_paths_do_as_well_as_runs(runs):
     ],
 )
 def test_which_way_is_better(name, way):
-    assert better(name) == way
+    assert find_better(name) == way
 
 
 def test_csv_has_raw_numbers_and_one_table(runs):
-    entries, _ = entries_of(run.path for run in runs)
-    rows = list(csv.DictReader(io.StringIO(csv_of(entries, "last", "settings"))))
+    entries, _ = load_entries(run.path for run in runs)
+    rows = list(csv.DictReader(io.StringIO(write_csv(entries, "last", "settings"))))
     assert float(rows[0]["test_accuracy_mean"]) == pytest.approx(0.85)
     assert float(rows[0]["bytes_total_mean"]) == 1000
     assert rows[1]["test_accuracy_std"] == ""
-    attacks = list(csv.DictReader(io.StringIO(csv_of(entries, "last", "recovered"))))
+    attacks = list(csv.DictReader(io.StringIO(write_csv(entries, "last", "recovered"))))
     assert [(row["method"], row["attack"], row["seeds"]) for row in attacks] == [
         ("raw", "ridge", "2"),
         ("lightsplit 8 fixed", "ridge", "1"),
@@ -87,7 +87,7 @@ def test_csv_has_raw_numbers_and_one_table(runs):
     assert float(attacks[0]["mse_mean"]) == pytest.approx(0.2)
     assert float(attacks[0]["mse_std"]) == pytest.approx(statistics.stdev([0.1, 0.3]))
     with pytest.raises(RunError, match="--table detections: none of these runs has such figures"):
-        csv_of(entries, "last", "detections")
+        write_csv(entries, "last", "detections")
 
 
 def test_change_is_against_the_baseline_that_compare_takes(runs):

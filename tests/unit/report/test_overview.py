@@ -5,8 +5,8 @@ import json
 import pytest
 
 from simsplit.report.grouping import Entry
-from simsplit.report.overview import overview_of, several_kinds
-from simsplit.report.worst_leaks import worst_leak
+from simsplit.report.overview import has_several_kinds, tabulate_overview
+from simsplit.report.worst_leaks import find_worst_leak
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
 
@@ -46,15 +46,15 @@ def cells(table):
 
 def test_the_worst_attack_is_the_one_that_is_furthest_from_the_best_guess(made):
     found = {"ridge": 0.05, "unsplit": 0.15, "black": 0.4, "mean_image": 0.2}
-    leak = worst_leak([made("images", "mse", found).run])
+    leak = find_worst_leak([made("images", "mse", found).run])
     assert leak.attack == "ridge"
     assert leak.shares == [pytest.approx(0.75)]  # of the 0.2 that the mean image is off
     assert (leak.reached, leak.floor) == (pytest.approx(0.05), pytest.approx(0.2))
     found = {"sip": 0.28, "tag": 0.1, "random_tokens": 0.02, "frequent_token": 0.1}
-    leak = worst_leak([made("texts", "rouge_l", found).run])
+    leak = find_worst_leak([made("texts", "rouge_l", found).run])
     assert (leak.attack, leak.shares) == ("sip", [pytest.approx(0.2)])
     nothing = {"pcat": 0.3, "black": 0.4, "mean_image": 0.2}
-    assert worst_leak([made("none", "mse", nothing).run]).shares == [pytest.approx(-0.5)]
+    assert find_worst_leak([made("none", "mse", nothing).run]).shares == [pytest.approx(-0.5)]
 
 
 def test_images_and_texts_stand_in_one_table_with_figures_of_their_own(made):
@@ -63,7 +63,7 @@ def test_images_and_texts_stand_in_one_table_with_figures_of_their_own(made):
         made("light", "mse", {"ridge": 0.1, "black": 0.2}, fields={"method": LIGHT}),
         made("words", "rouge_l", {"sip": 0.55, "random_tokens": 0.1}, fields=CAUSAL),
     ]
-    raw, light, words = cells(overview_of(entries))
+    raw, light, words = cells(tabulate_overview(entries))
     assert raw["utility"] == "90.00 % accuracy"
     assert raw["bytes"] == "4.0 KiB"
     assert [row["leak"] for row in (raw, light, words)] == ["75 %", "50 %", "50 %"]
@@ -71,20 +71,20 @@ def test_images_and_texts_stand_in_one_table_with_figures_of_their_own(made):
     assert raw[told] == "ridge: MSE 0.0500 / 0.2000"
     assert words[told] == "sip: ROUGE-L 0.550 / 0.100"
     assert words["utility"].endswith("% token accuracy")
-    assert several_kinds(entries)
-    assert not several_kinds(entries[:2])
+    assert has_several_kinds(entries)
+    assert not has_several_kinds(entries[:2])
 
 
 def test_seeds_are_a_row_with_a_spread(made):
     means = ({"ridge": 0.05, "black": 0.2}, {"ridge": 0.09, "black": 0.2})
     entries = [made(f"s{seed}", "mse", each, seed=seed) for seed, each in enumerate(means)]
-    (row,) = cells(overview_of(entries))
+    (row,) = cells(tabulate_overview(entries))
     assert (row["seeds"], row["leak"]) == ("2", "65 ± 14 %")
 
 
 def test_who_was_caught_is_told_by_detector_and_epsilon_where_there_is_one(made):
     entry = made("caught", "mse", {}, flagged=[0, 1])
-    (row,) = cells(overview_of([entry]))
+    (row,) = cells(tabulate_overview([entry]))
     assert row["krum: caught, honest flagged"] == "1 of 1, 1 of 1"
     assert "leak" not in row
     assert "epsilon" not in row
@@ -92,7 +92,7 @@ def test_who_was_caught_is_told_by_detector_and_epsilon_where_there_is_one(made)
     path = guarded.run.path / "summary.json"
     privacy = [{"method": "dp_forward", "protects": "a sample's input", "epsilon": 1939.4}]
     path.write_text(json.dumps({**json.loads(path.read_text()), "privacy": privacy}))
-    (row,) = cells(overview_of([Entry(Run.load(guarded.run.path))]))
+    (row,) = cells(tabulate_overview([Entry(Run.load(guarded.run.path))]))
     assert row["epsilon"] == "1,939 (a sample's input)"
 
 

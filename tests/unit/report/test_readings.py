@@ -8,7 +8,7 @@ from texts import text_scenario
 
 from simsplit.attacking.finished import attack
 from simsplit.report import figures
-from simsplit.report.input_tables import sentences
+from simsplit.report.input_tables import tabulate_texts
 from simsplit.results import Run
 from simsplit.results.kept import load_texts
 
@@ -59,5 +59,5 @@ def test_texts_of_attacks_made_afterwards_stand_beside_the_runs_own(run):
     texts = load_texts(run.path)
     assert set(texts["attack"]) >= {"sip", "gradient_ratio", "tag", "random_tokens"}
     assert not texts.duplicated(["attack", "text"]).any()
-    rows = sentences(run, most=2).rows
+    rows = tabulate_texts(run, most=2).rows
     assert [row[1] for row in rows] == ["(private)", "sip", "gradient_ratio", "tag"] * 2

@@ -6,8 +6,8 @@ import pytest
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
 from simsplit.report.input_tables import compare_recoveries, tabulate_recoveries
-from simsplit.report.intervals import interval
-from simsplit.report.short_names import told_apart
+from simsplit.report.intervals import bootstrap_interval
+from simsplit.report.short_names import distinguish_methods
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
 
@@ -126,7 +126,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says():
         of_runs = rng.normal(0.5, 0.05, 8)
         of_batches = of_runs[:, None] + rng.normal(0, 0.1, (8, 16))
         runs = list(np.repeat(of_batches, 2, axis=1))
-        low, high = interval(runs, 2)
+        low, high = bootstrap_interval(runs, 2)
         held += low <= 0.5 <= high
     assert 85 < held < 100
 
@@ -140,7 +140,7 @@ def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, t
 
 def test_methods_alike_but_for_a_field_are_told_apart_by_it():
     def named(*methods):
-        return told_apart([{"method": each} for each in methods])
+        return distinguish_methods([{"method": each} for each in methods])
 
     assert named([MIX], [{**MIX, "tokens": 0}]) == ["mixguard tokens=8", "mixguard tokens=0"]
     several = named([MIX], [MIX], [{**MIX, "calibrate": False}], [{**MIX, "tokens": 0}])

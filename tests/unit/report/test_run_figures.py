@@ -11,10 +11,15 @@ from PIL import Image
 
 from simsplit.progress import Observer
 from simsplit.report import figures
-from simsplit.report.headline import headline
+from simsplit.report.headline import choose_headline
 from simsplit.report.input_figures import draw_recovered
-from simsplit.report.run_figures import draw_figures, holdings, learning_curve, signals
-from simsplit.report.thresholds import cut_of, detectors_of
+from simsplit.report.run_figures import (
+    draw_figures,
+    draw_holdings,
+    draw_learning_curve,
+    draw_signals,
+)
+from simsplit.report.thresholds import find_cut, list_detectors
 from simsplit.results import Run, RunWriter
 
 DRAWN = {"output": {"figures": True}}
@@ -57,8 +62,8 @@ def test_a_watched_run_leaves_curves_bytes_and_signals(watched: Run) -> None:
 
 
 def test_a_panel_shows_the_detectors_own_threshold(watched: Run) -> None:
-    cosine, krum, safesplit, foolsgold = detectors_of(watched)
-    told = {name: cut_of(watched, name) for name in detectors_of(watched)}
+    cosine, krum, safesplit, foolsgold = list_detectors(watched)
+    told = {name: find_cut(watched, name) for name in list_detectors(watched)}
     assert told[foolsgold] is None, "its z is a mean over rounds, which no table has"
     assert told[cosine] is not None
     assert told[cosine].lines == (-3.0, 3.0), "either side is suspicious"
@@ -67,7 +72,7 @@ def test_a_panel_shows_the_detectors_own_threshold(watched: Run) -> None:
     assert 2 < line < 6
     assert told[safesplit] is not None
     assert (told[safesplit].lines, told[safesplit].of_scores) == ((2.5,), True)
-    drawn = signals(watched)
+    drawn = draw_signals(watched)
     assert drawn is not None
     ax = drawn.axes[1]
     dotted = [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"]
@@ -89,7 +94,7 @@ def test_a_drawn_threshold_is_that_of_the_clients_that_are_not_trusted(tmp_path:
     writer.start(given.yaml(), {})
     writer.append("rounds", [{"round": 1}])
     writer.append("clients", [{"round": 1, column: 0.5} for _ in range(8)])
-    drawn = cut_of(Run.load(writer.path), config.title)
+    drawn = find_cut(Run.load(writer.path), config.title)
     assert drawn is not None
     assert drawn.value == config.threshold.cut(5, config.side, 1)
     assert drawn.value != config.threshold.cut(8, config.side, 1)
@@ -114,16 +119,16 @@ def test_a_scenario_may_have_none_drawn(tmp_path: Path) -> None:
 
 def test_the_curve_is_of_what_the_task_is_judged_by(watched: Run) -> None:
     rounds = watched.rounds
-    assert headline(watched) == "accuracy"
+    assert choose_headline(watched) == "accuracy"
     text = Run(watched.path)
     text.rounds = rounds.assign(test_answers=0.5, test_perplexity=9.0)
-    assert headline(text) == "answers"
+    assert choose_headline(text) == "answers"
     text.rounds = rounds.drop(columns=["test_accuracy", "validation_accuracy"], errors="ignore")
-    assert headline(text) == "balanced_accuracy"
+    assert choose_headline(text) == "balanced_accuracy"
     bare = [name for name in rounds if not name.startswith(("test_", "validation_"))]
     text.rounds = rounds[bare]
-    assert headline(text) is None
-    assert learning_curve(text) is None
+    assert choose_headline(text) is None
+    assert draw_learning_curve(text) is None
 
 
 @pytest.mark.slow
@@ -140,7 +145,7 @@ def test_figures_are_drawn_without_pyplot(watched: Run) -> None:
 
 
 def test_who_holds_what_is_a_bar_a_client(watched: Run) -> None:
-    figure = holdings(watched)
+    figure = draw_holdings(watched)
     assert figure is not None
     (ax,) = figure.axes
     bars = zip(*ax.containers, strict=True)

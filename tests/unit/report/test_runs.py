@@ -5,8 +5,8 @@ import pytest
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.runs import heading, show
-from simsplit.report.tables import mean_of
+from simsplit.report.runs import show, write_heading
+from simsplit.report.tables import write_mean
 from simsplit.results import Run
 
 LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}
@@ -34,7 +34,7 @@ def unfinished(finished_run, path, rounds_kept, **summary):
 def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run):
     figures, legs, _ = show(finished_run)
     summary = finished_run.summary
-    assert heading(finished_run) == "finished: finished, 1 of 1 round"
+    assert write_heading(finished_run) == "finished: finished, 1 of 1 round"
     assert figures.columns == (
         "", "last round", "best on validation", "best on test (as papers select)"
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_run_without_validation_data_has_no_such_column(variant):
 
 def test_a_killed_run_shows_what_there_is(finished_run, tmp_path):
     killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True)
-    assert heading(killed) == "cut: running, or killed, 1 of 5 rounds"
+    assert write_heading(killed) == "cut: running, or killed, 1 of 5 rounds"
     figures, legs = show(killed)
     assert figures.columns == ("", "last round")
     assert figures.rows[0] == ("round", "1")
@@ -94,7 +94,7 @@ def test_a_killed_run_shows_what_there_is(finished_run, tmp_path):
 def test_a_run_stopped_before_its_first_round_shows_why(finished_run, tmp_path):
     why = {"status": "failed", "reason": "the disk is full"}
     failed = unfinished(finished_run, tmp_path / "failed", rounds_kept=False, **why)
-    assert heading(failed) == "cut: failed, 0 of 5 rounds\nwhy: the disk is full"
+    assert write_heading(failed) == "cut: failed, 0 of 5 rounds\nwhy: the disk is full"
     assert show(failed) == []
 
 
@@ -268,10 +268,10 @@ def test_a_run_that_has_not_finished_cannot_be_compared(variant, finished_run, t
 
 
 def test_a_mean_and_a_spread():
-    assert mean_of("accuracy", []) == ""
-    assert mean_of("accuracy", [0.5]) == "50.00"
-    assert mean_of("answers", [0.5, 0.5]) == "50.00 ± 0.00"
-    assert mean_of("perplexity", [1, 3]) == "2.0 ± 1.4"
+    assert write_mean("accuracy", []) == ""
+    assert write_mean("accuracy", [0.5]) == "50.00"
+    assert write_mean("answers", [0.5, 0.5]) == "50.00 ± 0.00"
+    assert write_mean("perplexity", [1, 3]) == "2.0 ± 1.4"
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "latex"])

@@ -6,8 +6,8 @@ import matplotlib as mpl
 import pytest
 
 from simsplit.errors import RunError
-from simsplit.report.grouping import Entry, names_of
-from simsplit.report.scatter import front, scatter
+from simsplit.report.grouping import Entry, name_rows
+from simsplit.report.scatter import find_front, scatter
 from simsplit.results import Run
 
 mpl.use("agg")
@@ -42,12 +42,12 @@ def entries(variant):
 )
 def test_the_front_is_who_nobody_beats(ways, kept):
     points = [(10, 0.9), (5, 0.8), (8, 0.7), (2, 0.6), (9, 0.9)]
-    assert front(points, ways) == kept
-    assert front([(1.0, 1.0), (1.0, 1.0)], ("more", "more")) == [0, 1], "twins beat nobody"
+    assert find_front(points, ways) == kept
+    assert find_front([(1.0, 1.0), (1.0, 1.0)], ("more", "more")) == [0, 1], "twins beat nobody"
 
 
 def test_a_point_per_setting_in_the_axes_units_and_the_front_in_steps(entries):
-    names = names_of(entries)
+    names = name_rows(entries)
     drawn = scatter(entries, "bytes_total,test_accuracy", "best_on_validation", names)
     (ax,) = drawn.axes
     points = [each.lines[0] for each in ax.containers]
@@ -68,7 +68,7 @@ def test_a_point_per_setting_in_the_axes_units_and_the_front_in_steps(entries):
 def test_a_method_in_several_strengths_has_a_colour_of_its_own(variant):
     methods = [[], *([{"kind": "quantise", "bits": bits}] for bits in (2, 4))]
     runs = [Entry(variant(f"r{n}", {"method": method})) for n, method in enumerate(methods)]
-    (ax,) = scatter(runs, "bytes_total,test_accuracy", "last", names_of(runs)).axes
+    (ax,) = scatter(runs, "bytes_total,test_accuracy", "last", name_rows(runs)).axes
     colours = [each.lines[0].get_color() for each in ax.containers]
     assert colours[1] == colours[2] != colours[0]
     told = {text.get_text() for text in ax.get_legend().get_texts()}
@@ -82,7 +82,7 @@ def test_a_leak_stands_beside_what_chance_tells(variant):
     lines += [place.format("spectral", 0.9), place.format("chance", 0.55)]
     (run.path / "labels.csv").write_text("\n".join(lines) + "\n")
     entries = [Entry(Run.load(run.path))]
-    (ax,) = scatter(entries, "labels_leak,test_accuracy", "last", names_of(entries)).axes
+    (ax,) = scatter(entries, "labels_leak,test_accuracy", "last", name_rows(entries)).axes
     assert ax.get_xlabel() == "labels told by the worst attack, %   (← better)"
     assert ax.containers[0].lines[0].get_xdata()[0] == pytest.approx(90)
     (chance,) = ax.patches
@@ -94,7 +94,7 @@ def test_names_stand_apart_even_where_points_do_not(variant):
         Entry(variant(f"r{size}", {"train": {"batch_size": size}, "name": "same"}, total=2**20))
         for size in range(8, 20)
     ]
-    drawn = scatter(runs, "bytes_total,test_accuracy", "last", names_of(runs))
+    drawn = scatter(runs, "bytes_total,test_accuracy", "last", name_rows(runs))
     (ax,) = drawn.axes
     renderer = drawn.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in ax.texts if text.get_text()]
@@ -121,11 +121,11 @@ def test_names_stand_apart_even_where_points_do_not(variant):
 )
 def test_an_unknown_figure_is_answered_with_those_that_there_are(entries, pair, said):
     with pytest.raises(RunError, match=re.escape(said)):
-        scatter(entries, pair, "last", names_of(entries))
+        scatter(entries, pair, "last", name_rows(entries))
 
 
 def test_without_a_known_way_there_is_no_front(entries):
-    drawn = scatter(entries, "round,test_accuracy", "last", names_of(entries))
+    drawn = scatter(entries, "round,test_accuracy", "last", name_rows(entries))
     told = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     assert "no Pareto front: neither way is better of round" in told
 
@@ -139,7 +139,7 @@ def test_a_swept_field_is_an_axis_and_a_line_a_method(variant):
         for size, score in zip((32, 8, 16), scores, strict=True)
     ]  # fmt: skip
     for name in ("batch_size", "train.batch_size"):
-        ax = scatter(made, f"{name},test_accuracy", "last", names_of(made)).axes[0]
+        ax = scatter(made, f"{name},test_accuracy", "last", name_rows(made)).axes[0]
         lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
         told = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
         assert told == [
@@ -158,7 +158,7 @@ def test_several_figures_over_a_swept_field_have_a_line_each(variant):
         for size, one, other in ((16, 0.2, 0.5), (8, 0.1, 0.6))
     ]  # fmt: skip
     pair = "batch_size,one_ap_prompt,mc_one_ap_prompt"
-    ax = scatter(made, pair, "last", names_of(made)).axes[0]
+    ax = scatter(made, pair, "last", name_rows(made)).axes[0]
     lines = [line for line in ax.lines if len(line.get_xdata()) == 2]
     told = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
     assert told == [[(8, 0.1), (16, 0.2)], [(8, 0.6), (16, 0.5)]]
@@ -174,7 +174,7 @@ def test_no_two_methods_have_the_same_mark_and_colour(variant):
                       {"test_accuracy": 0.5}))
         for kind in kinds for seed, size in ((0, 8), (1, 16))
     ]  # fmt: skip
-    ax = scatter(made, "bytes_total,test_accuracy", "last", names_of(made)).axes[0]
+    ax = scatter(made, "bytes_total,test_accuracy", "last", name_rows(made)).axes[0]
     handles, names = ax.get_legend_handles_labels()
     shown = {
         (h.get_marker(), h.get_color()) for h, n in zip(handles, names, strict=True) if n in kinds

@@ -12,12 +12,12 @@ from simsplit.errors import RunError
 from simsplit.metrics.ends import defence_score
 from simsplit.report import figures
 from simsplit.report.grouping import Entry
-from simsplit.report.long_tables import csv_of
-from simsplit.report.numbers import better, measured
+from simsplit.report.long_tables import write_csv
+from simsplit.report.numbers import find_better, measure
 from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,
-    dialogues,
+    tabulate_dialogues,
     tabulate_sessions,
 )
 from simsplit.results import Run
@@ -88,7 +88,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     assert cells[0]["DCS"] == ""
     assert float(cells[1]["DCS"]) == pytest.approx(defence_score(0.07, 0.4, 0.5), abs=5e-4)
     assert cells[1]["strong"] == "0.070"
-    long = csv_of([Entry(raw), Entry(defended)], "last", "sessions")
+    long = write_csv([Entry(raw), Entry(defended)], "last", "sessions")
     frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
     assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
     assert set(frame["seeds"]) == {1}
@@ -112,12 +112,12 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
 
 
 def test_figures_go_into_frames_and_less_is_better(run):
-    figures = measured([run], "last")
+    figures = measure([run], "last")
     assert figures["strong_ap_both"] == [pytest.approx(0.7)]
     assert figures["sessions_mp"] == [pytest.approx(0.5)]
-    assert better("strong_ap_both") == "less"
+    assert find_better("strong_ap_both") == "less"
     assert figures["sessions_ap"] == [pytest.approx(0.7)]
-    assert (better("sessions_ap"), better("sessions_mp")) == ("less", "more")
+    assert (find_better("sessions_ap"), find_better("sessions_mp")) == ("less", "more")
 
 
 def test_texts_stand_below_the_private_ones(run):
@@ -128,7 +128,7 @@ def test_texts_stand_below_the_private_ones(run):
         for name in READ
     ]
     SESSIONS.save(run.path, 1, encode_lines(lines))
-    table = dialogues(run)
+    table = tabulate_dialogues(run)
     assert table.rows[0] == ("0", "(private)", "asked 0", "told")
     assert table.rows[1] == ("", "weak", "1", "weak 0")
     assert [row[0] for row in table.rows if row[0]] == ["0", "1"]

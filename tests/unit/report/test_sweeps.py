@@ -4,8 +4,8 @@ import pytest
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.entries import baseline_of, entries_of
-from simsplit.report.numbers import frame
+from simsplit.report.entries import load_entries, parse_baseline
+from simsplit.report.numbers import make_frame
 from simsplit.report.short_names import short_names, value_of
 from simsplit.results import CellEntry, SweepDirectory
 from simsplit.scenario.files import assign
@@ -43,8 +43,8 @@ def swept(variant, tmp_path):
 
 
 def table_of(*paths, baseline=None):
-    entries, _ = entries_of(paths)
-    return compare(entries, baseline=baseline_of(baseline, entries))
+    entries, _ = load_entries(paths)
+    return compare(entries, baseline=parse_baseline(baseline, entries))
 
 
 def column(table, name):
@@ -93,7 +93,7 @@ def test_change_is_seed_by_seed_with_its_interval(swept):
         "+10.00",
     ]
     assert "95 % interval over seeds" in table.title
-    numbers = frame(entries_of([path])[0]).to_dict("records")
+    numbers = make_frame(load_entries([path])[0]).to_dict("records")
     assert numbers[1]["accuracy_change"] == pytest.approx(-0.05)
     assert numbers[1]["accuracy_change_low"] == pytest.approx(-0.05 - half / 100)
     assert numbers[1]["accuracy_change_high"] == pytest.approx(-0.05 + half / 100)
@@ -215,14 +215,14 @@ def test_sweeps_and_runs_stand_beside_each_other(swept, variant):
 def test_cells_that_have_not_finished_are_left_out_and_said(swept, variant):
     cells = [({"seed": 0}, 0.5, 1), ({"seed": 1}, None, 0), ({"seed": 2}, None, 0)]
     path = swept(cells, failed={"cell-2": "out of memory\nat line 3"})
-    entries, left_out = entries_of([path])
+    entries, left_out = load_entries([path])
     assert [entry.run.path.name for entry in entries] == ["cell-0"]
     assert left_out == [
         f"left out: {path}/cell-1 has not run",
         f"left out: {path}/cell-2 failed: out of memory",
     ]
     with pytest.raises(RunError, match="no cell of this sweep has finished"):
-        entries_of([swept([({"seed": 0}, None, 0)], name="empty")])
+        load_entries([swept([({"seed": 0}, None, 0)], name="empty")])
 
 
 @pytest.mark.parametrize(

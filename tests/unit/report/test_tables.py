@@ -5,7 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
-from simsplit.report.tables import Table, best
+from simsplit.report.tables import Table, find_best
 
 TABLE = Table(
     "A [title]", ("name", "words", "number"), [("a|b", "x, y", "1"), ("c", "[z]", "23")], "llr"
@@ -50,7 +50,7 @@ def test_no_number_is_broken_whatever_the_width(width):
     rows = [(f"run{row}", "a setting of its own", *(f"{row}{n}.25 ± 1.50" for n in range(9)))
             for row in range(3)]  # fmt: skip
     table = Table("title", ("run", "setting", *names), rows, "ll" + "r" * 9)
-    parts = table.fitting(width)
+    parts = table.split_to_fit(width)
     assert [part.title for part in parts] == ["title", *[""] * (len(parts) - 1)]
     text = "".join(drawn(part, width) for part in parts)
     assert max(map(len, text.splitlines())) <= width
@@ -114,7 +114,7 @@ def test_the_best_of_a_column_is_bold_where_values_differ():
         {"accuracy": 0.9, "bytes": 10.0, "same": 1.0, "unknown": 2.0},
         {"accuracy": 0.8, "bytes": math.nan, "same": 1.0},
     ]
-    bold = best(columns, numbers, {"accuracy": "more", "bytes": "less", "same": "more"})
+    bold = find_best(columns, numbers, {"accuracy": "more", "bytes": "less", "same": "more"})
     assert bold == {(0, 1), (1, 1), (1, 2)}
     table = Table("t", ("a", "b"), [("x_1", "5%"), ("y", "3%")], bold=frozenset({(0, 1)}))
     assert table.markdown().splitlines()[2:] == ["| x_1 | **5%** |", "| y | 3% |"]

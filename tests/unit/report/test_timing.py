@@ -6,7 +6,7 @@ from builders import finished, scenario
 
 from simsplit.network import DEVICES, LINKS
 from simsplit.report.runs import show
-from simsplit.report.timing import duration, time_to_accuracy
+from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
 
 FLOPS = {"head": 3e7, "trunk": 5e8, "tail": 2e7}
@@ -76,11 +76,11 @@ def test_times_are_all_that_was_computed_and_sent_until_then(trained):
     first, *_ = time_to_accuracy(run).rows
     phone = one_at_a_time_s(run, 3, DEVICES["phone"].gflops, LINKS["lte"])
     laptop = one_at_a_time_s(run, 3, DEVICES["laptop"].gflops, LINKS["wifi"])
-    assert first[3:] == (duration(phone), duration(laptop))
+    assert first[3:] == (write_duration(phone), write_duration(laptop))
     other = time_to_accuracy(run, [("gpu", "lan")])
     lan = one_at_a_time_s(run, 3, DEVICES["gpu"].gflops, LINKS["lan"])
     assert other.columns[3:] == ("gpu, lan",)
-    assert other.rows[0][3:] == (duration(lan),)
+    assert other.rows[0][3:] == (write_duration(lan),)
 
 
 def test_the_scenarios_own_network_comes_first_and_its_server_serves_all(altered):
@@ -95,7 +95,7 @@ def test_the_scenarios_own_network_comes_first_and_its_server_serves_all(altered
 
     own = one_at_a_time_s(run, 3, 7, Link, 11)
     phone = one_at_a_time_s(run, 3, DEVICES["phone"].gflops, LINKS["lte"], 11)
-    assert table.rows[0][3:5] == (duration(own), duration(phone))
+    assert table.rows[0][3:5] == (write_duration(own), write_duration(phone))
 
 
 def test_the_order_is_the_schedules(altered):
@@ -160,4 +160,4 @@ def test_a_run_that_was_never_scored_by_accuracy_has_no_such_table(trained):
     ],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert write_duration(seconds) == text

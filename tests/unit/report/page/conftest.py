@@ -7,7 +7,7 @@ import torch
 from builders import finished, scenario
 
 from simsplit.report.grouping import Entry
-from simsplit.report.page import Subject, page_of
+from simsplit.report.page import Subject, write_page
 from simsplit.results import Run
 from simsplit.results.kept import IMAGES, TEXTS, encode_images, encode_lines
 
@@ -77,6 +77,6 @@ def retold():
 @pytest.fixture
 def page():
     def make(*runs):
-        return page_of(Subject([Entry(run) for run in runs]))
+        return write_page(Subject([Entry(run) for run in runs]))
 
     return make

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from simsplit.report.grouping import Entry
-from simsplit.report.page import Subject, page_of
+from simsplit.report.page import Subject, write_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no browser test without playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -62,7 +62,7 @@ def opened(browser, tmp_path, watched):
 
     def make(theme="light", width=1280, subject=None):
         file = tmp_path / "report.html"
-        file.write_text(page_of(subject or Subject([Entry(watched)])), encoding="utf-8")
+        file.write_text(write_page(subject or Subject([Entry(watched)])), encoding="utf-8")
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
         said = []
         page.on("console", lambda message: said.append(message.text))

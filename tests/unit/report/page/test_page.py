@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 import pytest
 
 from simsplit.report.grouping import Entry
-from simsplit.report.html.chart import Series, line_chart, nice
-from simsplit.report.html.markup import Markup, joined, tag, void
+from simsplit.report.html.chart import Series, choose_ticks, draw_lines
+from simsplit.report.html.markup import Markup, join, tag, void
 from simsplit.report.html.subject import Subject as Settings
-from simsplit.report.page import Subject, page_of
-from simsplit.report.page.verdict import verdict
+from simsplit.report.page import Subject, write_page
+from simsplit.report.page.verdict import write_verdict
 from simsplit.results import Run
 
 EVIL = '<script>alert("x")</script>&\'</title><img src=x onerror=alert(1)>'
@@ -53,7 +53,7 @@ class Seen(HTMLParser):
 
 def test_text_is_escaped_wherever_it_stands():
     assert tag("p", EVIL, title=EVIL).count("<") == 2
-    assert joined(["<b>", Markup("<b>")]) == "&lt;b&gt;<b>"
+    assert join(["<b>", Markup("<b>")]) == "&lt;b&gt;<b>"
     assert tag("a", class_="x", data_p="", id=None) == '<a class="x" data-p=""></a>'
     assert void("rect", x=1) == '<rect x="1"/>'
 
@@ -175,7 +175,7 @@ def test_contents_lead_to_sections(watched, page):
 
 def test_the_verdict_is_what_the_tables_say(watched, with_images, variant):
     def of(*runs):
-        return verdict(Settings([Entry(run) for run in runs]))
+        return write_verdict(Settings([Entry(run) for run in runs]))
 
     quoted = watched.summary["best_on_validation"]
     told = of(watched)
@@ -216,7 +216,7 @@ def test_a_run_that_goes_on_is_told_as_far_as_it_came(finished_run, retold, vari
     ],
 )
 def test_ticks_are_round_values(least, most, ticks):
-    assert [value for value in nice(least, most) if least <= value <= most] == ticks
+    assert [value for value in choose_ticks(least, most) if least <= value <= most] == ticks
 
 
 def test_a_curve_is_where_its_values_are_and_a_long_one_is_thinned():
@@ -224,18 +224,18 @@ def test_a_curve_is_where_its_values_are_and_a_long_one_is_thinned():
         return re.findall(r'transform="translate\(([\d.]+) ([\d.]+)\)" class="point', chart)
 
     three = Series("s", [0, 1, 2], [0.0, 0.5, 1.0], ["a", "b", "c"])
-    places = points(line_chart("x", [three], ("round", str), ("y", str)))
+    places = points(draw_lines("x", [three], ("round", str), ("y", str)))
     (left, low), (middle, half), (right, high) = [tuple(map(float, place)) for place in places]
     assert left < middle < right
     assert low > half > high
     assert middle - left == pytest.approx(right - middle, abs=0.2)
     count = 5000
     many = Series("s", list(range(count)), [0.5] * count, [str(n) for n in range(count)])
-    drawn = line_chart("x", [many], ("round", str), ("y", str))
+    drawn = draw_lines("x", [many], ("round", str), ("y", str))
     assert len(points(drawn)) <= 150
     assert 'aria-label="0"' in drawn
     assert 'aria-label="4999"' in drawn
-    assert line_chart("x", [], ("round", str), ("y", str)) == ""
+    assert draw_lines("x", [], ("round", str), ("y", str)) == ""
 
 
 def test_a_chart_is_one_stop_of_the_tab_key(watched, page):
@@ -248,7 +248,7 @@ def test_a_chart_is_one_stop_of_the_tab_key(watched, page):
 
 
 def test_left_out_cells_are_named(finished_run):
-    made = page_of(Subject([Entry(finished_run)], ["left out: <b>cell</b> failed: no memory"]))
+    made = write_page(Subject([Entry(finished_run)], ["left out: <b>cell</b> failed: no memory"]))
     assert "left out: &lt;b&gt;cell&lt;/b&gt; failed: no memory" in made
 
 
