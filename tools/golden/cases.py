@@ -18,7 +18,7 @@ RENAMED: dict[str, str | None] = {}
 position in a list), and those that it does without (None). The older tree reads cases as they are.
 """
 
-ADDED: dict[str, Values] = {"mixguard": {"purest": 1.0}}
+ADDED: dict[str, Values] = {}
 """Fields, by the kind of a method, that the present tree needs to do what the older did."""
 
 
