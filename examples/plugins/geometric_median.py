@@ -15,7 +15,7 @@ class GeometricMedianConfig(StrategyConfig):
     iterations: int = Field(default=8, ge=1)
     """Of Weiszfeld's algorithm, which starts at the mean."""
 
-    def fresh(self):
+    def make_strategy(self):
         """Whatever has Flower's `aggregate_train`; one that ships gives a strategy of Flower's."""
         return Weiszfeld(self.iterations)
 

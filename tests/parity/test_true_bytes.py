@@ -215,10 +215,10 @@ def as_earlier_versions_kept_it(given: Scenario, path: Path) -> dict[str, Tensor
     client = made.parts.pool.clients[progress.holder or 0]
     held = [("server/", made.parts.server.learner), ("holder/", client.sharing.shared)]
     for prefix, learner in held:
-        for name, tensor in learner._everything().items():
+        for name, tensor in learner._list_tensors().items():
             tensors.setdefault(prefix + name, tensor)
     for client in tensors.get("detection/turns/order", torch.empty(0)).tolist():
-        for name, tensor in made.parts.server.learner._everything().items():
+        for name, tensor in made.parts.server.learner._list_tensors().items():
             for part in ("before", "after"):
                 kept = f"detection/turns/{client}/{part}/{name}"
                 tensors.setdefault(kept, tensor.detach().clone())
