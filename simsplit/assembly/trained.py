@@ -1,6 +1,7 @@
 """The network that a run trained is rebuilt here from its last checkpoint."""
 
 import copy
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -46,6 +47,16 @@ class Trained(nn.Module):
         self.methods = nn.ModuleList([stack.modules for stack in stacks])
         self.scenario, self.facts = scenario, facts
         self.eval()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The facts, under their older name."""
+        warnings.warn(
+            "Trained.told is now called facts; the old name goes with the next version",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.facts
 
     @property
     def classes(self) -> list[str]:

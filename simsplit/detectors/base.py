@@ -187,7 +187,7 @@ class Detector(ABC):
         if isinstance(self.config.threshold, FixedConfig):
             suspicious = suspicion(values, self.config.side)
         else:
-            suspicious = suspicion(self._combine_rounds(clients, z), self.config.side)
+            suspicious = suspicion(self._combine_rounds(clients, z, judged), self.config.side)
         cut = self.config.threshold.cut(len(judged), self.config.side, self._rounds)
         flags = suspicious > cut
         if isinstance(self.config.threshold, SequentialConfig):
@@ -196,14 +196,18 @@ class Detector(ABC):
         rows = zip(clients, values, z, suspicious, flags, strict=True)
         return {c: Verdict(float(v), float(d), float(s), bool(f)) for c, v, d, s, f in rows}
 
-    def _combine_rounds(self, clients: Sequence[ClientId], z: np.ndarray) -> np.ndarray:
+    def _combine_rounds(
+        self, clients: Sequence[ClientId], z: np.ndarray, judged: Sequence[int]
+    ) -> np.ndarray:
         """Return this round's z; under a sequential threshold, the z of sums over all rounds."""
         self._rounds += 1
         if not isinstance(self.config.threshold, SequentialConfig):
             return z
         for client, value in zip(clients, z, strict=True):
             self._sums[client] = self._sums.get(client, 0.0) + float(value)
-        return compute_mad_z(np.array([self._sums[client] for client in clients]), self.floor)
+        combined, sums = np.zeros_like(z), np.array([self._sums[client] for client in clients])
+        combined[judged] = compute_mad_z(sums[judged], self.floor)
+        return combined
 
     def state(self) -> dict[str, Tensor]:
         """Return what the detector remembers between rounds, as tensors for a checkpoint."""

@@ -463,6 +463,23 @@ def test_neither_the_cut_nor_the_spread_counts_trusted_clients():
     assert suspected(of_judged + 0.1) == {7}
 
 
+def test_sums_over_rounds_leave_trusted_clients_out():
+    """Under a sequential threshold clients are judged as if the trusted ones had not been there."""
+    options = {"root": (0, 1, 2), "threshold": {"kind": "sequential"}}
+    beside, alone = built("root_cosine", options), built("root_cosine", options)
+    rng = np.random.default_rng(4)
+    for number in range(1, 4):
+        scores = dict(enumerate(rng.normal(size=8) + 5))
+        others = {client: score for client, score in scores.items() if client > 2}
+        beside.pooled = lambda view, scores=scores: scores  # type: ignore[method-assign]
+        alone.pooled = lambda view, others=others: others  # type: ignore[method-assign]
+        view = View(number, Readings(), 10)
+        with_trusted, without = beside.judge(view), alone.judge(view)
+        for client, verdict in without.items():
+            assert with_trusted[client].suspicion == pytest.approx(verdict.suspicion)
+        assert all(not with_trusted[client].flagged for client in (0, 1, 2))
+
+
 def test_the_truth_only_scores():
     """Figures depend on who is malicious; verdicts do not."""
     config = DETECTORS["cosine_mad"](threshold={"kind": "calibrated"})
