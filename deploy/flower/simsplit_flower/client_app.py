@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from simsplit.deploy.commands import join
-from simsplit.deploy.keys import client_name, keys_of
+from simsplit.deploy.keys import client_name, load_keys
 from simsplit.errors import RunError
 from simsplit_flower import mode_of, pin_of
 
@@ -38,7 +38,7 @@ def _joined(told: Any, own: Any) -> None:  # noqa: ANN401 - Flower's records
     if lacking := [name for name in ("client", "keys", "approve") if name not in own]:
         raise RunError(f"--node-config: {', '.join(lacking)} missing")
     client, keys = int(own["client"]), Path(str(own["keys"]))
-    if pin_of(keys_of(keys, client_name(client))) != told["authority"]:
+    if pin_of(load_keys(keys, client_name(client))) != told["authority"]:
         raise RunError("the server's keys are of another deployment than this node's")
     join(
         str(told["address"]),

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from simsplit.deploy.commands import serve
-from simsplit.deploy.keys import SERVER, keys_of
+from simsplit.deploy.keys import SERVER, load_keys
 from simsplit.errors import RunFailedError
 from simsplit.scenario import load_scenario
 from simsplit_flower import mode_of, pin_of
@@ -33,7 +33,7 @@ def main(grid: Grid, context: Context) -> None:
     nodes = _nodes(grid, load_scenario(scenario).clients.count, patience)
     told = {
         "address": str(given["address"]),
-        "authority": pin_of(keys_of(keys, SERVER)),
+        "authority": pin_of(load_keys(keys, SERVER)),
         "resume": bool(given["resume"]),
         "patience": patience,
     }
