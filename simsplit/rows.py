@@ -89,29 +89,41 @@ class RoundRow(TableRow):
 
     round: int
     phase: str = "train"
+    """train, or the name of a phase that a method adds."""
     steps: int = 0
+    """Mini-batches of all clients."""
     samples: int = 0
     clients: int | None = None
     """How many clients took part; it and the next two where not all always do."""
     dropped: int | None = None
+    """How many clients dropped out in the middle of a step."""
     late: int | None = None
+    """How many clients missed the deadline."""
     bytes_plain: int | None = None
     """Bytes that the cut would have sent without methods."""
     train_loss: float | None = None
     """Null, like the other means, where nobody trained."""
     train_accuracy: float | None = None
     method_loss: float | None = None
+    """Mean of the terms that methods add to the loss."""
     staleness: float | None = None
+    """Mean number of trunk updates during a client's step, of asynchronous schedules."""
     further: Cells = field(default_factory=dict)
     """Figures of the evaluated splits."""
     bytes_up: int = 0
+    """Bytes from clients, to the server or to the next client."""
     bytes_down: int = 0
+    """Bytes to clients."""
     bytes_total: int = 0
     """Bytes in both directions since the run began."""
     simulated_s: float | None = None
+    """Simulated seconds of the round; this and the next three columns where there is a network."""
     simulated_total_s: float | None = None
+    """Simulated seconds since the run began."""
     server_busy: float | None = None
+    """Share of the round's seconds in which the server computes."""
     waiting: float | None = None
+    """Mean share of the round's seconds in which a client neither computes nor transfers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +135,13 @@ class ClientRow(TableRow):
     steps: int = 0
     samples: int = 0
     dropped: int | None = None
+    """1 if it dropped out in the middle of a step, else 0."""
     late: int | None = None
+    """1 if it missed the deadline, else 0."""
     malicious: int | None = None
+    """1 if the scenario makes it malicious, else 0."""
     barred: int | None = None
+    """1 if a detector's response leaves it out, else 0."""
     train_loss: float | None = None
     train_accuracy: float | None = None
     method_loss: float | None = None
@@ -133,9 +149,14 @@ class ClientRow(TableRow):
     further: Cells = field(default_factory=dict)
     """Figures of the client's own model, what methods report, and what detectors say of it."""
     compute_s: float | None = None
+    """Simulated seconds in which it computes; this and the next three columns where there is a
+    network."""
     transfer_s: float | None = None
+    """Simulated seconds in which its packets are on its link."""
     simulated_s: float | None = None
+    """Simulated seconds from the round's start until it is done."""
     waiting: float | None = None
+    """Share of the round's seconds in which it neither computes nor transfers."""
 
 
 # not frozen: a round of many clients has thousands, and freezing would be most of their cost
@@ -149,10 +170,12 @@ class WireRow(TableRow):
     leg: Leg
     packets: int = 0
     bytes: int = 0
+    """Bytes of the packets' tensors."""
     received_packets: int | None = None
     """Hand-overs of other clients that this one received; null where there were none."""
     received_bytes: int | None = None
     transfer_s: float | None = None
+    """Simulated seconds on the link, where there is a network."""
     further: Cells = field(default_factory=dict)
 
     @property
@@ -173,6 +196,7 @@ class DetectionRow(TableRow):
     malicious: int = 0
     flagged: int = 0
     caught: int = 0
+    """How many of the flagged clients are malicious."""
     auroc: float | None = None
     """Null, like the other figures, in rounds in which it does not exist."""
     tpr_at_1pct_fpr: float | None = None

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from making import api, commands, compatibility, fields, gallery, plugins, top
+from making import api, columns, commands, compatibility, fields, gallery, plugins, top
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Each page that is made: its path in the site, and its Markdown."""
     yield "gallery.md", gallery.page()
     yield "reference/command-line.md", commands.page()
+    yield "reference/columns.md", columns.page()
     yield "reference/python.md", api.page()
     yield "reference/plugins.md", plugins.page()
     yield "reference/compatibility.md", compatibility.page()

@@ -31,7 +31,7 @@ def _index() -> str:
     text = (
         "# Reference\n\nWritten from the code at each build. `simsplit list` prints the same in a"
         " terminal, with the parts of your plugins; `simsplit schema` writes a JSON Schema.\n\n"
-        "Beside the groups: [command line](command-line.md), [run directory](run-directory.md),"
+        "Beside the groups: [command line](command-line.md), [run directory](run-directory.md), [columns of tables](columns.md),"
         " [Python](python.md), [plugins](plugins.md),"
         " [which part works with what](compatibility.md).\n"
     )
