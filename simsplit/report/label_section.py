@@ -140,8 +140,8 @@ def _draw_views(run: Run, name: str, several: bool) -> Markup:
         style=f"width:{1.15 * wide:.0f}px",
         data_chart="",
     )
-    told = write_caption(strips, run)
-    words = f"{told[:1].upper()}{told[1:]}."
+    caption = write_caption(strips, run)
+    words = f"{caption[:1].upper()}{caption[1:]}."
     if len(classes) > _LEGEND:
         words += f" Of {len(classes)} classes, several share a colour."
     whole = join((_draw_legend(classes), tag("div", chart, class_="wide plain")))

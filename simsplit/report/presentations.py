@@ -30,7 +30,7 @@ from simsplit.report.label_tables import (
     measure_labels,
     tabulate_labels,
 )
-from simsplit.report.session_section import show_sessions_section
+from simsplit.report.session_section import show_session_results
 from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,
@@ -145,7 +145,7 @@ PRESENTATIONS: dict[str, Presentation] = {
         frame=lambda run: means_of(run.sessions),
         keys=("attack", "side"),
         describe=describe_sessions,
-        section=show_sessions_section,
+        section=show_session_results,
         compare_on_request={"dcs": compare_weighted_defences},
         measure=measure_sessions,
         ways={**dict.fromkeys(("ap", *(f"ap_{side}" for side in SIDES)), "less"), "mp": "more"},

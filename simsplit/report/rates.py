@@ -42,7 +42,7 @@ def read_last(run: Run, column: str) -> float | None:
 
 
 def read_quoted(run: Run, column: str, figure: str) -> float | None:
-    """Return a figure at the round that `figure` names, which the accuracy beside it is of too.
+    """Return a figure at the round that `figure` names, the round of the quoted accuracy.
 
     The last round is read if the run has not finished or has no such round.
     """

@@ -6,7 +6,7 @@ from simsplit.report.html.table_markup import mark_up
 from simsplit.report.session_tables import compare_sessions, show_sessions
 
 
-def show_sessions_section(subject: Subject) -> Markup:
+def show_session_results(subject: Subject) -> Markup:
     """Show one run's attacks and the texts that they read, or AP, utility and DCS of settings."""
     if not any(len(entry.run.sessions) for entry in subject.entries):
         return Markup()

@@ -39,7 +39,7 @@ def _list_facts(facts: Facts) -> list[tuple[str, object]]:
     packages = facts.get("packages") or {}
     versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
     device = facts.get("gpu") or facts.get("device")
-    told = {
+    values = {
         "Started": facts.get("started"),
         "Python": facts.get("python"),
         "Packages": versions,
@@ -48,7 +48,7 @@ def _list_facts(facts: Facts) -> list[tuple[str, object]]:
         "Processors": facts.get("processors"),
         "Plugins": ", ".join(str(each.get("name")) for each in facts.get("plugins") or ()),
     }
-    return [(name, value) for name, value in told.items() if value]
+    return [(name, value) for name, value in values.items() if value]
 
 
 def _write_command(facts: Facts) -> str:
