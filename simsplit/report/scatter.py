@@ -273,7 +273,7 @@ def _label_points(
     figure: Any = ax.figure
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()  # positions in pixels are known only after the layout
-    figure.set_layout_engine(None)  # another layout would move the points away from their names
+    figure.set_layout_engine(None)  # a layout with room for names would move the points
     at = [tuple(map(float, ax.transData.transform(point))) for point in points]
     taken: list[Any] = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in at]
     turns = [tuple(map(float, ax.transData.transform(point))) for point in line]

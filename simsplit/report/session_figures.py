@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RIGHT, _WRONG = "#b9d7ee", "#f6d3b0"
-"""Backgrounds of tokens, distinct for colour-blind readers; in grey the tokens' text must do."""
+"""Backgrounds of right and wrong tokens, distinct for colour-blind readers."""
 _COLUMNS = 96
 _LETTER, _LINE = 0.085, 0.24
 """Inches: the width of a letter and the height of a line."""

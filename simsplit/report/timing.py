@@ -113,7 +113,7 @@ def _compute_elapsed_s(
     elapsed, total, seconds = {}, 0.0, 0.0
     before: Works | None = None
     for number, works in _collect_works(run).items():
-        if works != before:  # most rounds have the same work, and its time is slow to compute
+        if works != before:  # most rounds repeat the work of the round before
             seconds = round_times(
                 order,
                 TOPOLOGIES[scenario["topology"]].training,
