@@ -754,7 +754,7 @@ READ = {
     "fsha": read(
         {"kind": "fsha", "start": 1},
         schedule={"rounds": 1, "local_steps": 1},
-        method=[{"kind": "splitguard", "after": 1, "probability": 0.5}],
+        method=[{"kind": "splitguard", "after": 0, "probability": 0.5}],
     ),
     "fsha-asynchronous-vanilla": read(
         {"kind": "fsha", "start": 2},
@@ -918,7 +918,7 @@ WORDS = {
     ),
     "mixguard-written": texts(
         method=[{**MIXGUARD, "warm_up": 0}],
-        evaluate={"metrics": ["loss", "rouge_l"], "new_words": 2, "written": 2},
+        evaluate={"metrics": ["loss", "rouge_l"], "max_new_tokens": 2, "generated_texts": 2},
         schedule=TURNS,
     ),
     "snd": texts(method=[SND], schedule={"rounds": 3}),
