@@ -252,7 +252,7 @@ class Experiment:
     def _attack(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:
         """Return the attacks' rows by table, if attacks are scored in this round."""
         scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
-        if not (scenario.attacks and scenario.targets.due(number, self.live.program.rounds)):
+        if not (scenario.attacks and scenario.targets.is_due(number, self.live.program.rounds)):
             return {}
         with self._without_training([scenario.targets.client]):
             judged = attacking.judge(

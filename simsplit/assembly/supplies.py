@@ -111,8 +111,8 @@ class Supplies:
         if not scenario.attacks or scenario.targets.client not in numbers:
             return {}
         size = scenario.train.batch_size
-        samples, rows = scenario.aims.chosen(data)
-        at_once = scenario.targets.at_once(size)
+        samples, rows = scenario.aims.choose(data)
+        at_once = scenario.targets.choose_batch_size(size)
         exams = {TARGETS: Exam(self.batcher(samples, augment=False), rows, at_once)}
         if data.auxiliary is not None:
             public = self.batcher(data.auxiliary, augment=False)

@@ -38,7 +38,7 @@ class ImageScorer(InputScorer):
     ) -> KindScores:
         """A row for each attack and image."""
         del own
-        samples, rows = self.targets.chosen(self.data)
+        samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].float() / 255
         images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}

@@ -72,7 +72,7 @@ class LabelJudge(AttackJudge[LabelAttack]):
 
     def inform(self, attack: LabelAttack) -> None:
         """Tell an attack the labels that it may know."""
-        attack.tell(self.known(attack.options.told))
+        attack.tell(self.known(attack.options.known_share))
 
     def known(self, share: float) -> KnownLabels:
         """What an attack may know that is told this share of the labels of each class."""
@@ -91,7 +91,7 @@ class LabelJudge(AttackJudge[LabelAttack]):
         found = KindScores()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
-            share = attack.options.told
+            share = attack.options.known_share
             for clue in attack.clues:
                 labels = self._labels(clue)
                 if len(np.unique(labels)) < 2:  # of a few batches there may be one class alone

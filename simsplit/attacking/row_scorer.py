@@ -35,7 +35,7 @@ class RowScorer(InputScorer):
     ) -> KindScores:
         """A line for each attack and row."""
         del own
-        samples, rows = self.targets.chosen(self.data)
+        samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].flatten(1)
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
         made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}

@@ -20,7 +20,7 @@ from simsplit.attacking.judging import AttackJudge, KindScores, Row
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.session_attack import SessionAttack
-from simsplit.attacks.session_records import Record, record_of, record_of_last_passes
+from simsplit.attacks.session_records import Record, build_record, build_record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
 from simsplit.metrics.ends import attack_performance, entity_f1, of_both_ends
@@ -61,11 +61,11 @@ class Spoken:
     def record(self, known: Knowledge) -> Record:
         """What the server has of them."""
         if self.in_sessions:
-            return record_of(known, self.packets)
+            return build_record(known, self.packets)
         prompts, written = (
             torch.tensor([len(text) for text in side]) for side in (self.prompts, self.responses)
         )
-        return record_of_last_passes(known, self.packets, prompts + written, prompts)
+        return build_record_of_last_passes(known, self.packets, prompts + written, prompts)
 
 
 class _Recorder:
@@ -84,7 +84,7 @@ def spoken(scenario: Scenario, parts: Assembly, data: Prepared, number: int) -> 
     generator, targets = parts.evaluator.generator, scenario.aims
     assert generator is not None, "refused without when the scenario is read"
     writer, reader = generator.writer, generator.reader
-    samples, rows = targets.chosen(data)
+    samples, rows = targets.choose(data)
     prompts, meant = generator.prompts_and_answers(samples.take(rows), halved=True)
     recorder = _Recorder()
     parts.wire.taps.append(recorder)

@@ -44,7 +44,7 @@ class TextScorer(InputScorer):
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         assert data.vocabulary is not None, "of texts"
         self.targets, self.data, self.seed = scenario.aims, data, scenario.seed
-        self.size = scenario.targets.at_once(scenario.train.batch_size)
+        self.size = scenario.targets.choose_batch_size(scenario.train.batch_size)
         self.vocabulary = data.vocabulary
         self.reader = scenario.text_reader()
 
@@ -58,7 +58,7 @@ class TextScorer(InputScorer):
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
         """Score a row for each attack and text."""
-        samples, rows = self.targets.chosen(self.data)
+        samples, rows = self.targets.choose(self.data)
         assert samples.texts is not None, "of texts"
         chosen = samples.take(rows)
         assert chosen.texts is not None

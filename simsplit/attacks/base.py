@@ -1,7 +1,7 @@
-"""An attack: what an honest-but-curious server, or an active one, makes of what it sees.
+"""The interface of an attack by the server, which may be honest but curious, or active.
 
-It is given what the server knows (see `knowledge`) and packets. What it recovers is joined to the
-truth only when it is scored.
+An attack is given what the server knows (see `knowledge`) and packets. It never sees the truth:
+what it recovers is compared with the truth only when the attack is scored.
 """
 
 from abc import ABC, abstractmethod
@@ -22,46 +22,49 @@ from simsplit.parties.learner import Learner
 from simsplit.states import below
 
 Done = tuple[int, int]
-"""(pieces of work done, pieces in all)."""
+"""(number of pieces of work done, number of pieces in all)."""
 
 
 class AttackConfig(Config, ABC):
-    """Base of an attack's fields in a scenario."""
+    """Base class of an attack's fields in a scenario."""
 
     name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
-    """Name of its rows in tables; null: its kind."""
+    """Name of the attack's rows in tables; null: its kind."""
     online: ClassVar[bool] = False
-    """Whether it follows training packet by packet; other attacks get the targets' packets only."""
+    """Whether it observes training packet by packet; other attacks get the targets' packets only.
+    """
     active: ClassVar[bool] = False
-    """Whether it changes what the server sends."""
+    """Whether it changes the packets that the server sends."""
     public: ClassVar[bool] = True
     """Whether it needs auxiliary data."""
     shown: ClassVar[bool] = False
-    """Whether it is shown the images behind each packet of training; only for upper bounds."""
+    """Whether it gets the images behind each packet of training; only for upper bounds."""
     gradients: ClassVar[bool] = False
     """Whether it needs the gradients that clients send for the targets' features."""
     causal: ClassVar[bool] = False
     """Whether it needs a causal language model, which predicts tokens."""
     suits: ClassVar[frozenset[Modality]] = IMAGES
-    """The kinds of data that it can recover."""
+    """The modalities of data that it can attack."""
     recovers: ClassVar[str] = "inputs"
-    """The kind of things that it is after, a key of `results.recovers.RECOVERS`: each has a judge
-    and a table of its own."""
+    """What it recovers, a key of `results.recovers.RECOVERS`: each has its own judge and table."""
     reads_smashed: ClassVar[bool] = True
     """Whether it needs packets of smashed data."""
     mixes_targets: ClassVar[bool] = False
-    """Whether targets are encoded in a drawn order, unless `targets.order` says otherwise."""
+    """Whether targets are encoded in a random order, unless `targets.order` says otherwise."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
-    """The fields that say how long it works; `targets.curve` scores it with less of them."""
+    """The fields that set how long it works; `targets.curve` scores it with smaller values."""
 
     @property
     def title(self) -> str:
-        """The name of its rows."""
+        """The name of the attack's rows in tables."""
         return self.name or self.word
 
     @property
     def needs(self) -> Needs:
-        """What it needs from the rest of the scenario; override it and add to `super().needs`."""
+        """The needs that the rest of the scenario must satisfy.
+
+        Override this to add to `super().needs`.
+        """
         wanted = [*suited(self.suits)]
         wanted += [needs_leg(Leg.SMASHED)] if self.reads_smashed else []
         wanted += [Need(Given.PUBLIC)] if self.public else []
@@ -72,87 +75,87 @@ class AttackConfig(Config, ABC):
 
     @property
     def exposures(self) -> int:
-        """In how many epochs it sees the targets' packets."""
+        """Number of epochs in which it sees the targets' packets."""
         return 1
 
     @property
     def queries(self) -> int:
-        """How many auxiliary images a client encodes for it; only for upper bounds."""
+        """Number of auxiliary images that a client encodes for it; only for upper bounds."""
         return 0
 
     @abstractmethod
     def build(self, known: Knowledge) -> "Attack":
-        """The attack, told what the server knows; it has seen no packet yet."""
+        """Build the attack from what the server knows, before any packet is sent."""
 
 
 class TextAttackConfig(AttackConfig):
-    """Base of the attacks on texts."""
+    """Base class of the fields of attacks on texts."""
 
     suits: ClassVar[frozenset[Modality]] = TEXTS
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """What an attack recovered, as the judge gets it."""
+    """An attack's results, as the judge gets them."""
 
     rows: Tensor
     """Pixels, or tokens."""
     sureness: Tensor | None = None
-    """How sure the attack is of each row; None: it has one guess, or cannot tell."""
+    """Confidence in each row; None: there is one guess a target, or no measure of confidence."""
     ahead: bool = False
-    """Whether the token at a place is the text's next one after it, not the one there."""
+    """Whether the token at position i is a guess at the text's token i + 1."""
 
 
 class Attack(ABC):
-    """One attack on a run. Rows of what it recovers are the targets, in order."""
+    """An attack on a run. The rows that it recovers are the targets, in order."""
 
     ahead: ClassVar[bool] = False
-    """Whether it recovers labels: at the place of a token, the one that follows it in the text."""
+    """Whether it recovers next-token labels: at position i, the text's token i + 1."""
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known
         self.learners: dict[str, Learner] = {}
-        """Its networks and their optimizers."""
+        """The attack's networks with their optimizers, by name."""
         self.iteration = 0
 
     def show(self, client: ClientId, pixels: Tensor) -> None:
-        """Be shown the images of the step that a client begins (`shown`)."""
+        """Receive the images of the step that a client begins, if the config is `shown`."""
         del client, pixels
 
     def observe(self, packet: Packet) -> None:
-        """See a packet of training."""
+        """Receive a packet of training."""
         del packet
 
     def answer(self, packet: Packet) -> Packet:
-        """Active attacks: replace a packet that the server sends."""
+        """Return the packet to send in place of the server's; only active attacks change it."""
         return packet
 
     def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
-        """Receive the packets of the images that it had a client encode (`queries`)."""
+        """Receive the auxiliary images that a client encoded (`queries`), with their packets."""
         del queries
 
     @abstractmethod
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Recover the targets in pieces; its state can be saved between two pieces."""
+        """Recover the targets in pieces; the state can be saved between two pieces."""
 
     @property
     @abstractmethod
     def recovered(self) -> Tensor:
-        """What is recovered so far: pixels, or tokens."""
+        """The pixels or tokens recovered so far."""
 
     @property
     def sureness(self) -> Tensor | None:
-        """How sure it is of each row, if targets have several rows each."""
+        """Confidence in each row, for attacks with several rows a target."""
         return None
 
     def guesses(self) -> Guesses:
-        """All that it tells the judge."""
+        """Return the results for the judge."""
         sure = self.sureness
         rows = self.recovered.cpu()
         return Guesses(rows, None if sure is None else sure.cpu(), self.ahead)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next iteration depends on, as tensors."""
+        """Return everything that the next iteration depends on, as tensors."""
         held = {
             f"{name}/{key}": tensor
             for name, learner in self.learners.items()
@@ -168,12 +171,12 @@ class Attack(ABC):
 
 
 def payloads(targets: Sequence[Packet]) -> list[Packet]:
-    """Only the packets of smashed data."""
+    """Return the packets of smashed data among the targets' packets."""
     return [packet for packet in targets if packet.leg is Leg.SMASHED]
 
 
 class Following(Attack):
-    """An attack that takes one iteration for every step of training."""
+    """An attack that takes one iteration for each training step of a client."""
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
@@ -182,7 +185,8 @@ class Following(Attack):
         self._recovered = torch.empty(0)
 
     def observe(self, packet: Packet) -> None:
-        """Keep smashed data until they are answered, then take an iteration on them."""
+        """Keep a step's smashed data until the server answers them, then iterate on them."""
+        # Only an answered step counts: packets of an abandoned step train nothing.
         if packet.leg is Leg.SMASHED:
             self._smashed[packet.client] = self.known.smashed(packet)
         elif packet.leg is Leg.LABELS:
@@ -194,7 +198,7 @@ class Following(Attack):
 
     @abstractmethod
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Learn from the smashed data of one step."""
+        """Learn from the smashed data of one training step."""
 
     @abstractmethod
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
@@ -203,10 +207,10 @@ class Following(Attack):
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Reconstruct all targets in one pass."""
         labels = [packet for packet in targets if packet.leg is Leg.LABELS]
-        told = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
+        sent_labels = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
         smashed = torch.cat([self.known.smashed(packet) for packet in payloads(targets)])
         with torch.no_grad():
-            self._recovered = self.invert(smashed, told)
+            self._recovered = self.invert(smashed, sent_labels)
         yield 1, 1
 
     @property
@@ -215,7 +219,7 @@ class Following(Attack):
 
 
 def descend(learner: Learner, loss: Tensor) -> None:
-    """One optimizer step down a loss; gradients of no other weights are changed."""
+    """Take one optimizer step on a loss, without changing the gradients of other weights."""
     loss.backward(inputs=learner.parameters)
     learner.step()
     learner.clear()

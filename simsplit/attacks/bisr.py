@@ -18,7 +18,7 @@ from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag import LabelDescent, best_match, moved_on
-from simsplit.attacks.text_attack import Read, SeenBatch, split_messages, turned
+from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
 from simsplit.models.transformer import eager
 
 
@@ -56,7 +56,7 @@ class Bisr(Inverting):
     def recover(self, seen: SeenBatch) -> Read:
         """SIP, then gradient matching, then matching of the smashed data."""
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
-        sign_R = self.signs(sent_MBLD, turned(self.known))
+        sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
             features = self.inverter.eval().features(levelled(smashed))

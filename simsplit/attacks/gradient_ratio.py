@@ -20,9 +20,9 @@ from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import (
     Read,
     SeenBatch,
-    messages_of,
+    count_messages,
+    has_shared_secrets,
     payload,
-    shared_secrets,
     split_messages,
 )
 
@@ -47,14 +47,14 @@ class GradientRatio(Inverting):
     @property
     def messages(self) -> int:
         """As the config says, or the method."""
-        return self.config.messages or messages_of(self.known)
+        return self.config.messages or count_messages(self.known)
 
     def recover(self, seen: SeenBatch) -> Read:
         """One guess per text, from its unmixed messages."""
         assert seen.gradient is not None, "what the config asks for"
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
-        if shared_secrets(self.known):
+        if has_shared_secrets(self.known):
             weights_MB = weights_from(grads_MBLD.flatten(1)[None]).T
         else:
             weights_MB = weights_from(grads_MBLD.transpose(0, 1).flatten(2)).T

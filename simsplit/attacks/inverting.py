@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from simsplit.attacks.base import AttackConfig, Done
 from simsplit.attacks.inverters import NOTHING, InverterConfig, inverter_of, levelled
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, TextAttack, messages_of, shared_secrets, turned
+from simsplit.attacks.text_attack import (
+    Read,
+    TextAttack,
+    count_messages,
+    has_shared_secrets,
+    has_unknown_sign,
+)
 from simsplit.data.batches import Batch
 from simsplit.methods import Step
 from simsplit.models.encoders import EncoderHead
@@ -126,7 +132,7 @@ class Inverting(TextAttack):
 
     def read(self, x_MBLD: Tensor, *, both: bool | None = None) -> Read:
         """The likeliest tokens of each message's rows, of the sign that reads surer."""
-        one, other = self._reads(x_MBLD, turned(self.known) if both is None else both)
+        one, other = self._reads(x_MBLD, has_unknown_sign(self.known) if both is None else both)
         tokens = torch.where(_surer(one, other)[:, None], one.tokens, other.tokens)
         return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
@@ -135,7 +141,7 @@ class Inverting(TextAttack):
         return torch.where(_surer(*self._reads(x_MBLD, both)), 1.0, -1.0)
 
     def _reads(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
-        """What messages read as, as they are and (or the same again) with signs turned."""
+        """What messages read as, as they are and (or the same again) with signs flipped."""
         one = self._as_sent(x_MBLD)
         return one, self._as_sent(-x_MBLD) if both else one
 
@@ -148,7 +154,7 @@ class Inverting(TextAttack):
 
     def together(self, sure_R: Tensor, messages: int) -> Tensor:
         """Sureness of a message rather than of its rows, where these have one secret."""
-        if not (turned(self.known) and shared_secrets(self.known)):
+        if not (has_unknown_sign(self.known) and has_shared_secrets(self.known)):
             return sure_R
         sure_MB = sure_R.view(messages, -1)
         return sure_MB.mean(1, keepdim=True).expand_as(sure_MB).flatten()
@@ -156,7 +162,7 @@ class Inverting(TextAttack):
     @property
     def messages(self) -> int:
         """How many messages a client sends for each text."""
-        return messages_of(self.known)
+        return count_messages(self.known)
 
     def _and_shortened(self, batch: Batch, number: int) -> Batch:
         """The texts, and some of them cut and padded again, as texts are that cross, or are mixed,

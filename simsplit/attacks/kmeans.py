@@ -30,7 +30,7 @@ class Kmeans(LabelAttack):
     options: KmeansConfig
 
     def read(self, view: SeenView) -> Clue:
-        found = clusters(view.rows, self.told.classes, self.options.starts, self.known.seed)
+        found = clusters(view.rows, self.known_labels.classes, self.options.starts, self.known.seed)
         return Clue(view.name, view.adapter, "accuracy", found)
 
 

@@ -1,8 +1,8 @@
-"""What the server knows: what it has, what is public, and what it has made of packets so far.
+"""The server's knowledge: its own segments, public facts, and results computed from packets.
 
-It has the trunk, the lift and perhaps the tail. The architecture, what the methods broadcast and
-auxiliary data are public. Neither clients' data nor their weights are within its reach, but for
-upper bounds (`queries`, `shown`), which no server could deploy.
+The server has the trunk, the lift and perhaps the tail. The architecture, what the methods announce
+and auxiliary data are public. Clients' data and weights are not part of the knowledge. Attacks that
+need more (`queries`, `shown`) are upper bounds, which no server could deploy.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -30,17 +30,18 @@ ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradie
 
 
 class SeenView(NamedTuple):
-    """One thing that the server sees of all targets."""
+    """One kind of values that the server sees for all targets."""
 
     name: ViewName
     adapter: int
+    """Number of the adapter set."""
     rows: Tensor
     """N x D, the targets in order."""
 
 
 @dataclass
 class Surrogate:
-    """A client that the server builds itself: the real one's layers, other weights."""
+    """A client that the server builds itself: a real client's layers with other weights."""
 
     head: nn.Module
     tail: nn.Module
@@ -48,32 +49,35 @@ class Surrogate:
 
     @property
     def modules(self) -> dict[str, nn.Module]:
-        """Everything that learns on the way to what is sent."""
+        """The modules before the cut, which all learn: the head and the methods."""
         return {"head": self.head, "method": self.stack.modules}
 
 
 class ServedTransformer(Protocol):
-    """A whole transformer, and what a batch's packets (by leg) come to in other calls."""
+    """A whole transformer at the server, with which it can recompute a batch from its packets.
+
+    `batch` is the packets of one batch by leg.
+    """
 
     def base(self, batch: Mapping[Leg, Packet]) -> Tensor:
-        """The features without what clients trained, N x D."""
+        """Compute the batch's features without the clients' adapters, N x D."""
 
     def adapter_gradients(self, known: "Knowledge", batch: Mapping[Leg, Packet]) -> Tensor:
-        """Of each sample and adapter, N x n x values."""
+        """Compute each sample's gradient with respect to each adapter, N x n x values."""
 
     def replies(self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor) -> Tensor:
-        """What each sample's row of a message comes to alone, N x n x P."""
+        """Compute the adapters' gradient for each sample's row of a message alone, N x n x P."""
 
 
 @dataclass
 class SeenViews:
-    """Views of packets by name; those of other packets are dropped."""
+    """A cache of the views of one list of packets, by name."""
 
     packets: Sequence[Packet] = ()
     views: dict[ViewName, list[SeenView]] = field(default_factory=dict)
 
     def of(self, packets: Sequence[Packet]) -> dict[ViewName, list[SeenView]]:
-        """The views of these packets, to look at and to add to."""
+        """Return the mutable cache of these packets' views; drop the views of other packets."""
         if len(packets) != len(self.packets) or any(map(is_not, packets, self.packets)):
             self.packets, self.views = packets, {}
         return self.views
@@ -81,12 +85,12 @@ class SeenViews:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the server knows: its segments, its half of the methods, public data."""
+    """The server's knowledge: its segments, its half of the methods, public data."""
 
     trunk: nn.Module
     """The live trunk, as trained so far."""
     tail: nn.Module | None
-    """Only under a vanilla cut."""
+    """The server's tail under a vanilla cut, else None."""
     stack: Stack
     """The server's half of the methods."""
     model: SplitConfig
@@ -95,60 +99,63 @@ class Knowledge:
     image: InputShape
     classes: int
     auxiliary: Feed | None
-    """Public samples with labels, in batches as large as the clients'."""
+    """Public samples with labels, in batches of the clients' size."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     seed: int
     device: torch.device
     pretrained: Pretrained
     vocabulary: Vocabulary | None = None
-    """Only of texts."""
+    """The vocabulary of texts, else None."""
     learned: dict[Hashable, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Networks that attacks of this run have trained and others can reuse."""
+    """Weights of networks that attacks of this run have trained, for other attacks to reuse."""
     served: ServedTransformer | None = None
-    """What the server of a whole transformer can compute of a batch by itself."""
+    """The transformer of a server that has the whole model, else None."""
     seen: SeenViews = field(default_factory=SeenViews)
-    """What attacks of this judgement have made of the targets, and others can look at."""
+    """The targets' views of the present scoring, shared by all attacks."""
     optimizer: OptimizerConfig | None = None
-    """The clients' optimizer: a setting, as papers print it."""
+    """The clients' optimizer. Papers print such settings, so they are taken to be public."""
     factor: Callable[[int], float] = lambda number: 1.0
-    """What its learning rate is multiplied by in a round."""
+    """The factor of the clients' learning rate in a round."""
     servers: int = 1
-    """How many servers gradients' messages go to in turn, of which this is the first."""
+    """Number of servers that gradient messages go to in turn. The attacker is the first of them."""
 
     def step(self, packet: Packet) -> Step:
-        """The server's view of a packet's step, outside of training."""
+        """Return a packet's step as the server sees it, outside of training."""
         return Step(packet.client, packet.round, packet.step, self.seed, training=False)
 
     def message(self, packet: Packet) -> Tensor:
-        """A packet's payload as the server reads it; of several messages the first, which is what
-        one of several servers sees.
-        """
+        """Unpack the first message of a packet."""
         with torch.no_grad():
+            # Where messages go to several servers, this one sees no more than the first.
             first = self.stack.messages(packet.leg, packet.tensors)[0]
             return self.stack.unpack(packet.leg, first, self.step(packet)).float()
 
     def sent(self, packet: Packet, step: Step) -> Tensor:
-        """The payload of a packet of smashed data; in fp32, whatever clients compute in."""
+        """Unpack the payload of a packet of smashed data, in fp32 whatever clients compute in."""
         return self.stack.unpack(Leg.SMASHED, packet.tensors, step).float()
 
     def smashed(self, packet: Packet) -> Tensor:
-        """A packet's smashed data as the trunk gets them: lifted to the cut's shape, detached."""
+        """Return a packet's smashed data lifted to the cut's shape, as the trunk gets them.
+
+        The result is detached.
+        """
         step = self.step(packet)
         with torch.no_grad(), inference(self.stack.modules):
             return self.stack.lift(self.sent(packet, step), step)
 
     def crossed(self, packet: Packet) -> Tensor:
-        """A packet's payload, a flat row for each sample, detached.
+        """Return a packet's payload with one flat row per sample, detached.
 
-        As it was sent; where a row is of several samples, as the trunk gets it.
+        Rows are taken as sent. Where a sent row combines several samples, the lifted rows are
+        returned instead.
         """
         with torch.no_grad():
             sent, lifted = self.sent(packet, self.step(packet)), self.smashed(packet)
         return (sent if len(sent) == len(lifted) else lifted).flatten(1).float()
 
     def surrogate(self, *scope: str | int) -> Surrogate:
-        """A client as the server can build it, with what is announced to all clients."""
+        """Build a client from public facts: its layers, and what methods announce to all."""
         seed = seed_for(self.seed, "surrogate", *scope)
         model = self.model
         return Surrogate(
@@ -158,7 +165,7 @@ class Knowledge:
         )
 
     def client_stack(self, *scope: str | int) -> Stack:
-        """A client's half of the methods, as the server can simulate it."""
+        """Build a client's half of the methods, which has heard the server's announcements."""
         seed = seed_for(self.seed, "surrogate", *scope)
         served = isinstance(self.model, AdaptedClassifier)
         stack = build_stack(self.methods, "client", self.shapes, seed, self.device, adapters=served)
@@ -166,7 +173,7 @@ class Knowledge:
         return stack
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
-        """What would reach the trunk if the surrogate sent a batch; differentiable."""
+        """Return the trunk's input if the surrogate sent a batch; differentiable."""
         step = Step(-1, 0, number, self.seed, labels=batch.labels)
         batch = surrogate.stack.transform(batch, step)
         sent = surrogate.stack.encode(surrogate.head(batch.inputs), step)
@@ -174,8 +181,10 @@ class Knowledge:
             return self.stack.lift(sent, step)[: len(batch.labels)]
 
     def outputs(self, surrogate: Surrogate, smashed: Tensor, number: int) -> Tensor:
-        """The network's outputs for smashed data: trunk in inference mode, then the surrogate's or
-        the server's tail; differentiable.
+        """Compute the network's outputs for smashed data; differentiable.
+
+        The trunk runs in inference mode, so that the attack leaves no trace in it. Then comes the
+        server's tail, or the surrogate's if the server has none.
         """
         step = Step(-1, 0, number, self.seed)
         with inference(self.trunk), inference(self.stack.modules):
@@ -188,17 +197,17 @@ class Knowledge:
         return out
 
     def pixels(self, inputs: Tensor) -> Tensor:
-        """Normalised images as pixels between 0 and 1; rows of numbers as they are."""
+        """Turn normalised images into pixels between 0 and 1; return rows of tables unchanged."""
         if not self.mean:
             return inputs
         return inputs * self._channels(self.std) + self._channels(self.mean)
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """Pixels, normalised as the heads' inputs are."""
+        """Normalise pixels like the heads' inputs."""
         return (pixels - self._channels(self.mean)) / self._channels(self.std)
 
     def public(self, number: int) -> Batch:
-        """Batch `number` of auxiliary data."""
+        """Return batch `number` of the auxiliary data."""
         assert self.auxiliary is not None, "refused without when the scenario is read"
         return self.auxiliary.batch(number)
 
@@ -208,7 +217,7 @@ class Knowledge:
 
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
-    """A context in which a module is in inference mode."""
+    """Open a context in which a module is in inference mode."""
     before = module.training
     module.eval()
     try:

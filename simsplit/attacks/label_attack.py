@@ -1,8 +1,8 @@
-"""What attacks on labels share: they look at each view of the targets, and score or cluster them.
+"""The base class of attacks on labels, which score or cluster the targets by each view of them.
 
-They learn from nothing, and know of the labels only how many classes the targets have (and, where
-they say so, the labels of a part of the targets). What a score or a cluster stands for they cannot
-know either; the judge gives them the best of all ways to name them.
+These attacks have no training data. They know how many classes the targets have and, if
+`known_share` is above 0, the labels of a part of the targets. They cannot know which class a score
+or a cluster stands for; the judge assigns classes in the way that is best for the attack.
 """
 
 from abc import abstractmethod
@@ -26,38 +26,41 @@ Figure = Literal["auc", "accuracy"]
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """What an attack on labels is told of them."""
+    """The facts about the targets' labels that an attack may know."""
 
     classes: int
-    """How many classes the targets have."""
+    """Number of classes among the targets."""
     rows: Tensor
-    """The targets whose labels it is told."""
+    """Row numbers of the targets whose labels are known."""
     labels: Tensor
+    """The labels of these rows."""
 
 
 @dataclass(frozen=True)
 class Clue:
-    """What one view tells of the targets' labels."""
+    """A result about the targets' labels, computed from one view."""
 
     view: ViewName
     adapter: int
     figure: Figure
-    """What it is scored by. auc: `values` are scores; accuracy: clusters, or classes."""
+    """The figure by which it is judged. auc: `values` are scores. accuracy: `values` are clusters
+    or classes."""
     values: Tensor
     rows: Tensor | None = None
-    """The targets that it is about; None: all."""
+    """Row numbers of the targets that `values` describe; None: all."""
     named: bool = False
-    """Whether `values` are classes by their numbers."""
+    """Whether `values` are class numbers rather than clusters."""
     steps: tuple[int, ...] = ()
-    """The client's steps of training whose samples, in order, it is about in place of targets."""
+    """The client's training steps whose samples `values` describe, in order; (): the targets."""
 
 
 class LabelAttackConfig(AttackConfig):
-    """Base of the attacks on labels."""
+    """Base class of the fields of attacks on labels."""
 
     views: tuple[ViewName, ...] = Field(default=VIEWS, min_length=1)
-    """What it looks at: features, their shift by adapters, gradients of features, these at unit
-    length (direction), gradients of adapters. What a topology has not is left out."""
+    """The views that it uses: features, their shift by adapters, gradients of features, these at
+    unit length (direction), gradients of adapters. Views that a topology does not have are left
+    out."""
     recovers: ClassVar[str] = "labels"
     reads_smashed: ClassVar[bool] = False
     mixes_targets: ClassVar[bool] = True
@@ -66,11 +69,11 @@ class LabelAttackConfig(AttackConfig):
     suits: ClassVar[frozenset[Modality]] = ANYTHING
     effort: ClassVar[tuple[str, ...]] = ()
     two_classes: ClassVar[bool] = False
-    """Whether it tells two classes apart, and says nothing of more."""
+    """Whether it separates two classes only, and gives no result for more."""
 
     @property
     def needs(self) -> Needs:
-        """Features and gradients of single samples, which have classes."""
+        """Features and gradients of single samples, which have classes, beside the base's needs."""
         of_samples = [
             need
             for leg in (Leg.FEATURES, Leg.FEATURES_GRAD)
@@ -83,31 +86,31 @@ class LabelAttackConfig(AttackConfig):
         return (*super().needs, *of_samples, Need(Given.LABELLED))
 
     @property
-    def told(self) -> float:
-        """The share of the targets whose labels it is told."""
+    def known_share(self) -> float:
+        """Share of the targets whose labels the attack knows."""
         return 0.0
 
     @abstractmethod
     def build(self, known: Knowledge) -> "LabelAttack":
-        """The attack, told what the server knows."""
+        """Build the attack from what the server knows."""
 
 
 class LabelAttack(Attack):
-    """Reads each view in turn."""
+    """An attack on labels, which evaluates one view after another."""
 
     def __init__(self, config: LabelAttackConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.options = config
-        self.told = KnownLabels(0, torch.empty(0, dtype=torch.int64), torch.empty(0))
+        self.known_labels = KnownLabels(0, torch.empty(0, dtype=torch.int64), torch.empty(0))
         self.views: list[SeenView] = []
         self.clues: list[Clue] = []
 
     def tell(self, told: KnownLabels) -> None:
-        """Be told of the targets' labels what it may know."""
-        self.told = told
+        """Receive the facts about the targets' labels that it may know."""
+        self.known_labels = told
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Read view after view."""
+        """Read one view after another."""
         self.views = views_of(self.known, targets, self.options.views)
         self.clues = []
         for number, view in enumerate(self.views, 1):
@@ -117,9 +120,9 @@ class LabelAttack(Attack):
 
     @abstractmethod
     def read(self, view: SeenView) -> Clue | None:
-        """What a view tells; None where it can tell nothing."""
+        """Infer labels from a view; return None if the view does not allow it."""
 
     @property
     def recovered(self) -> Tensor:
-        """Nothing: what it tells of labels are its clues, not inputs."""
+        """An empty tensor: the results are `clues`, and no inputs are recovered."""
         return torch.empty(0)

@@ -23,6 +23,6 @@ class NormAttack(LabelAttack):
     """Scores each sample by the norm of its row: classes have gradients of different lengths."""
 
     def read(self, view: SeenView) -> Clue | None:
-        if self.told.classes != 2 or view.name == "direction":  # of length one
+        if self.known_labels.classes != 2 or view.name == "direction":  # of length one
             return None
         return Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))

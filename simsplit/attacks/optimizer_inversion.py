@@ -212,7 +212,7 @@ class OptimizerInversion(LabelAttack):
         return self._clues(view)[-1]
 
     def _clues(self, view: SeenView) -> list[Clue]:
-        steps, classes = tuple(step for step, _ in self.found), self.told.classes
+        steps, classes = tuple(step for step, _ in self.found), self.known_labels.classes
         place, clues = (view.name, view.adapter), []
         if classes == 2:
             clues.append(Clue(*place, "auc", components(view.rows, 1)[:, 0], steps=steps))

@@ -26,7 +26,7 @@ class ProbeConfig(LabelAttackConfig):
     """Trees, of each class where there are more than two."""
 
     @property
-    def told(self) -> float:
+    def known_share(self) -> float:
         """As its field says."""
         return self.known
 
@@ -42,7 +42,7 @@ class ProbeAttack(LabelAttack):
     def read(self, view: SeenView) -> Clue | None:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        told = self.told
+        told = self.known_labels
         left = torch.ones(len(view.rows), dtype=torch.bool)
         left[told.rows] = False
         if not left.any() or len(told.labels.unique()) < 2:

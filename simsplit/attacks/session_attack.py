@@ -1,4 +1,4 @@
-"""What attacks on sessions share: they learn what reads first, then read all sessions in parts."""
+"""The base class of attacks on sessions: train the first reading, then read all sessions in parts."""
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
@@ -14,11 +14,11 @@ from simsplit.attacks.session_records import Record
 from simsplit.packets import Packet
 
 Steps = Generator[None, None, Tensor]
-"""Steps of an attack, and in the end the tokens."""
+"""The steps of an attack, as a generator that returns the tokens in the end."""
 
 
 class SessionAttack(Attack):
-    """Reads the tokens of whole sessions, prompts and responses alike."""
+    """An attack that recovers the tokens of whole sessions, both prompts and responses."""
 
     def __init__(self, config: SessionAttackConfig, opening: Opening, known: Knowledge) -> None:
         super().__init__(known)
@@ -28,14 +28,14 @@ class SessionAttack(Attack):
         self._tokens = torch.empty(0, 0, dtype=torch.int64)
 
     def hear(self, record: Record) -> None:
-        """Be given what the server has of the sessions."""
+        """Receive the server's record of the sessions."""
         self._record = record
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Learn what reads first, then read all sessions, so many together."""
+        """Train the first reading, then read the sessions, `together` at once."""
         del targets
         record = self._record
-        assert record is not None, "which it is given first"
+        assert record is not None, "heard before any work"
         for done, total in self.opening.learn(self.iteration):
             self.iteration = self.opening.iteration
             yield done, total
@@ -49,26 +49,26 @@ class SessionAttack(Attack):
                 try:
                     next(read)
                 except StopIteration as end:
-                    found: Tensor = end.value
+                    part_tokens: Tensor = end.value
                     break
                 yield number * steps + step, steps * len(parts) + 1
             else:
-                raise AssertionError("an attack tells of fewer steps than it takes")
-            found = found.masked_fill(~part.real, NOTHING)
-            tokens[rows.to(tokens.device), : found.shape[1]] = found
+                raise AssertionError("`read` takes more steps than `steps` returns")
+            part_tokens = part_tokens.masked_fill(~part.real, NOTHING)
+            tokens[rows.to(tokens.device), : part_tokens.shape[1]] = part_tokens
         self._tokens = tokens
         yield 1, 1
 
     def steps(self, record: Record) -> int:
-        """How many steps `read` takes at most, the closing one among them."""
+        """Return the maximum number of steps that `read` takes, including the closing one."""
         del record
         return 1
 
     @abstractmethod
     def read(self, record: Record) -> Steps:
-        """The tokens of sessions, S x L."""
+        """Recover the tokens of sessions, S x L, step by step."""
 
     @property
     def recovered(self) -> Tensor:
-        """Token by token; NOTHING where it reads none."""
+        """The tokens of all sessions; NOTHING where none is recovered."""
         return self._tokens

@@ -39,7 +39,13 @@ from simsplit.attacks.inverters import (
 )
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, SeenBatch, shared_secrets, sources_of, split_messages
+from simsplit.attacks.text_attack import (
+    Read,
+    SeenBatch,
+    count_sources,
+    has_shared_secrets,
+    split_messages,
+)
 from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 
@@ -108,7 +114,7 @@ class SpanSearch(Inverting):
         tokens_PBL, sure_PB = self._searched(seen.smashed)
         for packet in seen.again:
             alike_PQB = agreement(tokens_PBL, self._searched(packet).tokens)
-            if shared_secrets(self.known):
+            if has_shared_secrets(self.known):
                 alike_PQB = alike_PQB.mean(-1, keepdim=True).expand_as(alike_PQB)
             sure_PB = alike_PQB.amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
@@ -116,7 +122,7 @@ class SpanSearch(Inverting):
     def _searched(self, packet: Packet) -> Peaks:
         """The peaks of a batch, each group of rows with one secret by itself, all at once."""
         x_MBLD = split_messages(self.known.smashed(packet), self.messages)
-        rows = self.config.rows or (x_MBLD.shape[1] if shared_secrets(self.known) else 1)
+        rows = self.config.rows or (x_MBLD.shape[1] if has_shared_secrets(self.known) else 1)
         rng = rng_for(self.known.seed, "span", packet.round, packet.step)
         whole = len(x_MBLD[0]) // rows * rows
         parts = [part for part in (x_MBLD[:, :whole], x_MBLD[:, whole:]) if part.shape[1]]
@@ -148,7 +154,7 @@ class SpanSearch(Inverting):
         config = self.config
         kept_GSM = distinct(starts_GSM, sureness.of_all(starts_GSM), config.kept)
         refined_GSM = self._refined(sureness, kept_GSM)
-        count = config.peaks or min(self.messages, sources_of(self.known))
+        count = config.peaks or min(self.messages, count_sources(self.known))
         return distinct(refined_GSM, sureness.of_all(refined_GSM), count)
 
     def _refined(self, sureness: "Sureness", start_GSM: Tensor) -> Tensor:

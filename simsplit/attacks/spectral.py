@@ -27,7 +27,7 @@ class Spectral(LabelAttack):
     """Projects on the first right singular vector."""
 
     def read(self, view: SeenView) -> Clue | None:
-        if self.told.classes != 2:
+        if self.known_labels.classes != 2:
             return None
         return Clue(view.name, view.adapter, "auc", components(view.rows, 1)[:, 0])
 

@@ -26,7 +26,7 @@ from torch.optim import AdamW
 
 from simsplit.attacks.base import TextAttackConfig
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, payload, turned
+from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign, payload
 from simsplit.models.transformer import eager
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
@@ -133,7 +133,7 @@ def best_match(
 ) -> tuple[Tensor, Tensor]:
     """Labels whose gradient is a batch's, and their distances; of the sign that comes nearer."""
     found: list[tuple[Tensor, Tensor]] = []
-    for sign in (1, -1) if turned(known, Leg.FEATURES_GRAD) else (1,):
+    for sign in (1, -1) if has_unknown_sign(known, Leg.FEATURES_GRAD) else (1,):
         matching = GradientMatching(tail, known, seen, sign)
         labels = start_RLV.to(matching.logits_RLV).clone().requires_grad_()
         matching.descend(labels, how)

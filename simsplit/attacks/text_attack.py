@@ -1,7 +1,7 @@
-"""What attacks on texts share: packets batch by batch, messages, and guesses.
+"""The base class of attacks on texts, which work batch by batch, and facts about messages.
 
-Each row that a client sends makes a guess at a text, and the attack says how sure it is of each
-guess: of several guesses at a text it names the surest as its own.
+Each row that a client sends yields a guess at a text, and the attack states its confidence in each
+guess. Where a text has several guesses, the surest is the attack's answer.
 """
 
 from abc import abstractmethod
@@ -23,7 +23,7 @@ from simsplit.packets import Leg, Packet
 
 @dataclass(frozen=True)
 class SeenBatch:
-    """The packets of one batch of targets."""
+    """The packets of one batch of targets; the features and gradient where they cross."""
 
     smashed: Packet
     features: Packet | None = None
@@ -33,16 +33,16 @@ class SeenBatch:
 
 
 class Read(NamedTuple):
-    """What an attack makes of a batch."""
+    """The guesses at the texts of a batch."""
 
     tokens: Tensor
-    """R x L, a guess a row, message by message."""
+    """R x L, one guess per row, message by message."""
     sureness: Tensor
-    """R: how sure it is of each guess."""
+    """Confidence in each guess, R."""
 
 
 class TextAttack(Attack):
-    """An attack on texts: training steps, then batch by batch."""
+    """An attack on texts: it takes training steps, then recovers one batch after another."""
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
@@ -51,7 +51,7 @@ class TextAttack(Attack):
         self.vocabulary: Vocabulary = known.vocabulary
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Take all training steps, then recover batch by batch."""
+        """Take all training steps, then recover one batch after another."""
         learning = self.steps
         batches = by_batch(targets)
         while self.iteration < learning:
@@ -65,19 +65,19 @@ class TextAttack(Attack):
 
     @property
     def steps(self) -> int:
-        """Number of training steps before anything is recovered."""
+        """Number of training steps before the first batch is recovered."""
         return 0
 
     def learn(self, number: int) -> None:
-        """Take learning step `number`."""
+        """Take training step `number`."""
 
     @abstractmethod
     def recover(self, seen: SeenBatch) -> Read:
-        """Guesses at a batch's texts: as many for each, in the order of messages."""
+        """Return guesses at a batch's texts: equally many for each text, message by message."""
 
     @property
     def recovered(self) -> Tensor:
-        """The tokens of all batches, padded to the longest."""
+        """The tokens of all batches, padded to the longest with NOTHING."""
         parts = [read.tokens for read in self._read]
         longest = max((part.shape[1] for part in parts), default=0)
         filled = [
@@ -87,64 +87,65 @@ class TextAttack(Attack):
 
     @property
     def sureness(self) -> Tensor:
-        """How sure it is of each row."""
+        """Confidence in each row."""
         return torch.cat([read.sureness for read in self._read] or [torch.empty(0)])
 
 
 def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:
-    """The targets' packets, grouped by batch."""
-    found: list[SeenBatch] = []
+    """Group the targets' packets by batch."""
+    batches: list[SeenBatch] = []
     for packet in targets:
-        if packet.leg is Leg.SMASHED and found and packet.round != found[0].smashed.round:
-            same = [place for place, seen in enumerate(found) if seen.smashed.step == packet.step]
-            found[same[0]] = replace(found[same[0]], again=(*found[same[0]].again, packet))
+        if packet.leg is Leg.SMASHED and batches and packet.round != batches[0].smashed.round:
+            same = [place for place, seen in enumerate(batches) if seen.smashed.step == packet.step]
+            batches[same[0]] = replace(batches[same[0]], again=(*batches[same[0]].again, packet))
         elif packet.leg is Leg.SMASHED:
-            found.append(SeenBatch(packet))
-        elif packet.round != found[0].smashed.round:
-            continue  # of other epochs smashed data alone are looked at
+            batches.append(SeenBatch(packet))
+        elif packet.round != batches[0].smashed.round:
+            continue  # only the smashed data of other epochs are used
         elif packet.leg is Leg.FEATURES:
-            found[-1] = replace(found[-1], features=packet)
+            batches[-1] = replace(batches[-1], features=packet)
         elif packet.leg is Leg.FEATURES_GRAD:
-            found[-1] = replace(found[-1], gradient=packet)
-    return found
+            batches[-1] = replace(batches[-1], gradient=packet)
+    return batches
 
 
 def payload(known: Knowledge, packet: Packet) -> Tensor:
-    """The payload of one of the targets' packets, unpacked by the server; in fp32."""
+    """Unpack the first message of one of the targets' packets, in fp32."""
     step = known.step(packet)
     message = known.stack.messages(packet.leg, packet.tensors)[0]
     return known.stack.unpack(packet.leg, message, step).float()
 
 
-def messages_of(known: Knowledge) -> int:
-    """How many messages a client sends for each text, which is no secret."""
-    counts = [getattr(method, "messages", 1) for method in _mixing(known)]
+def count_messages(known: Knowledge) -> int:
+    """Count the messages that a client sends for each text. The number is public."""
+    counts = [getattr(method, "messages", 1) for method in _mixing_methods(known)]
     return max(counts, default=1)
 
 
-def sources_of(known: Knowledge) -> int:
-    """How many texts are in the messages for one, which is no secret either."""
-    counts = [getattr(each, "inputs", getattr(each, "messages", 1)) for each in _mixing(known)]
+def count_sources(known: Knowledge) -> int:
+    """Count the texts that are mixed into the messages for one text. The number is public."""
+    mixing = _mixing_methods(known)
+    counts = [getattr(each, "inputs", getattr(each, "messages", 1)) for each in mixing]
     return max(counts, default=1)
 
 
-def _mixing(known: Knowledge) -> list[MethodConfig]:
-    """The methods that may change smashed data; messages of others are of gradients."""
+def _mixing_methods(known: Knowledge) -> list[MethodConfig]:
+    """Return the methods whose `messages` may hold smashed data; the others' hold gradients."""
     return [method for method in known.methods if not method.everywhere]
 
 
-def turned(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:
-    """Whether what crosses on a leg is mixed, and so may have its sign turned."""
+def has_unknown_sign(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:
+    """Return whether payloads on a leg are mixed, so that their sign may be flipped."""
     return any(leg in method.superposes for method in known.methods)
 
 
-def shared_secrets(known: Knowledge) -> bool:
-    """Whether all texts of a batch are mixed, or hidden, in the same way."""
+def has_shared_secrets(known: Knowledge) -> bool:
+    """Return whether methods hide all texts of a batch with the same secrets."""
     return all(getattr(method, "secrets", "batch") == "batch" for method in known.methods)
 
 
 def split_messages(x_RLD: Tensor, messages: int) -> Tensor:
-    """Rows of a packet by message: M x B x L x D."""
+    """Split a packet's rows by message: M x B x L x D."""
     if len(x_RLD) % messages:
         raise ProtocolError(f"{len(x_RLD)} rows are not those of {messages} messages")
     rows: Tensor = x_RLD.unflatten(0, (messages, -1))

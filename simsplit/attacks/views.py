@@ -1,13 +1,13 @@
-"""What the server sees of each sample, as one row of numbers: features, their shift, gradients.
+"""The server's views of the samples: features, their shift, gradients, as one row per sample.
 
-Features and gradients are those that cross. Images are flattened. A text is reduced to one vector
-that padding has no part in: its gradients are summed over positions (padding has none), and of its
-features the state at the position with the largest gradient is taken. There the loss reads the
-label, so this leaks the most; a mean over a text's positions would dilute it by all other tokens.
+Features and gradients are taken from the packets. Images are flattened. A text is reduced to one
+vector without its padding: its gradients are summed over positions (padding has none), and its
+features are the state at the position with the largest gradient. The loss reads the label there, so
+this state leaks the most. A mean over positions would dilute it by all other tokens.
 
 Where clients send adapters (the leg ADAPTERS), packets hold a row for each sample and adapter, and
-each adapter has views of its own; the shift of features is against adapters that are nothing. A
-view that a topology does not have is left out.
+each adapter has its own views. The shift is the features minus the features without adapters.
+Views that a topology does not have are left out.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,42 +25,47 @@ VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 def views_of(
     known: Knowledge, targets: Sequence[Packet], names: Collection[ViewName] = VIEWS
 ) -> list[SeenView]:
-    """The views of these names that the targets' packets give, each made once a judgement."""
+    """Return the targets' views with these names; each is computed once per scoring."""
     seen = known.seen.of(targets)
     if missing := [name for name in names if name not in seen]:
-        seen |= _made(known, by_batch(targets), missing)
+        seen |= _compute_views(known, by_batch(targets), missing)
     return [view for name in VIEWS if name in names for view in seen[name]]
 
 
-def _made(
+def _compute_views(
     known: Knowledge, batches: Sequence["Batch"], names: Sequence[ViewName]
 ) -> dict[ViewName, list[SeenView]]:
+    """Compute the views of all batches, joined over batches."""
     parts: dict[tuple[ViewName, int], list[Tensor]] = {}
     for batch in batches:
-        for view in _of_batch(known, batch, names):
+        for view in _compute_batch_views(known, batch, names):
             parts.setdefault((view.name, view.adapter), []).append(view.rows.cpu())
-    made: dict[ViewName, list[SeenView]] = {name: [] for name in names}
+    views: dict[ViewName, list[SeenView]] = {name: [] for name in names}
     for (name, adapter), rows in parts.items():
         if len(rows) == len(batches):  # a batch that the client left lacks its gradients
-            made[name].append(SeenView(name, adapter, torch.cat(rows)))
-    return made
+            views[name].append(SeenView(name, adapter, torch.cat(rows)))
+    return views
 
 
 Batch = dict[Leg, Packet]
-"""The packets of one batch by leg, the first of each: that of one server."""
+"""The packets of one batch by leg. Of several on a leg it holds the first, which one server gets.
+"""
 
 
 def by_batch(targets: Sequence[Packet]) -> list[Batch]:
-    """The targets' packets, batch by batch; of several epochs the first."""
-    found: dict[int, Batch] = {}
+    """Group the targets' packets of the first epoch by batch."""
+    batches: dict[int, Batch] = {}
     first = min((packet.round for packet in targets), default=0)
     for packet in targets:
         if packet.round == first:
-            found.setdefault(packet.step, {}).setdefault(packet.leg, packet)
-    return list(found.values())
+            batches.setdefault(packet.step, {}).setdefault(packet.leg, packet)
+    return list(batches.values())
 
 
-def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iterator[SeenView]:
+def _compute_batch_views(
+    known: Knowledge, batch: Batch, names: Sequence[ViewName]
+) -> Iterator[SeenView]:
+    """Compute one batch's views with these names, as far as the topology has them."""
     by_adapter = Leg.ADAPTERS in batch
     texts = known.vocabulary is not None and not by_adapter
     features, grads = known.message(batch[Leg.FEATURES]), None
@@ -70,7 +75,7 @@ def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iter
     if texts:
         assert grads is not None, "in a U shape they cross"
         features, grads = state_at_gradient(features, grads), grads.sum(1)
-    makers = _makers(known, batch, features, grads)
+    makers = _view_makers(known, batch, features, grads)
     for name in names:
         if name in makers:
             values = makers[name]()
@@ -78,10 +83,13 @@ def _of_batch(known: Knowledge, batch: Batch, names: Sequence[ViewName]) -> Iter
                 yield SeenView(name, adapter, rows.flatten(1))
 
 
-def _makers(
+def _view_makers(
     known: Knowledge, batch: Batch, features: Tensor, grads: Tensor | None
 ) -> dict[ViewName, Callable[[], Tensor]]:
-    """How each view is made that a topology has; a text's gradients of adapters take a while."""
+    """Return a function for each view that the topology has.
+
+    Views are functions because some are slow to compute, the gradients of adapters above all.
+    """
     normalized, served = torch.nn.functional.normalize, known.served
     makers: dict[ViewName, Callable[[], Tensor]] = {"features": lambda: features}
     if grads is not None:
@@ -96,6 +104,6 @@ def _makers(
 
 
 def state_at_gradient(features_BLD: Tensor, grads_BLD: Tensor) -> Tensor:
-    """Each text's state at the position with the largest gradient."""
+    """Return each text's state at the position with the largest gradient."""
     place_B = grads_BLD.norm(dim=-1).argmax(1)
     return features_BLD[torch.arange(len(place_B), device=place_B.device), place_B]

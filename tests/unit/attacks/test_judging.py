@@ -28,7 +28,7 @@ def judged(request, tmp_path_factory):
         clients={"count": 1},
     )
     data = given.prepared()
-    samples, rows = given.targets.chosen(data)
+    samples, rows = given.targets.choose(data)
     batches = [TextBatcher(samples).batch(part) for part in rows.split(SIZE)]
     return TextScorer(given, data), batches
 

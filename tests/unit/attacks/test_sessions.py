@@ -12,7 +12,7 @@ from unit.test_learned_metrics import folder_of
 from simsplit.attacking.finished import attack
 from simsplit.attacking.session_judge import spoken
 from simsplit.attacks import ATTACKS
-from simsplit.attacks.session_records import record_of
+from simsplit.attacks.session_records import build_record
 from simsplit.attacks.vmi import VmiConfig
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.evaluation.sampling import Sampling
@@ -65,7 +65,7 @@ def live(tmp_path_factory):
 
 def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
     made, said = live
-    record = record_of(made.live.attacking._knowledge("mc"), said.packets)
+    record = build_record(made.live.attacking._knowledge("mc"), said.packets)
     client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
     assert len({len(prompt) for prompt in said.prompts}) > 1, "or padding is not tested"
     assert record.prompts.tolist() == [len(prompt) for prompt in said.prompts]
@@ -88,7 +88,7 @@ def test_texts_that_end_are_recorded_to_their_end(tmp_path):
     object.__setattr__(writer, "end", 40)
     object.__setattr__(writer, "seed", SEED)
     said = spoken(made.scenario, made.parts, made.data, 0)
-    record = record_of(made.live.attacking._knowledge("mc"), said.packets)
+    record = build_record(made.live.attacking._knowledge("mc"), said.packets)
     lengths = [len(p) + len(r) for p, r in zip(said.prompts, said.responses, strict=True)]
     assert record.lengths.tolist() == lengths
     assert len(set(map(len, said.responses))) > 1
@@ -147,7 +147,7 @@ def test_packets_that_are_no_whole_sessions_are_refused(live):
     known = made.live.attacking._knowledge("mc")
     for packets in ([], said.packets[2:], said.packets[:-1]):
         with pytest.raises(ProtocolError, match="no whole sessions"):
-            record_of(known, packets)
+            build_record(known, packets)
 
 
 @pytest.fixture(scope="module")
