@@ -19,7 +19,7 @@ from simsplit.assembly import Assembly
 from simsplit.attacking.judging import AttackJudge, KindScores, Row
 from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack
-from simsplit.attacks.spectral import components
+from simsplit.attacks.spectral import principal_components
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError, ScenarioError, counted
 from simsplit.metrics.leaks import (
@@ -149,7 +149,7 @@ class LabelJudge(AttackJudge[LabelAttack]):
         for attack in attacks.values():
             views |= {(view.name, view.adapter): view for view in attack.views}
         for view in views.values():
-            for target, (x, y) in enumerate(components(view.rows, 2).tolist()):
+            for target, (x, y) in enumerate(principal_components(view.rows, 2).tolist()):
                 place = {"round": number, "view": view.name, "adapter": view.adapter}
                 yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
 

@@ -1,4 +1,4 @@
-"""What the server can recover of private data, one attack a file, and the table of them."""
+"""Attacks by which the server recovers private data, about one per file, and their table."""
 
 from simsplit.attacks.base import Attack, AttackConfig
 from simsplit.attacks.knowledge import Knowledge

@@ -1,12 +1,15 @@
-"""MixGuard's own adaptive attacks (Eq. 30): a model learns to unmix, and its output is read.
+"""MixGuard's own adaptive attacks (Eq. 30): a model learns to unmix, an inverter reads its output.
 
-Psi takes the messages of a text, side by side (`joint`) or summed (`cancel`), and is to give what
-the head put out for it. It learns online, on the public pairs that calibration lets the server see
-(known by that no gradient answers them), or offline, on public texts that the attacker mixes with
-secrets of its own, secret tokens put in or not. SIP's inverter then reads what psi gives. The paper
-does not say what psi is; here it is a recurrent layer in both directions between two linear ones,
-so that it can tell from a whole text how that was mixed. A text's messages are scaled by one
-factor, what psi is to give is levelled, and so is what it gives before it is read, of either sign.
+The model psi takes the messages of a text, concatenated (`joint`) or summed (`cancel`), and learns
+to output the head's output for that text. It learns online, on the public pairs that the server
+sees during calibration (it recognises them because no gradient answers them), or offline, on public
+texts that the attacker mixes with its own secrets, with or without secret tokens. SIP's inverter
+then reads psi's output.
+
+The paper does not specify psi. Here it is a bidirectional recurrent layer between two linear
+layers, so that it can infer from the whole text how it was mixed. All messages of a text are scaled
+by one factor. Psi's training targets are levelled, and so is its output before it is read, with
+either sign.
 """
 
 from collections.abc import Mapping
@@ -34,9 +37,9 @@ from simsplit.states import below
 
 class _AdaptiveConfig(InverterConfig):
     reading: Literal["joint", "cancel"] = "joint"
-    """Whether a text's messages are concatenated, or summed."""
+    """joint: a text's messages are concatenated. cancel: they are summed."""
     unmixer: int = Field(default=256, ge=1)
-    """Width of psi's recurrent layer, in each direction."""
+    """Width of psi's recurrent layer in each direction."""
 
 
 class AdaptiveOnlineConfig(_AdaptiveConfig):
@@ -47,7 +50,7 @@ class AdaptiveOnlineConfig(_AdaptiveConfig):
 
     @property
     def needs(self) -> Needs:
-        """Public texts that are sent both plain and mixed."""
+        """Public texts that are sent both plain and mixed, beside the base's needs."""
         return (*super().needs, Need(Given.PAIRS))
 
     def build(self, known: Knowledge) -> "AdaptiveOnline":
@@ -55,13 +58,13 @@ class AdaptiveOnlineConfig(_AdaptiveConfig):
 
 
 class AdaptiveOfflineConfig(_AdaptiveConfig):
-    """Learns to unmix from public texts that it mixes with secrets of its own."""
+    """Learns to unmix from public texts that it mixes with its own secrets."""
 
     kind: Literal["adaptive_offline"] = "adaptive_offline"
     tokens: bool = True
-    """Whether it inserts secret tokens into them, as many as the method does."""
+    """Whether it inserts secret tokens into the texts, the same number as the method."""
     unmixing: int = Field(default=800, ge=1)
-    """Training steps of the unmixer, a batch of public texts each."""
+    """Training steps of the unmixer, each on a batch of public texts."""
     effort: ClassVar[tuple[str, ...]] = (*InverterConfig.effort, "unmixing")
 
     def build(self, known: Knowledge) -> "AdaptiveOffline":
@@ -80,7 +83,7 @@ class Unmixer(nn.Module):
         self.out = nn.Linear(2 * middle, width)
 
     def forward(self, x_MBLD: Tensor) -> Tensor:
-        """From messages to the head's output."""
+        """Estimate the head's output from a text's messages."""
         taken = torch.cat(tuple(x_MBLD), dim=-1) if self.joint else x_MBLD.sum(0)
         hidden = self.into(taken)
         out: Tensor = self.out(hidden + self.recurrent(hidden)[0])
@@ -88,45 +91,48 @@ class Unmixer(nn.Module):
 
 
 class _Adaptive(Inverting):
-    """An inverter behind an unmixer that is trained first."""
+    """An attack that reads the output of a trained unmixer with an inverter."""
 
     def __init__(self, config: _AdaptiveConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         with isolated(known.seed, "unmixer"):
-            made = Unmixer(self.messages, known.shapes[0][-1], config)
-        self.unmixer = made.to(known.device)
+            unmixer = Unmixer(self.messages, known.shapes[0][-1], config)
+        self.unmixer = unmixer.to(known.device)
         adam = AdamConfig(lr=config.lr)
         self.learners["unmixer"] = Learner({"unmixer": self.unmixer}, adam)
 
     def unmix(self, x_MBLD: Tensor, wanted_BLD: Tensor) -> None:
-        """One training step of the unmixer."""
+        """Take one training step of the unmixer, from messages and the wanted output."""
         self.learners["unmixer"].train(True)
-        made_BLD = self.unmixer(_evened(x_MBLD))
-        descend(self.learners["unmixer"], mse_loss(made_BLD, levelled(wanted_BLD)))
+        unmixed_BLD = self.unmixer(_level_together(x_MBLD))
+        descend(self.learners["unmixer"], mse_loss(unmixed_BLD, levelled(wanted_BLD)))
 
     def recover(self, seen: SeenBatch) -> Read:
-        """One guess per text, from its unmixed messages."""
+        """Return one guess per text, read from its unmixed messages."""
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         with torch.no_grad():
-            made_BLD = self.unmixer.eval()(_evened(sent_MBLD))
-        return self.read(made_BLD[None])
+            unmixed_BLD = self.unmixer.eval()(_level_together(sent_MBLD))
+        return self.read(unmixed_BLD[None])
 
 
-def _evened(x_MBLD: Tensor) -> Tensor:
-    """The messages of each text by one factor, so that their proportions stay."""
+def _level_together(x_MBLD: Tensor) -> Tensor:
+    """Level all messages of a text by one factor, so that their proportions stay."""
     side_by_side = torch.cat(tuple(x_MBLD), dim=-1)
     return torch.stack(levelled(side_by_side).chunk(len(x_MBLD), dim=-1))
 
 
 class AdaptiveOnline(_Adaptive):
-    """Collects its training pairs from packets of training."""
+    """The online attack, which collects its training pairs from packets of training."""
 
     def __init__(self, config: AdaptiveOnlineConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self._unanswered: dict[ClientId, Tensor] = {}
 
     def observe(self, packet: Packet) -> None:
-        """A batch whose features get no gradient is public: its plain rows follow its mixtures."""
+        """Learn from batches whose features get no gradient.
+
+        Such batches are public. A packet of them holds the mixtures followed by the plain rows.
+        """
         if packet.leg is Leg.FEATURES_GRAD:
             self._unanswered.pop(packet.client, None)
         elif packet.leg is Leg.SMASHED:
@@ -137,7 +143,7 @@ class AdaptiveOnline(_Adaptive):
                 self.unmix(rows[:-1], rows[-1])
 
     def state(self) -> dict[str, Tensor]:
-        """The networks, and batches that may still turn out to be public."""
+        """Return the networks, and the batches that may still turn out to be public."""
         waiting = {f"unanswered/{client}": rows for client, rows in self._unanswered.items()}
         return {**super().state(), **waiting}
 
@@ -148,7 +154,7 @@ class AdaptiveOnline(_Adaptive):
 
 
 class AdaptiveOffline(_Adaptive):
-    """Trains on pairs that it makes itself: public texts, mixed with its own secrets."""
+    """The offline attack, which trains on public texts that it mixes with its own secrets."""
 
     def __init__(self, config: AdaptiveOfflineConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -159,18 +165,18 @@ class AdaptiveOffline(_Adaptive):
 
     @property
     def steps(self) -> int:
-        """Training steps of the inverter, then of the unmixer."""
+        """Number of training steps of the inverter and of the unmixer, which learns last."""
         return super().steps + self.unmixing
 
     def learn(self, number: int) -> None:
-        """A step of the inverter, or afterwards of the unmixer."""
+        """Take a training step of the inverter, or after its last one of the unmixer."""
         if number < super().steps:
             super().learn(number)
         else:
-            self.unmix(*self._pair(number))
+            self.unmix(*self._draw_pair(number))
 
-    def _pair(self, number: int) -> tuple[Tensor, Tensor]:
-        """A public batch, mixed as a client would mix it, and the head's output for it."""
+    def _draw_pair(self, number: int) -> tuple[Tensor, Tensor]:
+        """Draw a public batch; return it mixed like a client's, and the head's output for it."""
         known, mixing = self.known, self.mixing
         inputs = self.messages if mixing is None else mixing.inputs
         rng = rng_for(known.seed, "tokens", number)
@@ -178,10 +184,10 @@ class AdaptiveOffline(_Adaptive):
         texts = [inserted(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
         longest = max(text.inputs.shape[1] for text in texts)
         fill = self.vocabulary.pad
-        words = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
+        padded = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
         with torch.no_grad():
-            hidden_KBLD = torch.stack([self.head(each) for each in words])
-        if mixing is None:  # its own among other texts, at any place
+            hidden_KBLD = torch.stack([self.head(each) for each in padded])
+        if mixing is None:  # nothing is mixed: the text is hidden among others, in any order
             places = torch.randperm(inputs, generator=rng)
             return hidden_KBLD[places.to(hidden_KBLD.device)], hidden_KBLD[0]
         rng_of_secrets = numpy_rng_for(known.seed, "secrets", number)

@@ -1,9 +1,12 @@
-"""BiSR (Chen et al., CCS 2024): from both directions, three attacks in a row.
+"""BiSR (Chen et al., CCS 2024): inversion from both directions, by three attacks in a row.
 
-What SIP reads off the smashed data are the soft labels that TAG starts from; after a few steps the
-tokens that they name are embedded, and the embeddings changed until the pretrained head makes of
-them what was sent, by its direction alone. Each is read as the token whose embedding is nearest.
-Messages are levelled, and of the sign that SIP's inverter reads surer.
+SIP reads soft labels from the smashed data, and TAG starts from these. After a few steps the
+labels' tokens are embedded, and the embeddings are optimized until the pretrained head's output for
+them has the direction of the smashed data. Each embedding is read as the token with the nearest
+embedding. Messages are levelled, and have the sign that SIP's inverter reads surer.
+
+The published code matches smashed data with AdamW (decay .01) and reads embeddings by inner
+product; here it is Adam and the Euclidean distance.
 """
 
 from typing import ClassVar, Literal
@@ -17,23 +20,23 @@ from torch.optim import Adam
 from simsplit.attacks.inverters import InverterConfig, levelled
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tag import LabelDescent, best_match, moved_on
+from simsplit.attacks.tag import LabelDescent, match_gradient, shift_to_tokens
 from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
 from simsplit.models.transformer import eager
 
 
 class BisrConfig(InverterConfig):
-    """SIP, then gradient matching, then matching of the smashed data."""
+    """SIP, followed by gradient matching and by matching of the smashed data."""
 
     kind: Literal["bisr"] = "bisr"
     temperature: float = Field(default=1.2, gt=0)
     """Temperature of SIP's logits, from which gradient matching starts."""
     gradient_steps: int = Field(default=18, ge=0)
-    """Steps of gradient matching."""
+    """Number of steps of gradient matching."""
     gradient_lr: float = Field(default=0.09, gt=0)
     """AdamW's learning rate in gradient matching."""
     smashed_steps: int = Field(default=600, ge=0)
-    """Steps of matching the smashed data."""
+    """Number of steps of matching the smashed data."""
     smashed_lr: float = Field(default=1e-3, gt=0)
     """Adam's learning rate in matching the smashed data."""
     gradients: ClassVar[bool] = True
@@ -45,7 +48,7 @@ class BisrConfig(InverterConfig):
 
 
 class Bisr(Inverting):
-    """Runs its three stages batch by batch."""
+    """An attack that runs its three stages on each batch."""
 
     config: BisrConfig
 
@@ -54,7 +57,10 @@ class Bisr(Inverting):
         self.tail = eager(known.pretrained.own("tail"))
 
     def recover(self, seen: SeenBatch) -> Read:
-        """SIP, then gradient matching, then matching of the smashed data."""
+        """Recover a batch by SIP, then by gradient matching, then by matching smashed data.
+
+        Confidence in a guess is that of SIP's inverter.
+        """
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
@@ -63,28 +69,29 @@ class Bisr(Inverting):
             read = self.inverter.scores(features)
             sure_R = self.inverter.sure(features, read)
         with torch.enable_grad():
-            tokens = self._by_smashed(self._by_gradient(read, seen), smashed, seen)
+            tokens = self._match_smashed(self._match_gradient(read, seen), smashed, seen)
         return Read(tokens, self.together(sure_R, len(sent_MBLD)))
 
-    def _by_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
-        """Tokens: SIP's soft labels, changed until their gradient fits."""
+    def _match_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
+        """Return tokens after optimizing SIP's soft labels until their gradient fits."""
+        # Labels are next tokens, so SIP's scores move by one place; the last label is unknown.
         soft = read_RLV / self.config.temperature
         start = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1)
         how = LabelDescent(self.config.gradient_steps, self.config.gradient_lr)
-        labels, _ = best_match(self.tail, self.known, seen, start, how)
-        tokens = moved_on(labels.argmax(-1), self.vocabulary.pad)
+        labels, _ = match_gradient(self.tail, self.known, seen, start, how)
+        tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)
         return tokens
 
-    def _by_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: SeenBatch) -> Tensor:
-        """Tokens: embeddings changed until the head's output fits what was sent."""
+    def _match_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: SeenBatch) -> Tensor:
+        """Return tokens after optimizing embeddings until the head's output fits the payload."""
         mask = next(iter(self.known.stack.context(seen.smashed.tensors)), None)
         known_VD = self.embeddings_VE
         embedded = known_VD[tokens_RL].requires_grad_()
         optimizer = Adam([embedded], lr=self.config.smashed_lr)
         for _ in range(self.config.smashed_steps):
             optimizer.zero_grad()
-            made = self.head.onwards(embedded, mask)
-            (1 - cosine_similarity(made, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])
+            output = self.head.onwards(embedded, mask)
+            (1 - cosine_similarity(output, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])
             optimizer.step()
         return torch.cdist(embedded.detach(), known_VD[None]).argmin(-1)

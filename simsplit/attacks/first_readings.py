@@ -1,9 +1,11 @@
 """Attacks on sessions that end with the first reading: `mc`, `session_sip` and `dsi`.
 
-`mc` (model completion, Fu et al. 2022) puts what the trunk made through the tail that everyone can
-download: it foretells each next token, and so what the model wrote. `session_sip` (SIP, Chen et al.
-2024) reads what the head put out. `dsi` (Gu et al. 2026) takes the prompt from SIP and the response
-from the tail. Other attacks start from any of the three.
+`mc` (model completion, Fu et al. 2022) applies the public tail to the trunk's outputs: it predicts
+each next token, and so the response that the model wrote. The published library (VFLAIR-LLM) first
+trains copies of head and tail on auxiliary texts; here the pretrained tail is used unchanged.
+`session_sip` (SIP, Chen et al. 2024) reads the head's outputs with an inverter. `dsi` (Gu et al.
+2026) takes the prompt from SIP and the response from the tail. Other attacks start from any of the
+three.
 """
 
 from typing import Literal
@@ -20,16 +22,17 @@ class Reading(SessionAttack):
     def read(self, record: Record) -> Steps:
         yield from ()
         tokens = self.opening.read(record)
-        assert tokens is not None, "these openings read"
+        assert tokens is not None, "none of these attacks starts from zeros"
         return tokens
 
 
-def _reading(config: SessionAttackConfig, known: Knowledge) -> Reading:
+def _build_reading(config: SessionAttackConfig, known: Knowledge) -> Reading:
+    """Build the attack with the config's opening."""
     return Reading(config, Opening(config.opening, config, known), known)
 
 
 class McConfig(SessionAttackConfig):
-    """Puts what the trunk makes of sessions through the pretrained tail."""
+    """Reads sessions by applying the pretrained tail to the trunk's outputs."""
 
     kind: Literal["mc"] = "mc"
 
@@ -38,11 +41,11 @@ class McConfig(SessionAttackConfig):
         return "mc"
 
     def build(self, known: Knowledge) -> Reading:
-        return _reading(self, known)
+        return _build_reading(self, known)
 
 
 class SessionSipConfig(OpenedConfig):
-    """Reads sessions by an inverter of the pretrained head, as `sip` reads texts of training."""
+    """Reads sessions with an inverter of the pretrained head, as `sip` reads texts of training."""
 
     kind: Literal["session_sip"] = "session_sip"
 
@@ -51,11 +54,11 @@ class SessionSipConfig(OpenedConfig):
         return "sip"
 
     def build(self, known: Knowledge) -> Reading:
-        return _reading(self, known)
+        return _build_reading(self, known)
 
 
 class DsiConfig(OpenedConfig):
-    """Reads prompts by an inverter of the pretrained head, and responses by the pretrained tail."""
+    """Reads prompts with an inverter of the pretrained head, responses with the pretrained tail."""
 
     kind: Literal["dsi"] = "dsi"
 
@@ -64,4 +67,4 @@ class DsiConfig(OpenedConfig):
         return "dsi"
 
     def build(self, known: Knowledge) -> Reading:
-        return _reading(self, known)
+        return _build_reading(self, known)

@@ -1,13 +1,14 @@
-"""FORA (Xu et al., CVPR 2024): a substitute client whose features look like the real ones.
+"""FORA (Xu et al., CVPR 2024): a substitute client whose features resemble the real ones.
 
-Without the trunk: a substitute head learns, on auxiliary images, to put out what a critic (WGAN
-with a gradient penalty) and a multi-kernel MMD cannot tell from what clients send; a pseudo decoder
-learns to invert the substitute, and then inverts the clients. As in the published code the critic
-learns last, from what the substitute put out before its own step. Images between -1 and 1.
+The attack does not use the trunk. A substitute head learns, on auxiliary images, to produce outputs
+that a critic (WGAN with a gradient penalty) and a multi-kernel MMD cannot distinguish from clients'
+smashed data. A pseudo decoder learns to invert the substitute, and then inverts the clients. As in
+the published code, the critic learns last, from the substitute's outputs before its own step.
+Images have values between -1 and 1.
 
-FORA's ceiling, its reference decoder, is `fora_reference`: the same decoder, trained online on the
-victim's own batches and what it sent for them. Another ceiling, ours, is `whitebox` with `decoder:
-fora`: trained once training is over, on pairs that are not the victim's.
+`fora_reference` is the paper's ceiling, its reference decoder: the same decoder, trained online on
+the victim's own batches with their smashed data. `whitebox` with `decoder: fora` is our own
+ceiling, trained once the run's training is over, on pairs that are not the victim's.
 """
 
 from typing import ClassVar, Literal
@@ -28,7 +29,7 @@ from simsplit.seeds import isolated, rng_for
 
 
 class ForaConfig(AttackConfig):
-    """Trains a substitute client by feature similarity, and a decoder of its output."""
+    """Trains a substitute client by feature similarity, and a decoder of its outputs."""
 
     kind: Literal["fora"] = "fora"
     critic_weight: float = Field(default=0.2, ge=0)
@@ -38,8 +39,8 @@ class ForaConfig(AttackConfig):
     penalty: float = Field(default=1000.0, ge=0)
     """Weight of the critic's gradient penalty."""
     projected: bool = False
-    """Whether the substitute's output passes the scenario's methods, as the clients' does; the
-    paper leaves this open."""
+    """Whether the substitute's output passes the scenario's methods, like the clients'; the paper
+    leaves this open."""
     lr_substitute: float = Field(default=1e-4, gt=0)
     """Adam's learning rate for the substitute."""
     lr_critic: float = Field(default=3e-4, gt=0)
@@ -53,7 +54,7 @@ class ForaConfig(AttackConfig):
 
 
 class Fora(Following):
-    """Trains substitute, critic and pseudo decoder."""
+    """An attack that trains a substitute, a critic and a pseudo decoder."""
 
     def __init__(self, config: ForaConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -73,7 +74,7 @@ class Fora(Following):
             self.learners[name] = Learner({name: module}, AdamConfig(lr=lr))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train substitute, decoder and critic for a step each."""
+        """Train substitute, decoder and critic for a step each; labels are not used."""
         del labels
         known, config = self.known, self.config
         for learner in self.learners.values():
@@ -94,7 +95,7 @@ class Fora(Following):
         descend(self.learners["critic"], loss)
 
     def _simulate(self, images: Tensor) -> Tensor:
-        """What the trunk would get from the substitute."""
+        """Compute the trunk's input if the substitute sent these images."""
         sent: Tensor = self.substitute(images)
         if not self.config.projected:
             return sent
@@ -103,7 +104,7 @@ class Fora(Following):
             return self.known.stack.lift(self.stack.encode(sent, step), step)[: len(images)]
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The pseudo decoder's output."""
+        """Decode smashed data into pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)
@@ -111,7 +112,7 @@ class Fora(Following):
 
 
 class ForaReferenceConfig(AttackConfig):
-    """FORA's decoder, trained on the victim's own batches: an upper bound, not an attack."""
+    """Trains FORA's decoder on the victim's own batches: an upper bound, not an attack."""
 
     kind: Literal["fora_reference"] = "fora_reference"
     lr: float = Field(default=1e-3, gt=0)
@@ -125,7 +126,7 @@ class ForaReferenceConfig(AttackConfig):
 
 
 class ForaReference(Following):
-    """Trains a decoder on each step's images and smashed data."""
+    """An upper bound that trains a decoder on each step's images and smashed data."""
 
     def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -135,23 +136,23 @@ class ForaReference(Following):
         self._private: dict[ClientId, Tensor] = {}
 
     def show(self, client: ClientId, pixels: Tensor) -> None:
-        """Keep the images until the step that they belong to is answered."""
+        """Keep the images until the server answers their step."""
         self._private[client] = pixels
 
     def observe(self, packet: Packet) -> None:
-        """Remember whose step it is."""
+        """Note the packet's client, whose images `iterate` needs."""
         self._client = packet.client
         super().observe(packet)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """One step on the victim's pairs."""
+        """Train the decoder on the victim's images of this step."""
         del labels
         images = 2 * self._private.pop(self._client) - 1
         self.decoder.train()
         descend(self.learners["decoder"], mse_loss(self.decoder(smashed), images))
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's images, as pixels between 0 and 1."""
+        """Decode smashed data into pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)
@@ -159,8 +160,10 @@ class ForaReference(Following):
 
 
 def mk_mmd(x_ND: Tensor, y_MD: Tensor) -> Tensor:
-    """Squared MMD under five Gaussian kernels, whose widths go by the mean squared distance of all
-    pairs; pairs of a sample with itself are left out.
+    """Compute the squared MMD under five Gaussian kernels.
+
+    The kernels' widths are multiples of the mean squared distance over all pairs. Pairs of a sample
+    with itself are left out of the means.
     """
     both = torch.cat([x_ND, y_MD])
     square = torch.cdist(both, both, compute_mode="use_mm_for_euclid_dist").square()

@@ -1,9 +1,13 @@
-"""FSHA (Pasquini et al., CCS 2021): the server trains clients for itself.
+"""FSHA (Pasquini et al., CCS 2021): the server trains clients for its own task.
 
-An active attack. In place of the gradient of the task a client gets that of a critic which tells
-what it sends from what the server's pilot network makes of auxiliary images; obeying it, the client
-learns to send what the pilot would, and the pilot's own decoder inverts it. The wire carries the
-forged gradient as any other, and `splitguard` is what a client can do about it.
+This is an active attack. A client does not get the task's gradient, but that of a critic, which
+distinguishes the client's smashed data from the outputs of the server's pilot network for auxiliary
+images. With this gradient the client learns to send what the pilot would send, which the pilot's
+decoder can invert. The forged gradient crosses the wire like any other; `splitguard` is a client's
+defence.
+
+The published networks are initialised as in Keras (Glorot), these as in PyTorch. The critic is the
+one that the published code describes, not the one that it runs (see `networks.critic`).
 """
 
 from typing import ClassVar, Literal
@@ -34,7 +38,7 @@ class FshaConfig(AttackConfig):
     lr_critic: float = Field(default=1e-4, gt=0)
     """Adam's learning rate for the critic."""
     start: int = Field(default=0, ge=0)
-    """Steps of honest training before the attack begins."""
+    """Number of training steps in which the server is honest, before the attack begins."""
     online: ClassVar[bool] = True
     active: ClassVar[bool] = True
 
@@ -43,7 +47,7 @@ class FshaConfig(AttackConfig):
 
 
 class Fsha(Following):
-    """Trains pilot, decoder and critic, and forges the gradients that clients get."""
+    """An attack that trains a pilot, a decoder and a critic, and forges clients' gradients."""
 
     def __init__(self, config: FshaConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -59,26 +63,26 @@ class Fsha(Following):
         self._packets: dict[ClientId, Packet] = {}
 
     def observe(self, packet: Packet) -> None:
-        """Keep smashed data until they are answered."""
+        """Keep a copy of smashed data until their gradient is forged."""
         if packet.leg is Leg.SMASHED:
             tensors = tuple(tensor.clone() for tensor in packet.tensors)
             self._packets[packet.client] = packet.with_tensors(tensors)
         super().observe(packet)
 
     def answer(self, packet: Packet) -> Packet:
-        """Replace the task's gradient by the critic's."""
+        """Replace the task's gradient by the critic's, from step `start` on."""
         if packet.leg is not Leg.SMASHED_GRAD or packet.client not in self._packets:
             return packet
-        asked = self._packets.pop(packet.client)
+        smashed = self._packets.pop(packet.client)
         if self.iteration < self.config.start:
             return packet
         known = self.known
-        step = Step(asked.client, asked.round, asked.step, known.seed)
+        step = Step(smashed.client, smashed.round, smashed.step, known.seed)
         with torch.enable_grad(), inference(known.stack.modules):
-            sent = known.stack.unpack(Leg.SMASHED, asked.tensors, step).detach().requires_grad_()
-            judged = self.critic(known.stack.lift(sent.float(), step)).mean()
-            (grad,) = torch.autograd.grad(judged, sent)
-        # of several gradient messages each would get its own reply
+            sent = known.stack.unpack(Leg.SMASHED, smashed.tensors, step).detach().requires_grad_()
+            score = self.critic(known.stack.lift(sent.float(), step)).mean()
+            (grad,) = torch.autograd.grad(score, sent)
+        # A client that sent several gradient messages expects a reply to each.
         replies = len(known.stack.messages(Leg.SMASHED_GRAD, packet.tensors))
         return packet.with_tensors(known.stack.pack(Leg.SMASHED_GRAD, grad, step) * replies)
 
@@ -100,7 +104,7 @@ class Fsha(Following):
         descend(self.learners["critic"], loss)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's images, as pixels between 0 and 1."""
+        """Decode smashed data into pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

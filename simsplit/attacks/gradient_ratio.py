@@ -1,11 +1,10 @@
-"""A hole in unmixing, ours: the gradients of MixGuard's messages give its weights away.
+"""An attack on unmixing, ours: the gradients of MixGuard's messages reveal the weights.
 
-What is unmixed is a weighted sum of messages, so the gradient of message i is w_i times one and the
-same tensor. The m gradients are a matrix of rank one but for noise; its first left singular vector
-is w up to a factor, and sum_i w_i S_i is, up to that factor, what the private text alone would have
-been sent as. An inverter then reads it, levelled, as if there were no defence; of the factor's
-signs the one that reads surer is taken. Where each text has secrets of its own, it has weights of
-its own.
+The client unmixes a weighted sum of messages, so the gradient of message i is w_i times one common
+tensor. Without noise, the m gradients form a matrix of rank one. Its first left singular vector is
+w up to a factor, and sum_i w_i S_i is, up to that factor, the payload of the private text alone. An
+inverter then reads it, levelled, as if there were no defence, with the sign that reads surer. If
+each text has its own secrets, each has its own weights.
 """
 
 from typing import ClassVar, Literal
@@ -32,7 +31,7 @@ class GradientRatioConfig(InverterConfig):
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
     messages: int | None = Field(default=None, ge=1)
-    """How many mixtures a batch is sent as; null: as many as the method sends."""
+    """Number of messages for each text; null: the method's number."""
     gradients: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "GradientRatio":
@@ -40,18 +39,18 @@ class GradientRatioConfig(InverterConfig):
 
 
 class GradientRatio(Inverting):
-    """Weights by singular vectors, then the inverter."""
+    """An attack that infers the weights, unmixes, and reads the result with an inverter."""
 
     config: GradientRatioConfig
 
     @property
     def messages(self) -> int:
-        """As the config says, or the method."""
+        """Number of messages for each text, from the config or the method."""
         return self.config.messages or count_messages(self.known)
 
     def recover(self, seen: SeenBatch) -> Read:
-        """One guess per text, from its unmixed messages."""
-        assert seen.gradient is not None, "what the config asks for"
+        """Return one guess per text, read from its unmixed messages."""
+        assert seen.gradient is not None, "needed by the config"
         sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
         if has_shared_secrets(self.known):
@@ -63,7 +62,7 @@ class GradientRatio(Inverting):
 
 
 def weights_from(grads_GMN: Tensor) -> Tensor:
-    """The messages' weights of each group, up to a factor of its own: G x M."""
+    """Infer the messages' weights from each group's gradients, up to a factor: G x M."""
     grads = grads_GMN.double()
     weights_GM: Tensor = torch.linalg.eigh(grads @ grads.mT).eigenvectors[..., -1]
     return weights_GM.to(grads_GMN)

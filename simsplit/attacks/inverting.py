@@ -1,9 +1,9 @@
-"""Attacks that read tokens off what a head puts out: SIP's inverter, and what it is taught by.
+"""The base class of attacks that read tokens from a head's output with an inverter.
 
-A language model's pretrained weights are public, so the server starts from the very head and tail
-that clients started from. The inverter learns what that head puts out for public texts, levelled:
-messages of unknown size are levelled too before they are read, and where their sign is unknown
-both are tried.
+A language model's pretrained weights are public, so the server starts from the same head and tail
+as the clients. The inverter learns from that head's levelled outputs for public texts. Messages are
+levelled before they are read, since their scale is unknown; where their sign is unknown too, both
+signs are tried.
 """
 
 import copy
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.attacks.base import AttackConfig, Done
-from simsplit.attacks.inverters import NOTHING, InverterConfig, inverter_of, levelled
+from simsplit.attacks.inverters import NOTHING, InverterConfig, build_inverter, levelled
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import (
     Read,
@@ -33,30 +33,32 @@ from simsplit.parties.learner import Learner
 from simsplit.seeds import isolated, rng_for
 
 HELD_OUT = 10
-"""One in so many public texts is held out where training may stop early; published: a tenth."""
+"""If training may stop early, one public text in this many is held out; published: 10."""
 
 SHORTENED = 4
-"""One in so many public texts is read shortened too, by inverters that read padding."""
+"""One public text in this many is also learned shortened, by inverters that read padding."""
 
 
 class Inverting(TextAttack):
-    """An attack that reads tokens off a head's output."""
+    """An attack that reads tokens from a head's output with an inverter."""
 
     def __init__(self, config: InverterConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
         head = known.pretrained.segment("head")
-        assert isinstance(head, Head | EncoderHead), "what language models begin with"
+        assert isinstance(head, Head | EncoderHead), "language models have no other heads"
         self.head, self.embeddings_VE = head, known.pretrained.embeddings
         with isolated(known.seed, "inverter"):
-            made = inverter_of(known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config)
-        self.inverter = made.to(known.device)
-        self.learners["inverter"] = Learner({"inverter": self.inverter}, made.optimizer)
-        self._set_texts_aside()
+            built = build_inverter(
+                known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config
+            )
+        self.inverter = built.to(known.device)
+        self.learners["inverter"] = Learner({"inverter": self.inverter}, built.optimizer)
+        self._divide_texts()
         self.simulated = known.client_stack("inverter") if config.aware and known.methods else None
 
-    def _set_texts_aside(self) -> None:
-        """The public texts to learn from, and those to tell by when to stop."""
+    def _divide_texts(self) -> None:
+        """Divide public texts into training texts and texts that decide when to stop."""
         public, config = self.known.auxiliary, self.config
         assert public is not None, "refused without when the scenario is read"
         rows = public.part
@@ -76,52 +78,52 @@ class Inverting(TextAttack):
             self.learners["best"] = Learner({"best": self.best}, self.inverter.optimizer)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Reuse an equal inverter that another attack of the run has trained, if there is one."""
-        alike, learning = self._alike(), self.learning
-        if self.iteration < learning and alike in self.known.learned:
-            self.inverter.load_state_dict(self.known.learned[alike])
+        """Train the inverter, or reuse an equal one of another attack, then recover the targets."""
+        key, learning = self._training_key(), self.learning
+        if self.iteration < learning and key in self.known.learned:
+            self.inverter.load_state_dict(self.known.learned[key])
             self.iteration = learning
         for done, total in super().work(targets):
             if done == learning:
                 trained = self.inverter.state_dict()
-                self.known.learned[alike] = {name: w.clone() for name, w in trained.items()}
+                self.known.learned[key] = {name: w.clone() for name, w in trained.items()}
             yield done, total
 
-    def _alike(self) -> Hashable:
-        """All that its training depends on."""
+    def _training_key(self) -> Hashable:
+        """Return all fields that the inverter's training depends on."""
         names = InverterConfig.model_fields.keys() - AttackConfig.model_fields.keys()
         return tuple(getattr(self.config, name) for name in sorted(names))
 
     @property
     def learning(self) -> int:
-        """How many learning steps the inverter takes at most."""
+        """Maximum number of training steps of the inverter."""
         epochs = 1 if self.config.inverter == "gaussian" else self.config.epochs
         return self.config.iterations or epochs * self.feed.steps_per_epoch
 
     @property
     def steps(self) -> int:
-        """How many learning steps there are."""
+        """Number of training steps before the first batch is recovered."""
         return self.learning
 
     def learn(self, number: int) -> None:
-        """Train on a public batch: tokens from the pretrained head's output."""
+        """Train the inverter on a public batch, unless training has stopped early."""
         patience = self.config.patience
         if patience and int(self.best.stale) >= patience:
             return
         batch = self.feed.batch(number)
         if self.inverter.reads_padding and batch.mask is None:
-            batch = self._and_shortened(batch, number)
-        told = self._told(batch)
+            batch = self._add_shortened(batch, number)
+        labels = self._labels(batch)
         hidden = levelled(self.hidden(batch, number))
-        self.inverter.learn(hidden, told, self.learners["inverter"])
+        self.inverter.learn(hidden, labels, self.learners["inverter"])
         last = number + 1 == self.learning
         if patience and (last or (number + 1) % self.feed.steps_per_epoch == 0):
-            self.best.weigh(self.inverter, self._accuracy())
+            self.best.update(self.inverter, self._accuracy())
             if last or int(self.best.stale) >= patience:
                 self.inverter.load_state_dict(self.best.inverter.state_dict())
 
     def hidden(self, batch: Batch, number: int) -> Tensor:
-        """What would reach the server of a public batch, were its rows not mixed."""
+        """Compute the trunk's input for a public batch, as if its rows were not mixed."""
         with torch.no_grad():
             plain: Tensor = self.head(batch.inputs, *batch.context)
             if self.simulated is None:
@@ -131,21 +133,27 @@ class Inverting(TextAttack):
             return self.known.stack.lift(sent, step)
 
     def read(self, x_MBLD: Tensor, *, both: bool | None = None) -> Read:
-        """The likeliest tokens of each message's rows, of the sign that reads surer."""
-        one, other = self._reads(x_MBLD, has_unknown_sign(self.known) if both is None else both)
-        tokens = torch.where(_surer(one, other)[:, None], one.tokens, other.tokens)
+        """Read the likeliest tokens of each message's rows, with the sign that reads surer.
+
+        `both` is whether both signs are tried; None: if methods may flip them.
+        """
+        one, other = self._read_signs(
+            x_MBLD, has_unknown_sign(self.known) if both is None else both
+        )
+        tokens = torch.where(_is_surer(one, other)[:, None], one.tokens, other.tokens)
         return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
     def signs(self, x_MBLD: Tensor, both: bool) -> Tensor:
-        """Each row's sign: the one that reads surer, and one for all rows with one secret."""
-        return torch.where(_surer(*self._reads(x_MBLD, both)), 1.0, -1.0)
+        """Return each row's sign that reads surer; rows that share a secret share a sign."""
+        return torch.where(_is_surer(*self._read_signs(x_MBLD, both)), 1.0, -1.0)
 
-    def _reads(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
-        """What messages read as, as they are and (or the same again) with signs flipped."""
-        one = self._as_sent(x_MBLD)
-        return one, self._as_sent(-x_MBLD) if both else one
+    def _read_signs(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
+        """Read messages as sent and with the sign flipped; without `both`, as sent twice."""
+        one = self._read_as_sent(x_MBLD)
+        return one, self._read_as_sent(-x_MBLD) if both else one
 
-    def _as_sent(self, x_MBLD: Tensor) -> Read:
+    def _read_as_sent(self, x_MBLD: Tensor) -> Read:
+        """Read the likeliest tokens of each message's rows, without flipping signs."""
         with torch.no_grad():
             features = self.inverter.eval().features(levelled(x_MBLD.flatten(0, 1)))
             scores = self.inverter.scores(features)
@@ -153,7 +161,7 @@ class Inverting(TextAttack):
         return Read(scores.argmax(-1), self.together(sure_R, len(x_MBLD)))
 
     def together(self, sure_R: Tensor, messages: int) -> Tensor:
-        """Sureness of a message rather than of its rows, where these have one secret."""
+        """Average sureness over each message's rows where the rows share an unknown sign."""
         if not (has_unknown_sign(self.known) and has_shared_secrets(self.known)):
             return sure_R
         sure_MB = sure_R.view(messages, -1)
@@ -161,12 +169,13 @@ class Inverting(TextAttack):
 
     @property
     def messages(self) -> int:
-        """How many messages a client sends for each text."""
+        """Number of messages that a client sends for each text."""
         return count_messages(self.known)
 
-    def _and_shortened(self, batch: Batch, number: int) -> Batch:
-        """The texts, and some of them cut and padded again, as texts are that cross, or are mixed,
-        with longer ones.
+    def _add_shortened(self, batch: Batch, number: int) -> Batch:
+        """Append some of the texts to the batch, cut at a random length and padded.
+
+        Texts that are mixed or sent with longer ones are padded, so the inverter must know padding.
         """
         rng = rng_for(self.known.seed, "shortened", number)
         some = slice(None, None, SHORTENED)
@@ -179,27 +188,32 @@ class Inverting(TextAttack):
             batch, inputs=torch.cat([batch.inputs, short]), labels=torch.cat([batch.labels, labels])
         )
 
-    def _told(self, batch: Batch) -> Tensor:
+    def _labels(self, batch: Batch) -> Tensor:
+        """Return the batch's tokens, with NOTHING for padding."""
         return batch.inputs.masked_fill(batch.inputs == self.vocabulary.pad, NOTHING)
 
     def _accuracy(self) -> float:
-        """The share of held-out public tokens that the inverter reads right."""
+        """Compute the share of held-out public tokens that the inverter reads right."""
         right = total = 0
         for rows in self.held.split(self.feed.batch_size):
             batch = self.feed.batcher.batch(rows)
-            told = self._told(batch)
-            read = self._as_sent(self.hidden(batch, -1)[None]).tokens
-            right += int((read == told).sum())
-            total += int((told != NOTHING).sum())
+            labels = self._labels(batch)
+            read = self._read_as_sent(self.hidden(batch, -1)[None]).tokens
+            right += int((read == labels).sum())
+            total += int((labels != NOTHING).sum())
         return right / max(1, total)
 
 
-def _surer(one: Read, other: Read) -> Tensor:
+def _is_surer(one: Read, other: Read) -> Tensor:
+    """Return for each row whether the first guess is at least as sure as the second."""
     return one.sureness >= other.sureness
 
 
 class _Best(nn.Module):
-    """The best inverter so far, and for how many epochs it has been."""
+    """The best inverter so far, and the number of epochs without a better one.
+
+    It is a module with buffers, so that checkpoints hold it.
+    """
 
     accuracy: Tensor
     stale: Tensor
@@ -210,8 +224,8 @@ class _Best(nn.Module):
         self.register_buffer("accuracy", torch.tensor(-1.0))
         self.register_buffer("stale", torch.tensor(0))
 
-    def weigh(self, inverter: nn.Module, accuracy: float) -> None:
-        """Keep an inverter that is better."""
+    def update(self, inverter: nn.Module, accuracy: float) -> None:
+        """Keep this inverter if it is more accurate than the best so far."""
         if accuracy > float(self.accuracy):
             self.inverter.load_state_dict(inverter.state_dict())
             self.accuracy.fill_(accuracy)

@@ -1,5 +1,7 @@
-"""K-means: samples of one class lie together. As many clusters as the targets have classes, which
-the attack is told: under label skew a client holds a few alone.
+"""The k-means attack: samples of one class lie together.
+
+The number of clusters is the targets' number of classes, which the attack knows; under label skew a
+client may hold a few classes only.
 """
 
 import warnings
@@ -14,33 +16,34 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class KmeansConfig(LabelAttackConfig):
-    """Clusters targets by what is seen of them; any number of classes."""
+    """Clusters targets by each view of them, for any number of classes."""
 
     kind: Literal["kmeans"] = "kmeans"
     starts: int = Field(default=10, ge=1)
-    """Runs of k-means, the best of which counts."""
+    """Number of runs of k-means; the best one counts."""
 
     def build(self, known: Knowledge) -> "Kmeans":
         return Kmeans(self, known)
 
 
 class Kmeans(LabelAttack):
-    """scikit-learn's, from its seed."""
+    """An attack by scikit-learn's k-means, seeded by the attack's seed."""
 
     options: KmeansConfig
 
     def read(self, view: SeenView) -> Clue:
-        found = clusters(view.rows, self.known_labels.classes, self.options.starts, self.known.seed)
-        return Clue(view.name, view.adapter, "accuracy", found)
+        classes = self.known_labels.classes
+        clusters = find_clusters(view.rows, classes, self.options.starts, self.known.seed)
+        return Clue(view.name, view.adapter, "accuracy", clusters)
 
 
-def clusters(rows_ND: Tensor, count: int, starts: int, seed: int) -> Tensor:
-    """The number of the cluster that each row is put in, best of several starts."""
+def find_clusters(rows_ND: Tensor, count: int, starts: int, seed: int) -> Tensor:
+    """Cluster rows by the best of several runs, and return each row's cluster number."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    made = KMeans(count, n_init=starts, random_state=seed % 2**32)
+    kmeans = KMeans(count, n_init=starts, random_state=seed % 2**32)
     with warnings.catch_warnings():
-        # fewer different rows than clusters: some stay empty
+        # If there are fewer different rows than clusters, some clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return torch.from_numpy(made.fit_predict(rows_ND.float().numpy())).long()
+        return torch.from_numpy(kmeans.fit_predict(rows_ND.float().numpy())).long()

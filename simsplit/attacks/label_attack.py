@@ -105,9 +105,9 @@ class LabelAttack(Attack):
         self.views: list[SeenView] = []
         self.clues: list[Clue] = []
 
-    def tell(self, told: KnownLabels) -> None:
+    def tell(self, labels: KnownLabels) -> None:
         """Receive the facts about the targets' labels that it may know."""
-        self.known_labels = told
+        self.known_labels = labels
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Read one view after another."""

@@ -1,8 +1,10 @@
-"""LAMP (Balunovic et al., NeurIPS 2022), for a cut model: TAG, whose guesses are put in order.
+"""LAMP (Balunovic et al., NeurIPS 2022) for a cut model: TAG with reordered guesses.
 
-Gradients tell which tokens there are better than where. Every so many steps permutations of each
-text are tried (two tokens swapped, a token or a span moved, the beginning rotated to the end), and
-the best by gradient and by how likely the pretrained model takes the text to be is kept.
+Gradients reveal which tokens occur better than where they stand. After every `every` steps, random
+permutations of each text are tried (two tokens swapped, a token or a span moved, the beginning
+rotated to the end). The one with the lowest sum of gradient distance and language-model loss is
+kept. The published attack tries permutations from step 0, spares the ends of a text, and adds the
+language loss to the raw loss rather than to a distance of levelled gradients.
 """
 
 from typing import Literal
@@ -25,16 +27,16 @@ class LampConfig(MatchingConfig):
     every: int = Field(default=30, ge=1)
     """Steps between two rounds of permutations."""
     permutations: int = Field(default=100, ge=1)
-    """Permutations tried in a round."""
+    """Number of permutations that are tried in a round."""
     language: float = Field(default=0.2, ge=0)
-    """Weight of the language model's loss, relative to the gradient's."""
+    """Weight of the language model's loss beside the gradient distance."""
 
     def build(self, known: Knowledge) -> "Lamp":
         return Lamp(self, known)
 
 
 class Lamp(Tag):
-    """TAG with permutations between its steps."""
+    """TAG, which tries permutations between its steps."""
 
     config: LampConfig
 
@@ -44,7 +46,7 @@ class Lamp(Tag):
         self.trunk = known.pretrained.segment("trunk")
 
     def between(self, number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
-        """Every few steps, keep the best of many permutations of each text."""
+        """Replace each text by its best permutation, every few steps."""
         if (number + 1) % self.config.every:
             return
         rows, length, _ = labels_RLV.shape
@@ -54,56 +56,63 @@ class Lamp(Tag):
             best_RL = torch.arange(length, device=labels_RLV.device).expand(rows, -1).clone()
             least_R = self._score(soft_RLV, matching)
             for _ in range(self.config.permutations):
-                order_RL = torch.from_numpy(permutations(rows, length, rng)).to(best_RL.device)
-                score_R = self._score(_ordered(soft_RLV, order_RL), matching)
+                drawn = torch.from_numpy(draw_permutations(rows, length, rng))
+                order_RL = drawn.to(best_RL.device)
+                score_R = self._score(_reorder(soft_RLV, order_RL), matching)
                 better_R = score_R < least_R
                 best_RL[better_R] = order_RL[better_R]
                 least_R = torch.minimum(least_R, score_R)
-            labels_RLV.copy_(_ordered(labels_RLV, best_RL))
+            labels_RLV.copy_(_reorder(labels_RLV, best_RL))
 
     def _score(self, soft_RLV: Tensor, matching: GradientMatching) -> Tensor:
+        """Compute each text's score: gradient distance plus weighted language loss."""
         return matching.distances(soft_RLV) + self.config.language * self._surprise(
             soft_RLV, *matching.context
         )
 
     def _surprise(self, soft_RLV: Tensor, *context: Tensor) -> Tensor:
-        """Mean negative log-likelihood of each text under the pretrained model, in nats a token."""
+        """Compute each text's language loss under the pretrained model, in nats per token."""
         tokens_RL = soft_RLV.argmax(-1)
         hidden_RLD = self.trunk(self.head(tokens_RL, *context), *context)
         logits_RLV = self.tail(hidden_RLD, *context)
-        told = (logits_RLV[:, :-1].transpose(1, 2), tokens_RL[:, 1:])
-        return cross_entropy(*told, reduction="none").mean(1)
+        predicted, labels = logits_RLV[:, :-1].transpose(1, 2), tokens_RL[:, 1:]
+        return cross_entropy(predicted, labels, reduction="none").mean(1)
 
 
-def permutations(rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
-    """A random permutation for each text, of a randomly chosen kind."""
+def draw_permutations(rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw a permutation of a random kind for each text."""
     return np.stack([_KINDS[rng.integers(len(_KINDS))](length, rng) for _ in range(rows)])
 
 
-def _swapped(length: int, rng: np.random.Generator) -> np.ndarray:
+def _swap_tokens(length: int, rng: np.random.Generator) -> np.ndarray:
+    """Return an order with two tokens swapped."""
     order = np.arange(length)
     one, other = rng.integers(length, size=2)
     order[[one, other]] = order[[other, one]]
     return order
 
 
-def _token_moved(length: int, rng: np.random.Generator) -> np.ndarray:
+def _move_token(length: int, rng: np.random.Generator) -> np.ndarray:
+    """Return an order with one token moved."""
     place, to = rng.integers(length, size=2)
     return np.insert(np.delete(np.arange(length), place), min(to, length - 1), place)
 
 
-def _span_moved(length: int, rng: np.random.Generator) -> np.ndarray:
+def _move_span(length: int, rng: np.random.Generator) -> np.ndarray:
+    """Return an order with a span of tokens moved."""
     start, end = np.sort(rng.integers(length + 1, size=2))
     span, rest = np.arange(start, end), np.delete(np.arange(length), slice(start, end))
     return np.insert(rest, rng.integers(len(rest) + 1), span)
 
 
-def _rotated(length: int, rng: np.random.Generator) -> np.ndarray:
+def _rotate(length: int, rng: np.random.Generator) -> np.ndarray:
+    """Return an order with the beginning rotated to the end."""
     return np.roll(np.arange(length), -int(rng.integers(length)))
 
 
-_KINDS = (_swapped, _token_moved, _span_moved, _rotated)
+_KINDS = (_swap_tokens, _move_token, _move_span, _rotate)
 
 
-def _ordered(x_RLV: Tensor, order_RL: Tensor) -> Tensor:
+def _reorder(x_RLV: Tensor, order_RL: Tensor) -> Tensor:
+    """Put each text's positions in the given order."""
     return x_RLV.gather(1, order_RL[..., None].expand_as(x_RLV))

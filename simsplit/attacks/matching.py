@@ -1,8 +1,9 @@
-"""Embeddings that are changed until the pretrained head makes of them what was sent.
+"""The optimization of embeddings until the pretrained head's output matches the sent one.
 
-Many sessions at once, each with a loss of its own: one that has stopped falling is left where it
-was best, so what comes of a session does not depend on those beside it. What stands before may be
-kept as the head's cache: a causal head makes of the rest what it makes of the whole.
+Many sessions are optimized at once, each with its own loss. A session whose loss no longer falls
+keeps its best embeddings, so its result does not depend on the other sessions. Earlier tokens can
+be kept as the head's cache: a causal head computes the same outputs from the cache and the rest as
+from the whole text.
 """
 
 from collections.abc import Callable, Generator
@@ -20,16 +21,17 @@ LEAST_FALL = 1e-3
 
 
 class EmbeddingDescent(NamedTuple):
-    """How far embeddings are changed."""
+    """The settings of an optimization of embeddings."""
 
     steps: int
+    """Maximum number of steps."""
     lr: float
     stop_after: int
-    """Steps without a fall after which a session is left; 0: never."""
+    """A session stops after this many steps without a fall; 0: never."""
 
 
 class Before(NamedTuple):
-    """What stands before the tokens that are looked for, as the head keeps it."""
+    """The tokens before those under optimization, as the head's cache."""
 
     length: int = 0
     kept: tuple[tuple[Tensor, Tensor], ...] = ()
@@ -38,7 +40,7 @@ class Before(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, head: Head, x_SPD: Tensor) -> "Before":
-        """What the head keeps of embeddings that it has read."""
+        """Build the cache of the head for these embeddings."""
         from transformers import DynamicCache
 
         if not x_SPD.shape[1]:
@@ -49,7 +51,8 @@ class Before(NamedTuple):
         return cls(x_SPD.shape[1], tuple((each.keys, each.values) for each in layers))
 
     def onwards(self, head: Head, x_SLD: Tensor) -> Tensor:
-        """What the head makes of embeddings that follow."""
+        """Compute the head's output for the embeddings that follow."""
+        # A fresh cache in each call: the head would append to a shared one.
         if not self.length:
             return head.onwards(x_SLD)
         from transformers import DynamicCache
@@ -64,25 +67,25 @@ class Before(NamedTuple):
 
 
 class HeadTarget(NamedTuple):
-    """What the head is to put out, and where."""
+    """The output that the head should have."""
 
     sent: Tensor
     """S x L x D."""
     real: Tensor
-    """S x L."""
+    """S x L: the positions that count."""
 
-    def losses(self, made: Tensor) -> Tensor:
-        """The mean squared error of each session, S."""
-        squares = (made - self.sent).square().mean(-1) * self.real
+    def losses(self, output: Tensor) -> Tensor:
+        """Compute the mean squared error of each session's output, S."""
+        squares = (output - self.sent).square().mean(-1) * self.real
         return squares.sum(1) / self.real.sum(1).clamp(min=1)
 
 
-def matched(
+def match_target(
     start: Tensor, onwards: Callable[[Tensor], Tensor], aim: HeadTarget, how: EmbeddingDescent
 ) -> Generator[None, None, Tensor]:
-    """Step by step, and in the end what came nearest of all, session by session.
+    """Optimize step by step, and return the values with the lowest loss of each session.
 
-    `onwards` takes what is changed (rows are sessions) to what the head makes of it.
+    Rows of `start` are sessions. `onwards` computes the head's output from the optimized values.
     """
     moving = start.clone().requires_grad_()
     adam = Adam([moving], lr=how.lr)
@@ -92,11 +95,11 @@ def matched(
     for step in range(how.steps + 1):
         with torch.enable_grad():
             losses = aim.losses(onwards(moving))
-        found = losses.detach()
-        nearer = active & (found < least)
-        best[nearer], least = moving.detach()[nearer], torch.where(nearer, found, least)
-        falls = found < falling * (1 - LEAST_FALL)
-        falling = torch.where(falls, found, falling)
+        present = losses.detach()
+        nearer = active & (present < least)
+        best[nearer], least = moving.detach()[nearer], torch.where(nearer, present, least)
+        falls = present < falling * (1 - LEAST_FALL)
+        falling = torch.where(falls, present, falling)
         stale = torch.where(falls, 0, stale + 1)
         if how.stop_after:
             active &= stale < how.stop_after
@@ -110,7 +113,7 @@ def matched(
 
 
 @torch.no_grad()
-def nearest(x_SLD: Tensor, embeddings_VD: Tensor) -> Tensor:
-    """The token whose embedding points most alike, S x L."""
+def find_nearest(x_SLD: Tensor, embeddings_VD: Tensor) -> Tensor:
+    """Find the tokens whose embeddings have the most similar direction, S x L."""
     unit_DV = normalize(embeddings_VD, dim=-1).T
     return torch.stack([(row @ unit_DV).argmax(-1) for row in normalize(x_SLD, dim=-1)])

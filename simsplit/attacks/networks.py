@@ -1,7 +1,7 @@
 """Decoders and discriminators of the published attacks, for cuts of any shape.
 
-On the cuts that the papers name they are the papers' layers, to the parameter (tests count them);
-on others as many upsampling stages as it takes, and at last a crop to the image's size.
+At the papers' own cuts they have the papers' layers, and tests count their parameters. At other
+cuts they have as many upsampling stages as the image's size needs, followed by a resize.
 """
 
 import math
@@ -17,7 +17,10 @@ from simsplit.models.layers import BatchNorm2d
 
 
 def glorot(module: nn.Module) -> nn.Module:
-    """Keras's initialisation: Glorot-uniform weights, zero biases, embeddings uniform in +-.05."""
+    """Initialise a module as Keras does, and return it.
+
+    Weights are Glorot-uniform, biases zero, embeddings uniform in +-.05.
+    """
     for layer in module.modules():
         if isinstance(layer, nn.Embedding):
             nn.init.uniform_(layer.weight, -0.05, 0.05)
@@ -29,12 +32,12 @@ def glorot(module: nn.Module) -> nn.Module:
 
 
 def doublings(cut: Shape, image: InputShape) -> int:
-    """How often a cut's height and width must double to reach the image's."""
+    """Compute how often a cut's height and width must double to reach the image's."""
     return max(0, math.ceil(math.log2(max(image[1] / cut[1], image[2] / cut[2]))))
 
 
 class Sized(nn.Module):
-    """Layers, followed by a resize to the image's size if necessary."""
+    """Layers followed by a resize to the image's size where it differs."""
 
     def __init__(self, layers: nn.Module, image: InputShape) -> None:
         super().__init__()
@@ -46,9 +49,9 @@ class Sized(nn.Module):
 
 
 def sdar_decoder(channels: int, cut: Shape, image: InputShape) -> nn.Module:
-    """SDAR's: at levels 4 and 7 of ResNet-20 its own, with 19,107 and 84,003 parameters.
+    """Build SDAR's decoder; at ResNet-20's levels 4 and 7 it has 19,107 and 84,003 parameters.
 
-    `channels` are the decoder's inputs: the cut's, and one more where labels are known.
+    `channels` is the number of input channels: the cut's, and one more if labels are known.
     """
     layers: list[nn.Module] = []
     times, wide = doublings(cut, image), cut[0]
@@ -66,14 +69,16 @@ def sdar_decoder(channels: int, cut: Shape, image: InputShape) -> nn.Module:
 def _block(
     layer: type[nn.Conv2d | nn.ConvTranspose2d], inputs: int, outputs: int
 ) -> list[nn.Module]:
+    """Build a convolution with normalisation and activation."""
     return [layer(inputs, outputs, 3, padding=1), BatchNorm2d(outputs), nn.ReLU()]
 
 
 def feature_discriminator(channels: int, cut: Shape) -> nn.Module:
-    """SDAR's discriminator of smashed data, at ResNet-20's levels 3 (seven convolutions), 4 to 6
-    (six) and 7 to 9 (five, 2,144,897 parameters) as its published code has it.
+    """Build SDAR's discriminator of smashed data.
 
-    Widths follow the network's, between its narrow and its wide one; the last is not activated.
+    At ResNet-20's levels 3, 4 to 6 and 7 to 9 it is the published one, with seven, six and five
+    convolutions (the last of 2,144,897 parameters). Its widths grow with the cut's channels, within
+    bounds. The last convolution is not activated.
     """
     strided = 2 if cut[1] >= 32 else 1 if cut[1] >= 16 else 0
     width = min(max(cut[0] // 2 ** (2 - strided), 8), 32)
@@ -84,7 +89,7 @@ def feature_discriminator(channels: int, cut: Shape) -> nn.Module:
 
 
 def image_discriminator(channels: int, image: InputShape) -> nn.Module:
-    """SDAR's discriminator of real and decoded images."""
+    """Build SDAR's discriminator of real and decoded images."""
     plan = [(64, 1), (128, 2), (128, 2), (256, 2)]
     return _discriminator(channels, plan, image[1:], active_last=True)
 
@@ -92,7 +97,10 @@ def image_discriminator(channels: int, image: InputShape) -> nn.Module:
 def _discriminator(
     channels: int, plan: list[tuple[int, int]], size: tuple[int, ...], *, active_last: bool
 ) -> nn.Module:
-    """Convolutions, normalised but for the first and the last, and one logit."""
+    """Build convolutions and one logit; all but the first and the last are normalised.
+
+    `plan` holds each convolution's output channels and stride.
+    """
     layers: list[nn.Module] = []
     sides, last = size, len(plan) - 1
     for index, (outputs, stride) in enumerate(plan):
@@ -107,7 +115,7 @@ def _discriminator(
 
 
 class WithLabels(nn.Module):
-    """A network that gets labels too, embedded as one more input channel."""
+    """A network that also gets labels, embedded as one more input channel."""
 
     def __init__(self, layers: nn.Module, classes: int, size: tuple[int, ...]) -> None:
         super().__init__()
@@ -121,11 +129,12 @@ class WithLabels(nn.Module):
 
 
 def critic(cut: Shape, image: InputShape) -> nn.Module:
-    """FORA's critic (8.04 million parameters at MobileNet's second level); unbounded score.
+    """Build FORA's critic (8.04 million parameters at MobileNet's second level).
 
-    The more often the cut's size was halved, the fewer of its first layers halve it further. FSHA's
-    code means the same, but its branches overwrite one another, so that what runs is the last one's
-    single convolution of stride 1 at every level; where the size was halved three times they agree.
+    The more often the cut's size was halved, the fewer of its first layers halve it further. FSHA
+    uses the same critic. The published FSHA code intends this too, but its branches overwrite one
+    another: it runs the last branch at every level, a single convolution of stride 1. The two agree
+    where the size was halved three times.
     """
     times = doublings(cut, image)
     layers: list[nn.Module] = []
@@ -165,10 +174,10 @@ def gradient_penalty(
     rng: torch.Generator,
     over: Literal["sample", "channel"] = "sample",
 ) -> Tensor:
-    """Deviation of a critic's gradient norm from 1 between real and fake (Gulrajani et al.).
+    """Compute the penalty on a critic's gradient norm between real and fake (Gulrajani et al.).
 
-    The norm is a sample's, as in FORA's code; or a channel's, over height and width alone, as in
-    FSHA's.
+    The norm is taken over a whole sample, as in FORA's code, or over each channel's height and
+    width, as in FSHA's.
     """
     share = torch.rand(len(real), *[1] * (real.dim() - 1), generator=rng).to(real)
     between = (share * real + (1 - share) * fake).detach().requires_grad_()
@@ -179,7 +188,7 @@ def gradient_penalty(
 
 
 def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
-    """FORA's substitute of a head: two convolutions as wide as the cut, pooled to its size."""
+    """Build FORA's substitute of a head: two convolutions as wide as the cut, then pooling."""
     layers: list[nn.Module] = []
     for inputs in (image[0], cut[0]):
         layers += [nn.Conv2d(inputs, cut[0], 3, padding=1), BatchNorm2d(cut[0]), nn.ReLU()]
@@ -187,11 +196,12 @@ def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
-    """FORA's decoder: transposed convolutions of 256, 128 and 64 channels, one for each doubling
-    (155,145 parameters at MobileNet's second level); output in [-1, 1].
+    """Build FORA's decoder (155,145 parameters at MobileNet's second level); output in [-1, 1].
+
+    It has a transposed convolution for each doubling, of 256, 128 and 64 channels.
     """
     layers: list[nn.Module] = []
-    widths = _decoding(cut, image, 64)
+    widths = _decoder_widths(cut, image, 64)
     for inputs, outputs in pairwise(widths):
         layers += [_doubling(inputs, outputs), BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
     layers += [nn.Conv2d(widths[-1], image[0], 3, padding=1), BatchNorm2d(image[0]), nn.Tanh()]
@@ -199,8 +209,10 @@ def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
-    """FSHA's pilot: convolutions that halve the image down to the cut's size, from 64 channels, and
-    one to the cut's channels. None is activated: so it stands in the published code.
+    """Build FSHA's pilot: convolutions that halve the image down to the cut's size.
+
+    The first has 64 channels, and a last one leads to the cut's channels. As in the published code,
+    none is followed by an activation.
     """
     layers: list[nn.Module] = []
     channels = image[0]
@@ -213,12 +225,12 @@ def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
 
 
 def fsha_decoder(cut: Shape, image: InputShape) -> nn.Module:
-    """FSHA's decoder: transposed convolutions up to the image's size, of 256 and 128 channels, none
-    of them activated, as published; output in [-1, 1].
+    """Build FSHA's decoder: transposed convolutions up to the image's size; output in [-1, 1].
 
-    Up to two doublings a plain convolution comes last, from three on a transposed one.
+    They have 256 and 128 channels and no activations, as published. The last layer is a plain
+    convolution up to two doublings, and a transposed one from three on.
     """
-    widths = _decoding(cut, image, 128)
+    widths = _decoder_widths(cut, image, 128)
     whole = widths if len(widths) <= 3 else widths[:-1]
     layers: list[nn.Module] = [_doubling(*pair) for pair in pairwise(whole)]
     last = nn.Conv2d(whole[-1], image[0], 3, padding=1)
@@ -226,11 +238,12 @@ def fsha_decoder(cut: Shape, image: InputShape) -> nn.Module:
     return Sized(nn.Sequential(*layers, nn.Tanh()), image)
 
 
-def _decoding(cut: Shape, image: InputShape, narrowest: int) -> list[int]:
-    """Channels of the cut, then of each doubling's outputs."""
+def _decoder_widths(cut: Shape, image: InputShape, narrowest: int) -> list[int]:
+    """List the channels of the cut and of each doubling's outputs."""
     times = range(doublings(cut, image))
     return [cut[0], *(max(narrowest, 256 // 2**time) for time in times)]
 
 
 def _doubling(inputs: int, outputs: int) -> nn.Module:
+    """Build a transposed convolution that doubles height and width."""
     return nn.ConvTranspose2d(inputs, outputs, 3, 2, padding=1, output_padding=1)

@@ -1,6 +1,6 @@
-"""The norm attack (Li et al. 2022): rows of one class are longer than those of the other.
+"""The norm attack (Li et al. 2022): rows of one class are longer than rows of the other.
 
-For two classes alone, as published: of more it says nothing, and has no row in the table.
+As published, it works for two classes only; with more it has no row in the table.
 """
 
 from typing import ClassVar, Literal
@@ -10,7 +10,7 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class NormConfig(LabelAttackConfig):
-    """Scores targets by the length of what is seen of them; two classes alone."""
+    """Scores targets by the norm of their rows in each view; for two classes only."""
 
     kind: Literal["norm"] = "norm"
     two_classes: ClassVar[bool] = True
@@ -20,9 +20,9 @@ class NormConfig(LabelAttackConfig):
 
 
 class NormAttack(LabelAttack):
-    """Scores each sample by the norm of its row: classes have gradients of different lengths."""
+    """An attack that scores each sample by the norm of its row."""
 
     def read(self, view: SeenView) -> Clue | None:
-        if self.known_labels.classes != 2 or view.name == "direction":  # of length one
+        if self.known_labels.classes != 2 or view.name == "direction":  # its rows have length 1
             return None
         return Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))

@@ -1,4 +1,4 @@
-"""Attacks that recover images."""
+"""The table of attacks that recover images."""
 
 from simsplit.attacks.base import AttackConfig
 from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig

@@ -1,4 +1,4 @@
-"""Attacks that recover labels."""
+"""The table of attacks that recover labels."""
 
 from simsplit.attacks.base import AttackConfig
 from simsplit.attacks.kmeans import KmeansConfig

@@ -1,4 +1,4 @@
-"""Attacks that recover sessions: texts that clients' models write."""
+"""The table of attacks that recover sessions: prompts with the responses of clients' models."""
 
 from simsplit.attacks.base import AttackConfig
 from simsplit.attacks.first_readings import DsiConfig, McConfig, SessionSipConfig

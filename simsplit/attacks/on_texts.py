@@ -1,4 +1,4 @@
-"""Attacks that recover the texts of training."""
+"""The table of attacks that recover the texts of training."""
 
 from simsplit.attacks.adaptive import AdaptiveOfflineConfig, AdaptiveOnlineConfig
 from simsplit.attacks.base import AttackConfig

@@ -1,6 +1,6 @@
-"""The first reading of sessions: by the pretrained tail, by an inverter, or by each on its side.
+"""The opening of attacks on sessions: a first reading by the pretrained tail, an inverter, or both.
 
-Some attacks on sessions end with it (see `first_readings`), the others start from it.
+Some attacks on sessions end with the first reading (see `first_readings`); others start from it.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,15 @@ from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
 
 Start = Literal["zeros", "mc", "sip", "dsi"]
-"""What reads first; zeros: nothing does."""
+"""The attack whose reading comes first; zeros: none."""
 
 
 class SessionAttackConfig(TextAttackConfig):
-    """Base of the attacks on sessions."""
+    """Base class of the fields of attacks on sessions."""
 
     together: int | None = Field(default=None, ge=1)
-    """Sessions that are worked on at once; null: all. Fewer need less memory."""
+    """Number of sessions that are processed at once; null: all. A smaller number needs less memory.
+    """
     recovers: ClassVar[str] = "sessions"
     reads_smashed: ClassVar[bool] = False
     causal: ClassVar[bool] = True
@@ -37,34 +38,35 @@ class SessionAttackConfig(TextAttackConfig):
 
     @property
     def opening(self) -> Start:
-        """What it reads first."""
+        """The first reading from which the attack starts."""
         return "zeros"
 
     @property
     def exposures(self) -> int:
-        """None: it sees sessions in place of the targets' packets."""
+        """Zero: it sees sessions in place of the targets' packets."""
         return 0
 
     @property
     def needs(self) -> Needs:
-        """Sessions; and public texts where an inverter reads first."""
+        """Sessions, and public texts if an inverter reads first, beside the base's needs."""
         field = "start" if "start" in type(self).model_fields else "kind"
         learned = [Need(Given.PUBLIC, field)] if self.opening in ("sip", "dsi") else []
         return (*super().needs, Need(Given.SESSIONS), *learned)
 
 
 class OpenedConfig(SessionAttackConfig, InverterConfig):
-    """Base of the attacks on sessions that an inverter may open."""
+    """Base class of the fields of attacks on sessions whose first reading may be an inverter's."""
 
     samples: int = Field(default=50, ge=1)
-    """Public texts that the inverter learns from, the first ones; published: 50."""
+    """Number of public texts from which the inverter learns, the first ones; published: 50."""
     batch_size: int | None = Field(default=6, ge=1)
-    """Public texts of a training step of the inverter; published: 6."""
+    """Number of public texts per training step of the inverter; published: 6; null: the size of a
+    client's batch."""
     effort: ClassVar[tuple[str, ...]] = ("iterations", "epochs")
 
 
 class _FewSip(Sip):
-    """SIP's inverter of so many public texts."""
+    """SIP, whose inverter learns from the first `samples` public texts only."""
 
     def __init__(self, config: OpenedConfig, known: Knowledge) -> None:
         public = known.auxiliary
@@ -80,64 +82,73 @@ class _FewSip(Sip):
             drop_last=True,
         )
         self.rows = len(rows)
-        told = config.model_copy(update={"batch_size": size})
-        super().__init__(told, replace(known, auxiliary=few))
+        config = config.model_copy(update={"batch_size": size})
+        super().__init__(config, replace(known, auxiliary=few))
 
-    def _alike(self) -> tuple[object, ...]:
-        return (super()._alike(), self.rows)
+    def _training_key(self) -> tuple[object, ...]:
+        return (super()._training_key(), self.rows)
 
 
 class Opening:
-    """What reads the first tokens of sessions."""
+    """The first reading of sessions, as `start` names it."""
 
     def __init__(self, start: Start, config: SessionAttackConfig, known: Knowledge) -> None:
         self.start, self.known = start, known
         self.sip, self.tail = None, None
         if start in ("sip", "dsi"):
-            assert isinstance(config, OpenedConfig), "which has an inverter's fields"
+            assert isinstance(config, OpenedConfig), "an inverter needs its fields"
             self.sip = _FewSip(config, known)
         if start in ("mc", "dsi"):
             self.tail = known.pretrained.segment("tail")
 
     @property
     def learners(self) -> dict[str, Learner]:
-        """What learns before anything is read."""
+        """The learners to train before the first reading."""
         return {} if self.sip is None else self.sip.learners
 
     @property
     def iteration(self) -> int:
-        """How many steps it has learned."""
+        """Number of training steps taken."""
         return 0 if self.sip is None else self.sip.iteration
 
     def learn(self, done: int) -> Iterator[Done]:
-        """Train the inverter, if there is one, of which so many steps are done."""
+        """Train the inverter, if this attack has one, from step `done` on."""
         if self.sip is not None:
             self.sip.iteration = done
             yield from self.sip.work(())
 
     @torch.no_grad()
     def read(self, record: Record) -> Tensor | None:
-        """Tokens, S x L, NOTHING where it reads none; None where it reads nothing at all."""
+        """Read tokens, S x L, with NOTHING where none is read; return None without a reading.
+
+        If both read, the inverter's tokens are taken for prompts, and the tail's for responses.
+        """
         tokens = None
         if self.sip is not None:
-            tokens = self._inverted(self.sip, record)
+            tokens = self._read_inverted(self.sip, record)
         if self.tail is not None:
-            foretold = self._foretold(self.tail, record)
-            tokens = foretold if tokens is None else torch.where(record.written, foretold, tokens)
+            predicted = self._read_predicted(self.tail, record)
+            tokens = predicted if tokens is None else torch.where(record.written, predicted, tokens)
         return tokens
 
-    def _inverted(self, sip: Sip, record: Record) -> Tensor:
-        """By the inverter; each session alone, as long as it is, for it levels what it reads."""
+    def _read_inverted(self, sip: Sip, record: Record) -> Tensor:
+        """Read sessions with the inverter.
+
+        Sessions are read one by one without padding, which would change the level of their rows.
+        """
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
         for row, length in enumerate(record.lengths.tolist()):
             read = sip.read(record.sent[None, row : row + 1, :length])
             tokens[row, :length] = read.tokens[0]
         return tokens
 
-    def _foretold(self, tail: torch.nn.Module, record: Record) -> Tensor:
-        """By the tail, from the place before; of a session's first token nothing foretells."""
+    def _read_predicted(self, tail: torch.nn.Module, record: Record) -> Tensor:
+        """Predict each token with the tail, from the features one position earlier.
+
+        The first token of a session has no prediction.
+        """
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
-        for row, length in enumerate(record.lengths.tolist()):  # all scores would not fit
+        for row, length in enumerate(record.lengths.tolist()):  # all scores would not fit in memory
             scores = tail(record.features[row : row + 1, : length - 1])
             tokens[row, 1:length] = scores[0].argmax(-1)
         return tokens

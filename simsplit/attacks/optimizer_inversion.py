@@ -1,22 +1,24 @@
-"""Inverting the optimizer (P3EFT, section 3.3): two consecutive sets of adapters tell the gradient
-that lies between them, in however many messages it crossed.
+"""Inverting the optimizer (P3EFT, section 3.3): adapters around a step reveal its gradient.
 
-A server that is sent the adapters of step t and then those of step t + 1 undoes the client's
-optimizer (`undoing`; its kind, learning rate and other options are taken to be known, as papers
-print them). What it gets is the adapters' gradient, which is linear in that of features:
+This holds for any number of messages in which the gradient crossed.
+
+A server that gets the adapters of step t and then those of step t + 1 undoes the client's optimizer
+(see `undoing`). The optimizer's kind, learning rate and other options are taken to be known, since
+papers print them. The result is the adapters' gradient, which is linear in the features' gradient:
 
 - If all m messages went to this server, the adapters' gradient is the sum of its own replies with
-  the client's secret weights: m unknowns, as many equations as adapters have numbers. With these
-  weights the messages sum up to the true gradient, which `private_backprop` was to hide.
-- If it has fewer, it takes each sample's gradient for a sum of a few directions, the leading ones
-  of the rows that it has, and works out itself what each direction of each sample comes to. Rows of
-  mixed noise lie along the true ones, so the true gradient is found again. Rows of gaussian noise
-  do not, and then it finds nothing. (All directions at once would be the Jacobian's inverse, for
-  which adapters as small as those tried here leave too few digits.)
+  the client's secret weights: m unknowns, and one equation per adapter value. With these weights
+  the messages add up to the true gradient, which `private_backprop` should hide.
+- If it has fewer, it models each sample's gradient as a sum of a few directions, the leading ones
+  of the rows that it has, and computes itself the adapters' gradient for each direction of each
+  sample. Rows of mixed noise lie along the true ones, so this recovers the true gradient. Rows of
+  gaussian noise do not, and then the attack recovers nothing. (Using all directions at once would
+  invert the Jacobian, for which the small adapters tried here leave too few digits.)
 
-From the gradient labels are read as `spectral` (two classes) and `kmeans` read them. It is about
-batches of training, the last ones before it is judged, and not about targets. Of several servers it
-is the first, with the messages that go to it alone; of 2 m servers none sees two steps in a row.
+Labels are read from the gradient like in `spectral` (two classes) and `kmeans`. They are the labels
+of the last training batches before the attack is scored, not of the targets. If there are several
+servers, the attacker is the first and has only the messages that go to it. With 2 m servers none
+sees two steps in a row.
 """
 
 from collections import deque
@@ -30,10 +32,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from simsplit.attacks.base import Done
-from simsplit.attacks.kmeans import clusters
+from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
-from simsplit.attacks.spectral import components
+from simsplit.attacks.spectral import principal_components
 from simsplit.attacks.undoing import Follower
 from simsplit.methods.base import TEXTS, Modality
 from simsplit.needs import Given, Need, Needs, needs_leg
@@ -44,28 +46,29 @@ Inverted = Literal["gradient", "direction"]
 
 
 class OptimizerInversionConfig(LabelAttackConfig):
-    """Follows the client's optimizer back to its gradients; looks at the last batches trained on.
+    """Undoes the client's optimizer to get the gradients of the last training batches.
 
-    Over an API, at a server that is asked two steps in a row.
+    It needs the `api` topology, and a server that gets two steps in a row.
     """
 
     kind: Literal["optimizer_inversion"] = "optimizer_inversion"
     views: tuple[Inverted, ...] = Field(default=("gradient", "direction"), min_length=1)
-    """What it looks at of the gradients that it finds: these, or these at unit length."""
+    """The views from which labels are read: the recovered gradients, or these at unit length."""
     directions: int = Field(default=4, ge=1)
-    """Where a message lacks, in how many directions each sample's gradient is sought; each of them
-    takes about as long as a step of training."""
+    """Number of directions that model each sample's gradient where the server lacks messages; each
+    takes about as long as a training step."""
     samples: int = Field(default=256, ge=2)
-    """Samples of training that labels are told of, the last ones, in whole batches."""
+    """Number of the last training samples whose labels are inferred, rounded up to whole batches.
+    """
     starts: int = Field(default=10, ge=1)
-    """Runs of k-means, the best of which counts."""
+    """Number of runs of k-means; the best one counts."""
     suits: ClassVar[frozenset[Modality]] = TEXTS
     online: ClassVar[bool] = True
-    gradients: ClassVar[bool] = False  # of the targets, which it does not look at
+    gradients: ClassVar[bool] = False  # the targets' gradients, which it does not use
 
     @property
     def needs(self) -> Needs:
-        """Adapters that nothing but one client's optimizer changes, seen step by step."""
+        """Adapters that only one client's optimizer changes, seen in every step."""
         own = (needs_leg(Leg.ADAPTERS), Need(Given.OWN_ADAPTERS), Need(Given.IN_A_ROW))
         return (*super().needs, *own)
 
@@ -75,10 +78,10 @@ class OptimizerInversionConfig(LabelAttackConfig):
 
 @dataclass
 class SeenStep:
-    """A step as one server sees it."""
+    """A training step as one server sees it."""
 
     place: Tensor
-    """Its number, its round, and whether all messages are here."""
+    """The step's number, its round, and whether this server got all messages."""
     ids: Tensor
     mask: Tensor
     adapters: Tensor
@@ -86,39 +89,39 @@ class SeenStep:
     messages: Tensor
     """M x B x n x D."""
     replies: Tensor
-    """What it gave back for each: M x n x P."""
+    """The server's reply to each message: M x n x P."""
 
 
 class OptimizerInversion(LabelAttack):
-    """Finds each step's gradient as soon as the next step's adapters are there."""
+    """An attack that recovers each step's gradient once the next step's adapters arrive."""
 
     options: OptimizerInversionConfig
 
     def __init__(self, config: OptimizerInversionConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.followers: list[Follower] = []
-        """One for each set of adapters."""
+        """The followed optimizers, one for each set of adapters."""
         self.lost = False
-        """Whether a step was missed that the optimizer remembers."""
-        self.found: deque[tuple[int, Tensor]] = deque()
-        """Steps, and each sample's gradient in them: B x n x D."""
+        """Whether a step was missed, after which an optimizer with moments cannot be followed."""
+        self.gradients: deque[tuple[int, Tensor]] = deque()
+        """Pairs of a step's number and its samples' gradients, B x n x D, the latest last."""
         self._arrived: dict[Leg, list[Tensor]] = {}
         self._before: SeenStep | None = None
 
     def observe(self, packet: Packet) -> None:
-        """Keep what belongs to a step; when its messages have come, end the one before it."""
+        """Keep the tensors of the present step; when it is complete, invert the one before it."""
         if packet.leg is Leg.INPUTS:
             self._arrived[packet.leg] = [each.clone() for each in packet.tensors[:2]]
         elif packet.leg in (Leg.ADAPTERS, Leg.FEATURES_GRAD):
             self._arrived[packet.leg] = self._read(packet)
         elif packet.leg is Leg.ADAPTERS_GRAD:
-            self._end(packet)
+            self._end_step(packet)
             self.iteration += 1
 
-    def _end(self, packet: Packet) -> None:
-        """A step is over: find the gradient of the one before, if both went to this server."""
+    def _end_step(self, packet: Packet) -> None:
+        """Keep the ended step, and invert the one before it if both went to this server."""
         messages = self._arrived[Leg.FEATURES_GRAD]
-        own, before = self._own(len(messages)), self._before
+        own, before = self._own_messages(len(messages)), self._before
         adapters, self._before = self._arrived[Leg.ADAPTERS][0], None
         if before is not None and own and not self.lost:
             self._invert(before, adapters)
@@ -133,13 +136,13 @@ class OptimizerInversion(LabelAttack):
             ids, mask = self._arrived[Leg.INPUTS]
             self._before = SeenStep(torch.tensor(place), ids, mask, adapters, seen, given)
 
-    def _own(self, count: int) -> list[int]:
-        """Which of a step's messages go to the first server, as they go round."""
+    def _own_messages(self, count: int) -> list[int]:
+        """Return the numbers of a step's messages that go to the first server, in turn."""
         first, servers = self.iteration * count, self.known.servers
         return [number for number in range(count) if (first + number) % servers == 0]
 
     def _read(self, packet: Packet) -> list[Tensor]:
-        """A packet's messages, copied."""
+        """Unpack and copy a packet's messages."""
         stack, step = self.known.stack, self.known.step(packet)
         return [
             stack.unpack(packet.leg, each, step).detach().clone()
@@ -147,34 +150,37 @@ class OptimizerInversion(LabelAttack):
         ]
 
     def _invert(self, before: SeenStep, after: Tensor) -> None:
-        """Find a step's gradient, set by set, and follow the optimizer through the step."""
+        """Recover a step's gradient, set by set, and follow the optimizer through the step."""
         step, round_number, whole = before.place.tolist()
-        bases = self._summed(before) if whole else self._directed(before)
-        self.followers = self.followers or [self._follower() for _ in after]
-        found = []
+        bases = self._message_bases(before) if whole else self._direction_bases(before)
+        self.followers = self.followers or [self._build_follower() for _ in after]
+        recovered = []
         for number, (made_PK, basis_KBD) in enumerate(bases):
             weights = before.adapters[number], after[number]
             shares = self.followers[number].shares(
                 made_PK, *weights, self.known.factor(round_number)
             )
             self.followers[number].follow(made_PK.double().cpu() @ shares, weights[0])
-            found.append(torch.tensordot(shares, basis_KBD.double().cpu(), 1))
-        rows = torch.stack(found, dim=1)
-        self.found.append((step, (rows * len(rows)).float()))
-        while sum(len(r) for _, r in self.found) - len(self.found[0][1]) >= self.options.samples:
-            self.found.popleft()
+            recovered.append(torch.tensordot(shares, basis_KBD.double().cpu(), 1))
+        rows = torch.stack(recovered, dim=1)
+        kept = self.gradients
+        # The loss is a mean over the batch: times the batch size, gradients of batches compare.
+        kept.append((step, (rows * len(rows)).float()))
+        while sum(len(r) for _, r in kept) - len(kept[0][1]) >= self.options.samples:
+            kept.popleft()
 
-    def _follower(self) -> Follower:
+    def _build_follower(self) -> Follower:
+        """Build a follower of the clients' optimizer."""
         assert self.known.optimizer is not None, "clients have one"
         return Follower(self.known.optimizer)
 
-    def _summed(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each set of adapters the replies, and the messages that they are to."""
+    def _message_bases(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the replies and their messages for each set of adapters."""
         for number in range(len(seen.adapters)):
             yield seen.replies[:, number].T, seen.messages[:, :, number]
 
-    def _directed(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each set of adapters what each direction of each sample comes to, and these."""
+    def _direction_bases(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the replies to each sample's directions, and the directions, for each set."""
         served = self.known.served
         assert served is not None, "where adapters cross, a server has all of the model"
         _, size, sets, width = seen.messages.shape
@@ -192,12 +198,12 @@ class OptimizerInversion(LabelAttack):
             yield made[:, :, number].flatten(0, 1).T, basis.flatten(0, 1)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Read labels off what was found in training."""
+        """Infer labels from the gradients recovered in training; the targets are not used."""
         del targets
         self.clues = []
-        if not self.found:
+        if not self.gradients:
             return
-        rows = torch.cat([rows for _, rows in self.found])
+        rows = torch.cat([rows for _, rows in self.gradients])
         views = [
             SeenView(name, adapter, each if name == "gradient" else normalize(each))
             for name in self.options.views
@@ -208,20 +214,21 @@ class OptimizerInversion(LabelAttack):
             yield number, len(views)
 
     def read(self, view: SeenView) -> Clue | None:
-        """The last of its clues."""
+        """Return the view's clue by k-means."""
         return self._clues(view)[-1]
 
     def _clues(self, view: SeenView) -> list[Clue]:
-        steps, classes = tuple(step for step, _ in self.found), self.known_labels.classes
+        """Infer labels from a view: scores of two classes if there are two, and clusters."""
+        steps, classes = tuple(step for step, _ in self.gradients), self.known_labels.classes
         place, clues = (view.name, view.adapter), []
         if classes == 2:
-            clues.append(Clue(*place, "auc", components(view.rows, 1)[:, 0], steps=steps))
-        grouped = clusters(view.rows, classes, self.options.starts, self.known.seed)
+            clues.append(Clue(*place, "auc", principal_components(view.rows, 1)[:, 0], steps=steps))
+        grouped = find_clusters(view.rows, classes, self.options.starts, self.known.seed)
         return [*clues, Clue(*place, "accuracy", grouped, steps=steps)]
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizer's as followed, the step under way, and what was found."""
-        held = {f"found/{step}": rows for step, rows in self.found}
+        """Return the followed optimizers, the step under way and the recovered gradients."""
+        held = {f"found/{step}": rows for step, rows in self.gradients}
         for number, follower in enumerate(self.followers):
             held |= {f"sets/{number}/{name}": value for name, value in follower.state().items()}
         if (before := self._before) is not None:
@@ -232,9 +239,9 @@ class OptimizerInversion(LabelAttack):
         """Restore what `state` returned."""
         super().load(state)
         self.lost = bool(state["lost"])
-        found, sets, kept = (below(state, f"{name}/") for name in ("found", "sets", "before"))
-        self.found = deque((step, found[str(step)]) for step in sorted(map(int, found)))
+        rows, sets, kept = (below(state, f"{name}/") for name in ("found", "sets", "before"))
+        self.gradients = deque((step, rows[str(step)]) for step in sorted(map(int, rows)))
         for number in range(sum(name.endswith("/steps") for name in sets)):
-            self.followers.append(self._follower())
+            self.followers.append(self._build_follower())
             self.followers[number].load(below(sets, f"{number}/"))
         self._before = SeenStep(**kept) if kept else None

@@ -1,16 +1,15 @@
-"""PCAT (Gao and Zhang, USENIX Security 2023): a pseudo-client, and what it teaches a decoder.
+"""PCAT (Gao and Zhang, USENIX Security 2023): a pseudo-client, and a decoder that inverts it.
 
-While training goes on, a client of the server's own learns the task through the server's trunk as
-it is at each step. Under a vanilla cut its public samples have the labels that the client has just
-sent (the paper's label alignment); under a U shape labels stay hidden, so they are drawn at random,
-as in the paper. Once that is done a decoder learns to invert the pseudo-client on public samples,
-and what it makes of the client's smashed data is then refined until the pseudo-client would send
-the same.
+During training, the server's own pseudo-client learns the task through the live trunk at each step.
+Under a vanilla cut its public samples have the labels that the client has just sent (the paper's
+label alignment). Under a U shape labels stay hidden, so samples are drawn at random, as in the
+paper. Afterwards a decoder learns to invert the pseudo-client on public samples. Its images of the
+client's smashed data are then refined until the pseudo-client would send the same.
 
-From the paper's text; its own code was not found. It says neither rates nor numbers of steps for
-decoder and refinement, and shows the decoder in pictures alone: here it is SDAR's. The paper needs
-not know the head's architecture; here the pseudo-client has it, which did best there too. Public
-data without a class are drawn from all other classes.
+This follows the paper's text, since no code of it was published that we know. The paper gives
+neither rates nor numbers of steps for decoder and refinement, and shows the decoder in figures
+only; here it is SDAR's. The paper does not need the head's architecture; here the pseudo-client has
+it, which worked best in the paper too. If public data lack a class, any samples replace it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,19 +31,19 @@ from simsplit.seeds import isolated, rng_for
 
 
 class PcatConfig(AttackConfig):
-    """A pseudo-client, trained on aligned labels; its decoder's images, refined to match."""
+    """Trains a pseudo-client on aligned labels and a decoder of it, whose images it then refines."""
 
     kind: Literal["pcat"] = "pcat"
     start: int = Field(default=0, ge=0)
-    """Steps of training to let pass first; the paper's late start, 100 in its example."""
+    """Number of training steps to skip first, the paper's late start; 100 in its example."""
     lr_client: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the pseudo-client."""
     iterations: int = Field(default=500, ge=1)
-    """Training steps of the decoder, once the pseudo-client is trained."""
+    """Training steps of the decoder, after the pseudo-client is trained."""
     lr_decoder: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the decoder."""
     refinement: int = Field(default=100, ge=0)
-    """Steps that refine the decoder's images."""
+    """Number of steps that refine the decoder's images."""
     lr_images: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the images."""
     online: ClassVar[bool] = True
@@ -54,7 +53,7 @@ class PcatConfig(AttackConfig):
 
 
 class Pcat(Following):
-    """Trains a pseudo-client packet by packet, and a decoder when it is asked for images."""
+    """An attack that trains a pseudo-client during training, and a decoder when it is scored."""
 
     def __init__(self, config: PcatConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -66,7 +65,7 @@ class Pcat(Following):
         self.aligned = Aligned(known)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """One training step of the pseudo-client."""
+        """Take one training step of the pseudo-client."""
         del smashed
         if self.iteration < self.config.start:
             return
@@ -79,11 +78,11 @@ class Pcat(Following):
             descend(self.learners["client"], cross_entropy(outputs, batch.labels))
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Train a decoder, decode the targets, refine what comes out."""
+        """Train a decoder, decode the targets, and refine the images."""
         total = self.config.iterations + self.config.refinement
         smashed = torch.cat([self.known.smashed(packet) for packet in payloads(targets)])
         self.learners["client"].train(False)
-        decoder = self._decoder()
+        decoder = self._build_decoder()
         rate = Learner({"decoder": decoder}, AdamConfig(lr=self.config.lr_decoder))
         for number in range(self.config.iterations):
             batch = self.known.public(number)
@@ -91,40 +90,41 @@ class Pcat(Following):
                 simulated = self.known.simulate(self.client, batch, number)
             descend(rate, mse_loss(decoder(simulated), self.known.pixels(batch.inputs)))
             yield number + 1, total
-        self._decoded = decoder
+        self._decoder = decoder
         with torch.no_grad():
             self._recovered = self.invert(smashed, None)
         for step in self._refine(smashed):
             yield self.config.iterations + step, total
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's images, before they are refined."""
+        """Decode smashed data into images, before they are refined."""
         del labels
-        with inference(self._decoded):
-            out: Tensor = self._decoded(smashed)
+        with inference(self._decoder):
+            out: Tensor = self._decoder(smashed)
         return out
 
-    def _decoder(self) -> nn.Module:
+    def _build_decoder(self) -> nn.Module:
+        """Build an untrained decoder."""
         known, cut = self.known, self.known.shapes[0]
         with isolated(known.seed, "pcat", "decoder"):
             return glorot(sdar_decoder(cut[0], cut, known.image)).to(known.device)
 
     def _refine(self, smashed: Tensor) -> Iterator[int]:
-        """Move the images to where the pseudo-client sends what the client sent."""
+        """Optimize the images until the pseudo-client would send the client's payload."""
         images = nn.ParameterList([self._recovered.clone()])
         learner = Learner({"images": images}, AdamConfig(lr=self.config.lr_images))
         unknown = torch.zeros(len(smashed), dtype=torch.long, device=smashed.device)
         for step in range(self.config.refinement):
             batch = Batch(self.known.normalised(images[0]), unknown, unknown)
             sent = self.known.simulate(self.client, batch, step)
-            # the mean over an image, summed over images: each moves as if it were alone
+            # a mean over each image, summed over images: each image moves as if it were alone
             descend(learner, mse_loss(sent, smashed) * len(smashed))
             yield step + 1
         self._recovered = images[0].detach()
 
 
 class Aligned:
-    """Public samples by class."""
+    """A source of public samples with given labels."""
 
     def __init__(self, known: Knowledge) -> None:
         assert known.auxiliary is not None, "refused without when the scenario is read"
@@ -137,11 +137,11 @@ class Aligned:
         self.firsts = self.counts.cumsum(0) - self.counts
 
     def batch(self, labels: Tensor, number: int) -> Batch:
-        """As many samples with these labels, drawn for step `number`."""
+        """Draw a public sample for each of these labels, at step `number`."""
         rng = rng_for(self.seed, "pcat", "aligned", number)
         share = torch.rand(len(labels), generator=rng).to(labels.device)
         counts, firsts = self.counts[labels], self.firsts[labels]
-        anywhere = counts == 0
+        anywhere = counts == 0  # public data may lack a class
         counts = torch.where(anywhere, len(self.rows), counts)
         place = torch.where(anywhere, 0, firsts) + (share * counts).long().clamp(max=counts - 1)
         return self.batcher.batch(self.rows[place])

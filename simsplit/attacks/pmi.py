@@ -1,9 +1,10 @@
-"""PMI and PIDI (Gu et al. 2026): a long text's embeddings are matched patch by patch.
+"""PMI and PIDI (Gu et al. 2026): match a long text's embeddings patch by patch.
 
-In a causal head no token looks ahead, so a patch is a problem of its own once those before it are
-found: only its embeddings change, and of what stands before the head's cache is kept. At last all
-are changed together. `pidi` starts from `dsi`, which reads prompt and response by their own ends.
-Published: patches of 50 tokens, 300 steps each at most and 500 of all together, Adam at 1e-3.
+In a causal head no token attends to later ones, so a patch can be solved once all earlier patches
+are: only its embeddings change, and earlier tokens are kept as the head's cache. In the end all
+patches are optimized together. `pidi` starts from `dsi`, which reads prompts by the head and
+responses by the tail. Published: patches of 50 tokens, at most 300 steps for each and 500 for all
+together, Adam at 1e-3.
 """
 
 from functools import partial
@@ -12,7 +13,13 @@ from typing import Literal
 from pydantic import Field
 
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.matching import Before, EmbeddingDescent, HeadTarget, matched, nearest
+from simsplit.attacks.matching import (
+    Before,
+    EmbeddingDescent,
+    HeadTarget,
+    find_nearest,
+    match_target,
+)
 from simsplit.attacks.openings import OpenedConfig, Start
 from simsplit.attacks.session_attack import Steps
 from simsplit.attacks.session_records import Record
@@ -21,16 +28,16 @@ from simsplit.attacks.vmi import HeadMatching
 
 class _PatchedConfig(OpenedConfig):
     patch: int = Field(default=50, ge=1)
-    """Tokens of a patch; published: 50."""
+    """Number of tokens in a patch; published: 50."""
     patch_steps: int = Field(default=300, ge=1)
-    """Steps for a patch at most; published: 300."""
+    """Maximum number of steps for a patch; published: 300."""
     joint_steps: int = Field(default=500, ge=0)
-    """Steps for all patches together at most; published: 500."""
+    """Maximum number of steps for all patches together; published: 500."""
     step_size: float = Field(default=1e-3, gt=0)
     """Adam's learning rate in matching; published: 0.001."""
     stop_after: int = Field(default=50, ge=0)
-    """Steps in which a session's loss has not fallen by a thousandth, after which it is left; 0:
-    never."""
+    """A session stops after this many steps in which its loss has not fallen by a thousandth; 0:
+    it never stops early."""
     effort = (*OpenedConfig.effort, "patch_steps", "joint_steps")
 
     def build(self, known: Knowledge) -> "Pmi":
@@ -38,11 +45,12 @@ class _PatchedConfig(OpenedConfig):
 
 
 class PmiConfig(_PatchedConfig):
-    """Matches embeddings with what was sent patch by patch, then all together."""
+    """Optimizes embeddings to match the head's output, patch by patch and then all together."""
 
     kind: Literal["pmi"] = "pmi"
     start: Start = "zeros"
-    """zeros; mc, sip or dsi: the embeddings of what that attack reads."""
+    """The embeddings to start from. zeros: zeros. mc, sip, dsi: those of the tokens that this
+    attack reads."""
 
     @property
     def opening(self) -> Start:
@@ -50,7 +58,7 @@ class PmiConfig(_PatchedConfig):
 
 
 class PidiConfig(_PatchedConfig):
-    """Starts from what `dsi` reads at both ends, and goes on as `pmi`."""
+    """Starts from the tokens that `dsi` reads at both ends, and continues like `pmi`."""
 
     kind: Literal["pidi"] = "pidi"
 
@@ -60,7 +68,7 @@ class PidiConfig(_PatchedConfig):
 
 
 class Pmi(HeadMatching):
-    """Patch after patch of all sessions, then all patches."""
+    """An attack that optimizes one patch of all sessions after another, then all patches."""
 
     def __init__(self, config: _PatchedConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -73,15 +81,15 @@ class Pmi(HeadMatching):
         return patches * self.each.steps + self.joint.steps + 1
 
     def read(self, record: Record) -> Steps:
-        embedded = self.started(record)
+        embedded = self.start_embeddings(record)
         for begin in range(0, embedded.shape[1], self.patch):
-            rows = (record.lengths > begin).nonzero()[:, 0]  # which come so far
+            rows = (record.lengths > begin).nonzero()[:, 0]  # the sessions that reach this patch
             here = slice(begin, begin + self.patch)
             before = Before.of(self.head, embedded[rows, :begin])
             aim = HeadTarget(record.sent[rows, here], record.real[rows, here])
             onwards = partial(before.onwards, self.head)
-            found = yield from matched(embedded[rows, here], onwards, aim, self.each)
-            embedded[rows, here] = found
+            patch = yield from match_target(embedded[rows, here], onwards, aim, self.each)
+            embedded[rows, here] = patch
         aim = HeadTarget(record.sent, record.real)
-        found = yield from matched(embedded, self.head.onwards, aim, self.joint)
-        return nearest(found, self.embeddings_VD)
+        embedded = yield from match_target(embedded, self.head.onwards, aim, self.joint)
+        return find_nearest(embedded, self.embeddings_VD)

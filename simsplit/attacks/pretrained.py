@@ -1,4 +1,4 @@
-"""A model as it was before training, made once for all attacks of a run: they only read it."""
+"""The model as it was before training, shared by all attacks of a run."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -12,9 +12,9 @@ from simsplit.models.transformer import Head
 
 
 class Pretrained:
-    """Its segments and its tokens' embeddings; nothing of it learns.
+    """The pretrained model's frozen segments and token embeddings.
 
-    Where clients' own start is not public, `make` gives other weights of the same kind.
+    If the clients' initial weights are not public, `make` returns other weights of the same shape.
     """
 
     def __init__(self, make: Callable[[Owner], nn.Module], vocabulary: int) -> None:
@@ -22,21 +22,21 @@ class Pretrained:
         self._segments: dict[Owner, nn.Module] = {}
 
     def segment(self, owner: Owner) -> nn.Module:
-        """A segment, the same one for all attacks."""
+        """Return a segment that all attacks share, so it must not be changed."""
         if owner not in self._segments:
             self._segments[owner] = self.own(owner)
         return self._segments[owner]
 
     def own(self, owner: Owner) -> nn.Module:
-        """A segment for one attack alone, which may change how it computes."""
+        """Build a frozen segment for one attack, which may change how it computes."""
         return self._make(owner).eval().requires_grad_(requires_grad=False)
 
     @cached_property
     def embeddings(self) -> Tensor:
-        """Of every token, V x D, the same ones for all attacks."""
+        """The embeddings of all tokens, V x D, shared by all attacks."""
         head = self.segment("head")
-        assert isinstance(head, Head | EncoderHead), "what language models begin with"
+        assert isinstance(head, Head | EncoderHead), "language models have no other heads"
         device = next(head.parameters()).device
         with torch.no_grad():
-            found: Tensor = head.tokens(torch.arange(self._vocabulary, device=device))
-        return found
+            embedded: Tensor = head.tokens(torch.arange(self._vocabulary, device=device))
+        return embedded

@@ -1,10 +1,10 @@
-"""A probe: gradient-boosted trees trained on what one server sees, with a part of the labels known.
+"""A probe: gradient-boosted trees, trained on one server's views with a part of the labels known.
 
-P3EFT trains XGBoost with its defaults on one server's messages; these are scikit-learn's trees with
-the same settings (100 trees a class of depth 6, rate 0.3, penalty 1, leaves of any size), and with
-all their bins: fewer than samples would blur where two classes part. They fit what they were told
-perfectly; what they make of the other targets counts. As it knows labels, it stands apart from the
-other attacks' worst leak.
+P3EFT trains XGBoost with its defaults on one server's messages. These are scikit-learn's trees with
+the same settings (100 trees of depth 6 for each class, rate 0.3, penalty 1, leaves of any size) and
+the most bins that scikit-learn allows, since fewer would blur the border between two classes. The
+trees fit the known labels perfectly, so only the predictions for the other targets are scored. As
+the probe knows labels, it does not count in the worst leak of the label attacks.
 """
 
 from typing import Literal
@@ -17,17 +17,17 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class ProbeConfig(LabelAttackConfig):
-    """Learns classes from the targets whose labels it is told; scored on the others."""
+    """Learns classes from targets with known labels; scored on the others."""
 
     kind: Literal["probe"] = "probe"
     known: float = Field(default=0.5, gt=0, lt=1)
-    """Share of each class's targets whose labels it is told."""
+    """Share of each class's targets whose labels it knows."""
     trees: int = Field(default=100, ge=1)
-    """Trees, of each class where there are more than two."""
+    """Number of trees; with more than two classes, of each class."""
 
     @property
     def known_share(self) -> float:
-        """As its field says."""
+        """Share of the targets whose labels the attack knows."""
         return self.known
 
     def build(self, known: Knowledge) -> "ProbeAttack":
@@ -35,17 +35,17 @@ class ProbeConfig(LabelAttackConfig):
 
 
 class ProbeAttack(LabelAttack):
-    """Fits trees, and reads the targets that it was told nothing of."""
+    """An attack that fits trees and predicts the targets with unknown labels."""
 
     options: ProbeConfig
 
     def read(self, view: SeenView) -> Clue | None:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        told = self.known_labels
+        given = self.known_labels
         left = torch.ones(len(view.rows), dtype=torch.bool)
-        left[told.rows] = False
-        if not left.any() or len(told.labels.unique()) < 2:
+        left[given.rows] = False
+        if not left.any() or len(given.labels.unique()) < 2:
             return None
         trees = HistGradientBoostingClassifier(
             learning_rate=0.3,
@@ -58,6 +58,6 @@ class ProbeAttack(LabelAttack):
             random_state=self.known.seed % 2**32,
         )
         rows = view.rows.numpy()
-        trees.fit(rows[told.rows], told.labels.numpy())
+        trees.fit(rows[given.rows], given.labels.numpy())
         guess = torch.from_numpy(trees.predict(rows[left.numpy()])).long()
         return Clue(view.name, view.adapter, "accuracy", guess, left.nonzero()[:, 0], named=True)

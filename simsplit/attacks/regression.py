@@ -1,10 +1,9 @@
-"""Ridge regression in closed form, from pairs that come batch by batch.
+"""Ridge regression in closed form, from pairs that arrive in batches.
 
-Where pairs are more than a row has values, only sums of products are kept (the normal equations);
-where they are fewer, the pairs themselves and their Gram matrix, which then is the smaller system.
-Both give the same predictions. Inputs and outputs are centred, so the intercept is not penalised;
-sums are in double precision. Whatever has a row for each pair can be predicted: pixels, one-hot
-tokens.
+If there are more pairs than input values, only sums of products are kept (the normal equations).
+Otherwise the pairs themselves are kept, and their Gram matrix is the smaller system. Both give the
+same predictions. Inputs and outputs are centred, so the intercept is not penalised. Sums are in
+double precision. Outputs can be any rows of numbers, such as pixels or one-hot tokens.
 
 The penalty is `strength` times the mean of the inputs' non-zero eigenvalues. Every tenth pair (at
 most `MOST_HELD`) is held out; the strength that predicts these best is used on all pairs.
@@ -20,47 +19,55 @@ from torch.linalg import solve_triangular
 from simsplit.seeds import rng_for
 
 Pairs = Iterable[tuple[Tensor, Tensor]]
-"""Batches of rows: inputs, and outputs."""
+"""Batches of rows: (inputs, outputs)."""
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Penalty strengths to choose from."""
 MOST_HELD = 1000
+"""Maximum number of held-out pairs."""
 DIRECTIONS = 64
-"""Random combinations of the outputs by which strengths are compared."""
+"""Number of random combinations of the outputs by which strengths are compared."""
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """A fitted regression; `basis` are the pairs' centred inputs where the Gram matrix is used."""
+    """A fitted regression."""
 
     mean: Tensor
+    """Mean of the inputs."""
     basis: Tensor | None
+    """The pairs' centred inputs if the Gram matrix was used, else None."""
     weights: Tensor
     offset: Tensor
+    """Mean of the outputs."""
     root: Tensor
-    """The Cholesky factor of what was solved."""
+    """The Cholesky factor of the solved system."""
     penalty: float
     pairs: int
 
     def predict(self, x_BD: Tensor) -> Tensor:
-        """The outputs of these rows."""
-        return self._seen(x_BD) @ self.weights + self.offset
+        """Predict the outputs of these rows."""
+        return self._coordinates(x_BD) @ self.weights + self.offset
 
-    def left_out(self, x_BD: Tensor, y_BP: Tensor) -> Tensor:
-        """What would be predicted of pairs of the fit, had each of them been left out of it."""
-        centred, seen = x_BD - self.mean, self._seen(x_BD)
+    def predict_left_out(self, x_BD: Tensor, y_BP: Tensor) -> Tensor:
+        """Predict the outputs of fitted pairs as if each of them had been left out of the fit."""
+        centred, seen = x_BD - self.mean, self._coordinates(x_BD)
+        # `own` is a pair's leverage, the weight of its own output in its prediction; taking this
+        # part out gives the left-out prediction without another fit.
         own = solve_triangular(self.root, seen.T, upper=False).square().sum(0)
         if self.basis is not None:
             own = (centred.square().sum(1) - own) / self.penalty
         own = (own + 1 / self.pairs).clamp(0, 0.999)[:, None]
-        apart: Tensor = (self.predict(x_BD) - own * y_BP) / (1 - own)
-        return apart
+        predicted: Tensor = (self.predict(x_BD) - own * y_BP) / (1 - own)
+        return predicted
 
-    def _seen(self, x_BD: Tensor) -> Tensor:
+    def _coordinates(self, x_BD: Tensor) -> Tensor:
+        """Return the centred rows, or their products with the fitted pairs' inputs."""
         centred = x_BD - self.mean
         return centred if self.basis is None else centred @ self.basis.T
 
 
 def fit(pairs: Pairs, count: int, strengths: Sequence[float] = STRENGTHS) -> Ridge:
-    """The regression on `count` pairs; which of `strengths` is best, held-out pairs decide."""
+    """Fit the regression on `count` pairs, with the strength that predicts held-out pairs best."""
     every, done = min(10, count), 0
     system: _Sums | _Rows | None = None
     held: list[tuple[Tensor, Tensor]] = []
@@ -74,14 +81,14 @@ def fit(pairs: Pairs, count: int, strengths: Sequence[float] = STRENGTHS) -> Rid
         done += len(x_BD)
     assert system is not None, "there are pairs"
     x_HD, y_HP = (torch.cat(each) for each in zip(*held, strict=True))
-    strength = _best(system.equations(), x_HD, y_HP, strengths)
+    strength = _choose_strength(system.equations(), x_HD, y_HP, strengths)
     system.add(x_HD, y_HP)
-    return _solved(system.equations(), strength)
+    return _solve(system.equations(), strength)
 
 
 @dataclass(frozen=True)
 class _Equations:
-    """(matrix + penalty) weights = right, about means of inputs and outputs."""
+    """The system (matrix + penalty) weights = right, with centred inputs and outputs."""
 
     matrix: Tensor
     right: Tensor
@@ -92,7 +99,7 @@ class _Equations:
 
 
 class _Sums:
-    """Sums over pairs of inputs, outputs and their products."""
+    """Sums of inputs, outputs and their products over pairs."""
 
     def __init__(self, x_BD: Tensor, y_BP: Tensor) -> None:
         inputs, outputs = x_BD.shape[1], y_BP.shape[1]
@@ -103,7 +110,7 @@ class _Sums:
         self.pairs = 0
 
     def add(self, x_BD: Tensor, y_BP: Tensor) -> None:
-        """Count these pairs in."""
+        """Add pairs to the sums."""
         x, y = x_BD.double(), y_BP.double()
         self.x += x.sum(0)
         self.y += y.sum(0)
@@ -112,7 +119,7 @@ class _Sums:
         self.pairs += len(x)
 
     def equations(self) -> _Equations:
-        """The normal equations, centred."""
+        """Return the centred normal equations."""
         mean, offset = self.x / self.pairs, self.y / self.pairs
         matrix = self.xx.addr(self.x, mean, alpha=-1)
         right = self.xy.addr(self.x, offset, alpha=-1)
@@ -120,17 +127,17 @@ class _Sums:
 
 
 class _Rows:
-    """The pairs themselves, for a system as large as they are many."""
+    """The pairs themselves, for a system with one row per pair."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Tensor, Tensor]] = []
 
     def add(self, x_BD: Tensor, y_BP: Tensor) -> None:
-        """Count these pairs in."""
+        """Keep pairs."""
         self.rows.append((x_BD, y_BP))
 
     def equations(self) -> _Equations:
-        """The pairs' Gram matrix, and their outputs."""
+        """Return the system of the pairs' Gram matrix."""
         x, y = (torch.cat(each) for each in zip(*self.rows, strict=True))
         mean, offset = (each.double().mean(0) for each in (x, y))
         basis = (x - mean).to(x.dtype)
@@ -140,21 +147,25 @@ class _Rows:
         return _Equations(matrix, y.double() - offset, mean, offset, basis, len(x))
 
 
-def _best(system: _Equations, x: Tensor, y: Tensor, strengths: Sequence[float]) -> float:
-    """The strength at which pairs that the system has not seen are predicted best."""
+def _choose_strength(system: _Equations, x: Tensor, y: Tensor, strengths: Sequence[float]) -> float:
+    """Return the strength that predicts the held-out pairs best.
+
+    Predictions of a few random combinations of the outputs are compared, since solving for all
+    outputs at every strength would be slow.
+    """
     rng = rng_for(0, "ridge")
     mixed = torch.randn(y.shape[1], DIRECTIONS, generator=rng).to(system.right)
     right, offset = system.right @ mixed, system.offset @ mixed
     narrow = _Equations(system.matrix, right, system.mean, offset, system.basis, system.pairs)
     expected = y.double() @ mixed
     errors = [
-        float((_solved(narrow, each).predict(x) - expected).square().mean()) for each in strengths
+        float((_solve(narrow, each).predict(x) - expected).square().mean()) for each in strengths
     ]
     return strengths[min(range(len(errors)), key=errors.__getitem__)]
 
 
-def _solved(system: _Equations, strength: float) -> Ridge:
-    """The weights, kept in the inputs' precision."""
+def _solve(system: _Equations, strength: float) -> Ridge:
+    """Solve the system in double precision; the solution is kept in single precision."""
     matrix, basis = system.matrix, system.basis
     rank = max(1, min(system.pairs - 1, len(system.mean)))
     penalty = max(strength * float(matrix.trace()) / rank, 1e-12)

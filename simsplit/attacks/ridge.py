@@ -1,9 +1,8 @@
-"""Ridge regression from what crosses to pixels, or to the values of a row: the least that a ceiling
-must reach.
+"""Ridge regression from payloads to pixels or table values: the least that a ceiling must reach.
 
-Like `whitebox` it has a client encode public images, which no deployed server could. Its weights
-come in closed form, so a low figure is not for want of training; and they are dense, so a dense
-projection at the cut hides nothing from them that a linear map could read.
+As for `whitebox`, a client encodes public images for it, which no deployed server could arrange.
+Its weights have a closed form, so a poor score cannot be due to too little training. They are
+dense, so they undo a dense projection at the cut as well as any linear map can.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from simsplit.methods.base import NUMBERS, Modality
 from simsplit.packets import Packet
 
 Queries = Sequence[tuple[Packet, Tensor]]
-"""Packets of public images, and their pixels."""
+"""Packets of public images with their pixels."""
 
 
 class RidgeConfig(AttackConfig):
@@ -29,11 +28,12 @@ class RidgeConfig(AttackConfig):
     suits: ClassVar[frozenset[Modality]] = NUMBERS
     kind: Literal["ridge"] = "ridge"
     pairs: int = Field(default=6000, ge=2)
-    """How many auxiliary images a client encodes at most; a tenth of them chooses the penalty."""
+    """Maximum number of auxiliary images that a client encodes; a tenth of them is held out to
+    choose the penalty."""
 
     @property
     def queries(self) -> int:
-        """Auxiliary images that a client encodes, one for each pair."""
+        """Number of auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "RidgeAttack":
@@ -41,7 +41,7 @@ class RidgeConfig(AttackConfig):
 
 
 class RidgeAttack(Attack):
-    """Fits the map, and reads the targets with it."""
+    """An attack that fits the map and reconstructs the targets with it."""
 
     def __init__(self, config: RidgeConfig, known: Knowledge) -> None:
         super().__init__(known)
@@ -50,11 +50,11 @@ class RidgeAttack(Attack):
         self._recovered = torch.empty(0)
 
     def study(self, queries: Queries) -> None:
-        """Fit the map to what the client sent."""
-        self._fitted = fitted(self.known, queries, self.config.pairs)
+        """Fit the map to the client's packets."""
+        self._fitted = fit_map(self.known, queries, self.config.pairs)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Read all targets in one pass."""
+        """Reconstruct all targets in one pass."""
         assert self._fitted is not None, "queries come first"
         sent = torch.cat([self.known.crossed(packet) for packet in payloads(targets)])
         self._recovered = self._fitted.predict(sent).view(-1, *self.known.image)
@@ -65,13 +65,14 @@ class RidgeAttack(Attack):
         return self._recovered
 
 
-def fitted(known: Knowledge, queries: Queries, most: int) -> Ridge:
-    """The map from what crossed to pixels, from at most so many pairs."""
+def fit_map(known: Knowledge, queries: Queries, most: int) -> Ridge:
+    """Fit the map from payloads to pixels, on at most `most` pairs."""
     count = min(most, sum(len(pixels) for _, pixels in queries))
     return fit(_pairs(known, queries, count), count)
 
 
 def _pairs(known: Knowledge, queries: Queries, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield payloads and pixels of the first `count` pairs, packet by packet."""
     done = 0
     for packet, pixels in queries:
         rows = min(count - done, len(pixels))

@@ -1,12 +1,15 @@
-"""SDAR (Zhu et al., NDSS 2025), and the naive simulator attack that its paper starts from.
+"""SDAR (Zhu et al., NDSS 2025), and the naive simulator attack from which its paper starts.
 
-The server trains a simulator of the client's head on auxiliary data, through its own frozen trunk,
-while a discriminator makes what it sends look like what clients send; a decoder of the simulator
-then decodes what clients send, itself made plausible by a discriminator of images. Layers, losses
-and rates as the published code has them. Where a method acts at the cut it acts on the simulator
-too. Under a U shape the simulator has a tail of its own; under a vanilla cut the server has the
-client's labels, and tells them to decoder and discriminators. `naive_sda` is its ablation of that
-name: no discriminators, no label flips, and a decoder that is told no labels.
+The server trains a simulator of the client's head on auxiliary data, through its own frozen trunk.
+A discriminator of features makes the simulator's outputs resemble the clients' smashed data. A
+decoder learns to invert the simulator, and a discriminator of images makes its images of clients'
+data plausible. Layers, losses and rates are those of the published code, except that losses are
+means over samples here and sums there, which matters only for Adam's eps. If a method acts at the
+cut, it acts on the simulator too. Under a U shape the simulator has its own tail. Under a vanilla
+cut the server has the client's labels, so decoder and discriminators get them as inputs.
+
+`naive_sda` is the paper's ablation of that name: no discriminators, no label flips, and a decoder
+without labels.
 """
 
 from typing import ClassVar, Literal
@@ -39,15 +42,15 @@ class _SimulatorConfig(AttackConfig):
 
 
 class SdarConfig(_SimulatorConfig):
-    """A simulated client, trained adversarially to resemble the real ones, and its decoder."""
+    """Trains a simulated client adversarially to resemble the real ones, and a decoder of it."""
 
     kind: Literal["sdar"] = "sdar"
     feature_weight: float = Field(default=0.02, ge=0)
-    """Weight of fooling the feature discriminator; 0: no such discriminator."""
+    """Weight of deceiving the feature discriminator; 0: no such discriminator."""
     image_weight: float = Field(default=1e-5, ge=0)
-    """Weight of fooling the image discriminator; 0: no such discriminator."""
+    """Weight of deceiving the image discriminator; 0: no such discriminator."""
     flip: float = Field(default=0.2, ge=0, le=1)
-    """Share of the auxiliary labels that is drawn at random, under a U shape."""
+    """Share of the auxiliary labels that are replaced by random ones under a U shape."""
     lr_features: float = Field(default=2e-5, gt=0)
     """Adam's learning rate for the feature discriminator."""
     lr_images: float = Field(default=5e-9, gt=0)
@@ -58,76 +61,84 @@ class SdarConfig(_SimulatorConfig):
 
 
 class NaiveSdaConfig(_SimulatorConfig):
-    """A simulated client and its decoder, without discriminators."""
+    """Trains a simulated client and a decoder of it, without discriminators."""
 
     kind: Literal["naive_sda"] = "naive_sda"
 
     def build(self, known: Knowledge) -> "Sdar":
-        """SDAR without its discriminators, and without labels."""
+        """Build SDAR without discriminators and labels."""
         rates = {"lr_simulator": self.lr_simulator, "lr_decoder": self.lr_decoder}
         plain = SdarConfig(feature_weight=0, image_weight=0, flip=0, **rates)
         return Sdar(plain, known, conditional=False)
 
 
 class Sdar(Following):
-    """Trains simulator, decoder and discriminators, a step for each packet of a client."""
+    """An attack that trains simulator, decoder and discriminators at each step of a client."""
 
     def __init__(self, config: SdarConfig, known: Knowledge, *, conditional: bool = True) -> None:
         super().__init__(known)
         self.config = config
-        self.told = conditional and known.tail is not None
-        """Whether decoder and discriminators are told the clients' labels, which the server has."""
+        self.conditional = conditional and known.tail is not None
+        """Whether decoder and discriminators get labels; the server has a tail and the labels."""
         cut, image = known.shapes[0], known.image
-        extra = int(self.told)
+        extra = int(self.conditional)
         with isolated(known.seed, "sdar"):
             self.client = known.surrogate("sdar")
-            self.decoder = self._net(sdar_decoder(cut[0] + extra, cut, image), cut[1:])
-            self.of_features = self._net(feature_discriminator(cut[0] + extra, cut), cut[1:])
-            self.of_images = self._net(image_discriminator(image[0] + extra, image), image[1:])
+            decoder = sdar_decoder(cut[0] + extra, cut, image)
+            self.decoder = self._build_net(decoder, cut[1:])
+            of_features = feature_discriminator(cut[0] + extra, cut)
+            self.of_features = self._build_net(of_features, cut[1:])
+            of_images = image_discriminator(image[0] + extra, image)
+            self.of_images = self._build_net(of_images, image[1:])
         simulator = self.client.modules | ({"tail": self.client.tail} if known.tail is None else {})
-        self._learn("simulator", simulator, config.lr_simulator)
-        self._learn("decoder", {"decoder": self.decoder}, config.lr_decoder)
+        self._add_learner("simulator", simulator, config.lr_simulator)
+        self._add_learner("decoder", {"decoder": self.decoder}, config.lr_decoder)
         if config.feature_weight:
-            self._learn("features", {"features": self.of_features}, config.lr_features)
+            self._add_learner("features", {"features": self.of_features}, config.lr_features)
         if config.image_weight:
-            self._learn("images", {"images": self.of_images}, config.lr_images)
+            self._add_learner("images", {"images": self.of_images}, config.lr_images)
 
-    def _net(self, layers: nn.Module, size: tuple[int, ...]) -> nn.Module:
-        net = WithLabels(layers, self.known.classes, size) if self.told else layers
+    def _build_net(self, layers: nn.Module, size: tuple[int, ...]) -> nn.Module:
+        """Initialise a network, with an input for labels if the attack is conditional."""
+        net = WithLabels(layers, self.known.classes, size) if self.conditional else layers
         return glorot(net).to(self.known.device)
 
-    def _learn(self, name: str, modules: dict[str, nn.Module], lr: float) -> None:
+    def _add_learner(self, name: str, modules: dict[str, nn.Module], lr: float) -> None:
+        """Add a learner with Adam; its eps is Keras's default, as in the published code."""
         self.learners[name] = Learner(modules, AdamConfig(lr=lr, eps=1e-7))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train simulator, feature discriminator, decoder and image discriminator."""
+        """Train simulator, feature discriminator, decoder and image discriminator for a step each."""
+        # The order is the published code's: each network learns against the others as they are
+        # after their last step, and the decoder sees the simulator's outputs after its step.
         known = self.known
         for learner in self.learners.values():
             learner.train(True)
         batch = known.public(self.iteration)
         own, pixels = batch.labels, known.pixels(batch.inputs)
         with isolated(known.seed, "sdar", self.iteration, device=known.device):  # dropout's draws
-            simulated = self._simulate(own, known.simulate(self.client, batch, self.iteration))
+            simulated = known.simulate(self.client, batch, self.iteration)
+            simulated = self._train_simulator(own, simulated)
             if self.config.feature_weight:
                 real, fake = (smashed, labels), (simulated, own)
-                self._tell_apart("features", self.of_features, real, fake)
+                self._discriminate("features", self.of_features, real, fake)
             with torch.no_grad():
                 simulated = known.simulate(self.client, batch, self.iteration)
-            decoded = self._decode(simulated, own, pixels, smashed, labels)
+            decoded = self._train_decoder(simulated, own, pixels, smashed, labels)
             if self.config.image_weight:
-                self._tell_apart("images", self.of_images, (pixels, own), (decoded, labels))
+                self._discriminate("images", self.of_images, (pixels, own), (decoded, labels))
 
-    def _simulate(self, labels: Tensor, simulated: Tensor) -> Tensor:
-        """One training step of the simulator; returns its output before that step."""
+    def _train_simulator(self, labels: Tensor, simulated: Tensor) -> Tensor:
+        """Take a training step of the simulator, and return its output before that step."""
         outputs = self.known.outputs(self.client, simulated, self.iteration)
-        loss = cross_entropy(outputs, self._flipped(labels))
+        loss = cross_entropy(outputs, self._flip(labels))
         if self.config.feature_weight:
-            judged = self._judge(self.of_features, simulated, labels)
-            loss = loss + self.config.feature_weight * _taken_for(judged, real=True)
+            logits = self._apply(self.of_features, simulated, labels)
+            loss = loss + self.config.feature_weight * _adversarial_loss(logits, real=True)
         descend(self.learners["simulator"], loss)
         return simulated.detach()
 
-    def _decode(
+    def _train_decoder(
         self,
         simulated: Tensor,
         own_labels: Tensor,
@@ -135,34 +146,38 @@ class Sdar(Following):
         smashed: Tensor,
         labels: Tensor | None,
     ) -> Tensor:
-        """One training step of the decoder; returns its images for the client's smashed data."""
-        loss = mse_loss(self._judge(self.decoder, simulated, own_labels), pixels)
+        """Take a training step of the decoder, and return its images of the client's smashed data.
+
+        Without an image discriminator, these images are not computed, and `pixels` are returned.
+        """
+        loss = mse_loss(self._apply(self.decoder, simulated, own_labels), pixels)
         decoded = pixels
         if self.config.image_weight:
-            decoded = self._judge(self.decoder, smashed, labels)
-            judged = self._judge(self.of_images, decoded, labels)
-            loss = loss + self.config.image_weight * _taken_for(judged, real=True)
+            decoded = self._apply(self.decoder, smashed, labels)
+            logits = self._apply(self.of_images, decoded, labels)
+            loss = loss + self.config.image_weight * _adversarial_loss(logits, real=True)
         descend(self.learners["decoder"], loss)
         return decoded.detach()
 
-    def _tell_apart(
+    def _discriminate(
         self,
         name: str,
-        judge: nn.Module,
+        net: nn.Module,
         real: tuple[Tensor, Tensor | None],
         fake: tuple[Tensor, Tensor | None],
     ) -> None:
-        """One training step of a discriminator."""
-        of_real, of_fake = self._judge(judge, *real), self._judge(judge, *fake)
-        descend(
-            self.learners[name], _taken_for(of_real, real=True) + _taken_for(of_fake, real=False)
-        )
+        """Take a training step of a discriminator, on pairs of inputs and labels."""
+        of_real = _adversarial_loss(self._apply(net, *real), real=True)
+        of_fake = _adversarial_loss(self._apply(net, *fake), real=False)
+        descend(self.learners[name], of_real + of_fake)
 
-    def _judge(self, net: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
-        out: Tensor = net(x, labels) if self.told else net(x)
+    def _apply(self, net: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
+        """Apply a network, with the labels if the attack is conditional."""
+        out: Tensor = net(x, labels) if self.conditional else net(x)
         return out
 
-    def _flipped(self, labels: Tensor) -> Tensor:
+    def _flip(self, labels: Tensor) -> Tensor:
+        """Replace a share of the labels by random ones; only under a U shape."""
         if self.known.tail is not None or not self.config.flip:
             return labels
         rng = rng_for(self.known.seed, "sdar", "flip", self.iteration)
@@ -171,11 +186,12 @@ class Sdar(Following):
         return torch.where(drawn.to(labels.device), others.to(labels.device), labels)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """The decoder's images, as pixels between 0 and 1."""
+        """Decode smashed data into pixels between 0 and 1."""
         self.decoder.eval()
-        return self._judge(self.decoder, smashed, labels)
+        return self._apply(self.decoder, smashed, labels)
 
 
-def _taken_for(logits: Tensor, *, real: bool) -> Tensor:
+def _adversarial_loss(logits: Tensor, *, real: bool) -> Tensor:
+    """Compute the loss of a discriminator's logits for inputs that count as real or fake."""
     target = torch.ones_like(logits) if real else torch.zeros_like(logits)
     return binary_cross_entropy_with_logits(logits, target)

@@ -1,4 +1,4 @@
-"""The base class of attacks on sessions: train the first reading, then read all sessions in parts."""
+"""The base class of attacks on sessions: train the first reading, then read sessions in parts."""
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence

@@ -1,8 +1,9 @@
-"""SIP (Chen et al., CCS 2024): tokens are read off smashed data by an inverter of the public head.
+"""SIP (Chen et al., CCS 2024): an inverter of the public head reads tokens from smashed data.
 
-It learns on what the pretrained head puts out for public texts; `epochs: 20`, `batch_size: 6`
-(with Adam at 1e-3 and a weight decay of 1e-5) are the published code's. Of several messages for a
-text each is read as if it were one, and the surest is its guess.
+The inverter learns from the pretrained head's outputs for public texts. `epochs: 20` and
+`batch_size: 6` (with Adam at 1e-3 and a weight decay of 1e-5) are the published code's settings;
+its dropout of .1 is left out here. If a text has several messages, each is read as if it were a
+text, and the surest reading is the guess.
 """
 
 from typing import Literal
@@ -14,7 +15,7 @@ from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 
 
 class SipConfig(InverterConfig):
-    """Reads tokens off smashed data by an inverter of the pretrained head."""
+    """Reads tokens from smashed data with an inverter of the pretrained head."""
 
     kind: Literal["sip"] = "sip"
 
@@ -23,7 +24,7 @@ class SipConfig(InverterConfig):
 
 
 class Sip(Inverting):
-    """Applies the inverter to each message."""
+    """An attack that applies the inverter to each message."""
 
     def recover(self, seen: SeenBatch) -> Read:
         return self.read(split_messages(self.known.smashed(seen.smashed), self.messages))

@@ -1,21 +1,22 @@
 """Span search, ours: a search for the direction in which mixtures read most like one text.
 
-The m messages for a text are linear combinations of the outputs for k texts, and the private one is
-a linear combination of the messages: else it could not be unmixed. So it lies in their span, a
-space of at most m dimensions. That span is whitened (position by position at first, so that a few
-huge tokens do not decide), and among its unit directions those are sought of which an inverter is
-surest, from many starts at once and by gradient ascent. Mixtures of texts read less surely than one
-text. With more inputs than messages (k > m) the private text is the only direction that is pure;
-otherwise all k texts are peaks, and which of them is the private one an epoch does not tell.
+The m messages for a text are linear combinations of the head's outputs for k texts. The private
+text's output is a linear combination of the messages: otherwise the client could not unmix. So it
+lies in their span, which has at most m dimensions. The span is whitened, after each position has
+been given the same weight, so that a few huge tokens do not decide. The search looks for the unit
+directions in which an inverter is surest, by gradient ascent from many starts at once. Mixtures of
+texts read less surely than one text. If k > m, the private text is the only pure direction.
+Otherwise all k texts are peaks, and one epoch does not reveal which of them is private.
 
-In another epoch the same private texts are mixed with other public ones: with `looks: 2` the peaks
-of two epochs are compared, and the one that comes again is the private text's. Texts are taken to
-be in the same batch in both; an attacker would have to find them again first.
+In another epoch the same private texts are mixed with other public ones. With `looks: 2` the peaks
+of two epochs are compared, and the peak that occurs in both belongs to the private text. The code
+assumes that texts are in the same batch in both epochs; an attacker would first have to match them.
 
-The recurrent inverter is sure where a token's score exceeds all others'; the Gaussian one where a
-token explains what a state is beside the mean state, which tells more.
+The recurrent inverter is sure where the best token's score is far above the second. The Gaussian
+inverter is sure where a token explains the state's distance from the mean state, which separates
+pure directions better.
 
-No gradients are used. Texts with one secret are searched together.
+No gradients are used. Texts that share a secret are searched together.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from simsplit.attacks.inverters import (
     GaussianInverter,
     Inverter,
     InverterConfig,
-    explained,
+    explained_share,
     level,
     levelled,
 )
@@ -52,43 +53,45 @@ from simsplit.seeds import rng_for
 ALIKE = 0.9
 """Cosine above which two directions are the same peak."""
 FLAT = 1e-6
-"""Share of the largest eigenvalue below which a direction is none."""
+"""Share of the largest eigenvalue below which a direction counts as absent."""
 AT_ONCE = 2**27
-"""Numbers that are held at once for groups that are searched together."""
+"""Maximum number of values in memory for groups that are searched at once."""
 SCORES = 2**22
-"""Scores that are computed at once: few enough to stay in a processor's cache."""
+"""Number of scores that are computed at once: few enough to stay in a processor's cache."""
 
 
 class SpanSearchConfig(InverterConfig):
-    """Searches the span of mixtures for what reads most like a single text."""
+    """Searches the span of mixtures for the direction that reads most like a single text."""
 
     kind: Literal["span_search"] = "span_search"
     starts: int = Field(default=256, ge=1)
-    """Random directions to start from."""
+    """Number of random directions to start from."""
     kept: int = Field(default=16, ge=1)
-    """How many of them, the surest that differ, are refined."""
+    """Number of starts that are refined: the surest that differ."""
     refinements: int = Field(default=40, ge=0)
     """Steps of gradient ascent on the inverter's sureness."""
     step: float = Field(default=0.05, gt=0)
     """Adam's learning rate in the ascent, on directions of length 1."""
     peaks: int | None = Field(default=None, ge=1)
-    """How many different peaks are guesses, the surest of them the attack's own; null: as many as
-    there are messages or mixed texts, whichever are fewer."""
+    """Number of different peaks that are guesses, the surest being the attack's answer; null: the
+    number of messages or of mixed texts, whichever is smaller."""
     rows: int | None = Field(default=None, ge=1)
-    """Texts of a batch that are searched together, as having one secret; null: all of a batch, or
-    one where the method draws secrets for each."""
+    """Number of a batch's texts that are searched together, as texts with one secret; null: the
+    whole batch, or 1 if the method draws secrets for each text."""
     positions: int | None = Field(default=64, ge=1)
-    """Positions of a group that are read to judge a direction, drawn at random; null: all."""
+    """Number of positions of a group, drawn at random, by which a direction is judged; null: all.
+    """
     tokens: int | None = Field(default=4096, ge=2)
-    """Tokens among which the inverter must be sure there, the most frequent in public texts; null:
-    all. Guesses are of all tokens at all positions."""
+    """Number of candidate tokens at these positions, the most frequent in public texts; null: all.
+    Final guesses are made among all tokens at all positions."""
     looks: int = Field(default=1, ge=1, le=2)
-    """Epochs that it sees; in 2, what comes again is the private text."""
+    """Number of epochs that it observes; 2: the text that occurs in both is taken for the private
+    one."""
     effort: ClassVar[tuple[str, ...]] = (*InverterConfig.effort, "refinements")
 
     @property
     def exposures(self) -> int:
-        """As many as it looks at."""
+        """Number of epochs in which it sees the targets' packets."""
         return self.looks
 
     def build(self, known: Knowledge) -> "SpanSearch":
@@ -96,7 +99,7 @@ class SpanSearchConfig(InverterConfig):
 
 
 class Peaks(NamedTuple):
-    """What the search of a batch found, the surest first."""
+    """The peaks of a batch, the surest first."""
 
     tokens: Tensor
     """P x B x L."""
@@ -105,60 +108,58 @@ class Peaks(NamedTuple):
 
 
 class SpanSearch(Inverting):
-    """Searches each batch, or each text, by itself."""
+    """An attack that searches the span of each batch, or of each text."""
 
     config: SpanSearchConfig
 
     def recover(self, seen: SeenBatch) -> Read:
-        """As many guesses for each text as there are peaks."""
-        tokens_PBL, sure_PB = self._searched(seen.smashed)
+        """Return one guess per peak for each text."""
+        tokens_PBL, sure_PB = self._search(seen.smashed)
         for packet in seen.again:
-            alike_PQB = agreement(tokens_PBL, self._searched(packet).tokens)
+            alike_PQB = agreement(tokens_PBL, self._search(packet).tokens)
             if has_shared_secrets(self.known):
                 alike_PQB = alike_PQB.mean(-1, keepdim=True).expand_as(alike_PQB)
             sure_PB = alike_PQB.amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
 
-    def _searched(self, packet: Packet) -> Peaks:
-        """The peaks of a batch, each group of rows with one secret by itself, all at once."""
+    def _search(self, packet: Packet) -> Peaks:
+        """Find the peaks of a batch, separately for each group of rows that share a secret."""
         x_MBLD = split_messages(self.known.smashed(packet), self.messages)
         rows = self.config.rows or (x_MBLD.shape[1] if has_shared_secrets(self.known) else 1)
         rng = rng_for(self.known.seed, "span", packet.round, packet.step)
         whole = len(x_MBLD[0]) // rows * rows
         parts = [part for part in (x_MBLD[:, :whole], x_MBLD[:, whole:]) if part.shape[1]]
-        found = [
-            self._peaks(each.unflatten(1, (-1, min(rows, each.shape[1]))), rng) for each in parts
+        peaks = [
+            self._search_groups(each.unflatten(1, (-1, min(rows, each.shape[1]))), rng)
+            for each in parts
         ]
-        return Peaks(*(torch.cat(both, 1) for both in zip(*found, strict=True)))
+        return Peaks(*(torch.cat(both, 1) for both in zip(*peaks, strict=True)))
 
-    def _peaks(self, x_MGBLD: Tensor, rng: torch.Generator) -> Peaks:
-        """The surest directions of each group's span, as many groups at once as can be held."""
-        basis_GMBLD = whitened(x_MGBLD.transpose(0, 1))
+    def _search_groups(self, x_MGBLD: Tensor, rng: torch.Generator) -> Peaks:
+        """Find the surest directions of each group's span, some groups at a time."""
+        basis_GMBLD = whiten(x_MGBLD.transpose(0, 1))
         alive_GM = basis_GMBLD.flatten(2).any(-1)
         draws = torch.randn(len(basis_GMBLD), self.config.starts, len(x_MGBLD), generator=rng).to(
             basis_GMBLD
         )
         starts_GSM = normalize(draws * alive_GM[:, None], dim=-1)
-        found = [
-            self._named(basis, self._climbed(self._sureness(basis), starts))
-            for basis, starts in zip(
-                basis_GMBLD.split(self._held(basis_GMBLD)),
-                starts_GSM.split(self._held(basis_GMBLD)),
-                strict=True,
-            )
+        count = self._groups_at_once(basis_GMBLD)
+        peaks = [
+            self._read_peaks(basis, self._climb(self._build_sureness(basis), starts))
+            for basis, starts in zip(basis_GMBLD.split(count), starts_GSM.split(count), strict=True)
         ]
-        return Peaks(*(torch.cat(both, 1) for both in zip(*found, strict=True)))
+        return Peaks(*(torch.cat(both, 1) for both in zip(*peaks, strict=True)))
 
-    def _climbed(self, sureness: "Sureness", starts_GSM: Tensor) -> Tensor:
-        """The surest starts, climbed from, and the surest ends that differ."""
+    def _climb(self, sureness: "Sureness", starts_GSM: Tensor) -> Tensor:
+        """Refine the surest of the starts, and return the surest different results."""
         config = self.config
-        kept_GSM = distinct(starts_GSM, sureness.of_all(starts_GSM), config.kept)
-        refined_GSM = self._refined(sureness, kept_GSM)
+        kept_GSM = pick_distinct(starts_GSM, sureness.of_all(starts_GSM), config.kept)
+        refined_GSM = self._refine(sureness, kept_GSM)
         count = config.peaks or min(self.messages, count_sources(self.known))
-        return distinct(refined_GSM, sureness.of_all(refined_GSM), count)
+        return pick_distinct(refined_GSM, sureness.of_all(refined_GSM), count)
 
-    def _refined(self, sureness: "Sureness", start_GSM: Tensor) -> Tensor:
-        """Directions after gradient ascent on sureness; none is left less sure than it was."""
+    def _refine(self, sureness: "Sureness", start_GSM: Tensor) -> Tensor:
+        """Return directions after gradient ascent on sureness, or the start where it was surer."""
         with torch.enable_grad():
             moved = start_GSM.clone().requires_grad_()
             optimizer = Adam([moved], lr=self.config.step)
@@ -172,55 +173,56 @@ class SpanSearch(Inverting):
         better_GS = sureness.of_all(end_GSM) >= sureness.of_all(start_GSM)
         return torch.where(better_GS[..., None], end_GSM, start_GSM)
 
-    def _sureness(self, basis_GMBLD: Tensor) -> "Sureness":
-        """How sure the inverter is of directions, by some positions and tokens."""
+    def _build_sureness(self, basis_GMBLD: Tensor) -> "Sureness":
+        """Build the objective of the search, for randomly drawn positions."""
         total = basis_GMBLD[0, 0, ..., 0].numel()
         rng = rng_for(self.known.seed, "span", "positions", total)
         places = torch.randperm(total, generator=rng)[: self.config.positions]
-        by = (basis_GMBLD, places.to(basis_GMBLD.device), self.judged)
+        by = (basis_GMBLD, places.to(basis_GMBLD.device), self.candidates)
         if isinstance(self.inverter, GaussianInverter):
             return GaussianSureness(self.inverter, *by)
         return Sureness(self.inverter, *by)
 
-    def _held(self, basis_GMBLD: Tensor) -> int:
-        """How many groups are searched at once."""
+    def _groups_at_once(self, basis_GMBLD: Tensor) -> int:
+        """Compute how many groups are searched at once, by the memory that each needs."""
         messages, rows, length, width = basis_GMBLD.shape[1:]
         places = min(self.config.positions or rows * length, rows * length)
-        each = max(rows * length * width, messages * places * len(self.judged))
+        each = max(rows * length * width, messages * places * len(self.candidates))
         return max(1, AT_ONCE // each)
 
-    def _named(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
-        """What the directions read as, and how sure the inverter is of each group's."""
+    def _read_peaks(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
+        """Read the tokens of each direction, with the inverter's sureness of each group."""
         with torch.no_grad():
             read = [
-                self._read_off(basis_GMBLD, v_GPM[:, place : place + 1])
+                self._read_direction(basis_GMBLD, v_GPM[:, place : place + 1])
                 for place in range(v_GPM.shape[1])
             ]
         tokens_GPBL, sure_GP = (torch.cat(parts, 1) for parts in zip(*read, strict=True))
         sure_GPB = sure_GP[..., None].expand(tokens_GPBL.shape[:3])
         return Peaks(tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
 
-    def _read_off(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> tuple[Tensor, Tensor]:
-        found = []
-        for group in range(len(v_GPM)):
+    def _read_direction(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> tuple[Tensor, Tensor]:
+        """Read one direction of each group: its tokens, and the mean sureness."""
+        read = []
+        for group in range(len(v_GPM)):  # one by one: the scores of all tokens need much memory
             one = slice(group, group + 1)
-            features = features_of(self.inverter, basis_GMBLD[one], v_GPM[one])
+            features = compute_features(self.inverter, basis_GMBLD[one], v_GPM[one])
             scores = self.inverter.scores(features)
-            found.append(
+            read.append(
                 (scores.argmax(-1), self.inverter.sure(features, scores).mean()[None, None])
             )
-        tokens, sure = (torch.cat(parts) for parts in zip(*found, strict=True))
+        tokens, sure = (torch.cat(parts) for parts in zip(*read, strict=True))
         return tokens, sure
 
     @cached_property
-    def judged(self) -> Tensor:
-        """The tokens among which the inverter must be sure."""
+    def candidates(self) -> Tensor:
+        """The tokens among which sureness is measured: the most frequent in public texts."""
         public = self.known.auxiliary
         assert public is not None, "refused without when the scenario is read"
         counts = torch.zeros(self.vocabulary.size, dtype=torch.int64)
         for rows in public.part.split(256):
-            told = self._told(public.batcher.batch(rows)).flatten().cpu()
-            counts += told[told != NOTHING].bincount(minlength=len(counts))
+            tokens = self._labels(public.batcher.batch(rows)).flatten().cpu()
+            counts += tokens[tokens != NOTHING].bincount(minlength=len(counts))
         if self.inverter.reads_padding:
             counts[self.vocabulary.pad] = counts.max() + 1
         count = min(self.config.tokens or len(counts), len(counts))
@@ -228,9 +230,9 @@ class SpanSearch(Inverting):
 
 
 class Sureness:
-    """How sure an inverter is of directions in the spans of groups of texts.
+    """An inverter's sureness of directions in the spans of groups of texts.
 
-    Only the best tokens' scores are differentiated.
+    Only the scores of the two best tokens are differentiated; the search for them is not.
     """
 
     def __init__(
@@ -242,19 +244,19 @@ class Sureness:
         self.tokens_V = tokens_V
 
     def of_all(self, v_GSM: Tensor) -> Tensor:
-        """G x S, of any number of directions."""
+        """Compute the sureness of any number of directions, part by part: G x S."""
         with torch.no_grad():
             return torch.cat([self.of(v_GSM[:, part]) for part in self.parts(v_GSM)], 1)
 
     def parts(self, v_GSM: Tensor) -> Iterator[slice]:
-        """Directions whose scores are computed at once."""
+        """Yield slices of the directions whose scores are computed at once."""
         each = len(v_GSM) * len(self.places_N) * len(self.tokens_V)
         per = max(1, SCORES // each)
         yield from (slice(first, first + per) for first in range(0, v_GSM.shape[1], per))
 
     def of(self, v_GSM: Tensor) -> Tensor:
-        """G x S, of few enough directions."""
-        features = features_of(self.inverter, self.basis_GMBLD, v_GSM).flatten(2, 3)
+        """Compute the sureness of a few directions, all at once: G x S."""
+        features = compute_features(self.inverter, self.basis_GMBLD, v_GSM).flatten(2, 3)
         features = features[:, :, self.places_N]
         with torch.no_grad():
             best = self.inverter.scores(features, self.tokens_V).topk(2).indices
@@ -262,7 +264,11 @@ class Sureness:
 
 
 class GaussianSureness(Sureness):
-    """The same by sums: a direction's scores are the messages' scores, its square theirs."""
+    """A Gaussian inverter's sureness, from sums that are computed once per basis.
+
+    Its scores are linear in the state, so the scores of a direction are combinations of the basis
+    vectors' scores.
+    """
 
     inverter: GaussianInverter
 
@@ -280,7 +286,7 @@ class GaussianSureness(Sureness):
         self.size_GBLMM = torch.einsum("gmbld,gnbld->gblmn", basis_GMBLD, basis_GMBLD)
 
     def of(self, v_GSM: Tensor) -> Tensor:
-        """G x S, of few enough directions."""
+        """Compute the sureness of a few directions, all at once: G x S."""
         level_GNS = self._levels(v_GSM.detach())[..., self.row_N].mT
         v_GNSM = v_GSM[:, None] / level_GNS[..., None]
         with torch.no_grad():
@@ -290,27 +296,28 @@ class GaussianSureness(Sureness):
         score_GNS = (v_GNSM * by_message).sum(-1) + self.offset_V[best_GNS]
         square_GNS = ((v_GNSM @ self.square_GNMM) * v_GNSM).sum(-1)
         of_mean_GNS = (v_GNSM @ self.of_mean_GNM1).squeeze(-1) + self.fit.offset_of_mean
-        return explained(score_GNS, of_mean_GNS, square_GNS).mean(1)
+        return explained_share(score_GNS, of_mean_GNS, square_GNS).mean(1)
 
     def _levels(self, v_GSM: Tensor) -> Tensor:
-        """What `levelled` divides the rows of each direction by: G x S x B."""
+        """Compute the levels of each direction's rows, as `levelled` does: G x S x B."""
         square = torch.einsum("gsm,gblmn,gsn->gsbl", v_GSM, self.size_GBLMM, v_GSM)
         rms_GSBL = (square.clamp_min(0) / self.basis_GMBLD.shape[-1]).sqrt()
         return level(rms_GSBL)
 
 
-def features_of(inverter: Inverter, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
-    """What directions' tokens are scored by: G x S x B x L x E."""
+def compute_features(inverter: Inverter, basis_GMBLD: Tensor, v_GSM: Tensor) -> Tensor:
+    """Compute the inverter's features of directions: G x S x B x L x E."""
     x_GSBLD = torch.einsum("gsm,gmbld->gsbld", v_GSM, basis_GMBLD)
-    # in training mode, which changes nothing in it, for cuDNN differentiates no other
+    # cuDNN differentiates recurrent layers in training mode only; the mode changes no values here.
     features = inverter.train().features(levelled(x_GSBLD.flatten(0, 2)))
     apart: Tensor = features.unflatten(0, x_GSBLD.shape[:3])
     return apart
 
 
-def whitened(x_GMBLD: Tensor) -> Tensor:
-    """Messages' combinations that are orthonormal where every position weighs the same; zeros in
-    the place of those that there are not.
+def whiten(x_GMBLD: Tensor) -> Tensor:
+    """Combine messages into a basis that is orthonormal if every position weighs the same.
+
+    Where the messages span fewer dimensions than m, zeros fill the basis.
     """
     weights = x_GMBLD.square().mean((1, 4), keepdim=True).clamp_min(1e-20).rsqrt()
     even_GMN = (x_GMBLD * weights).flatten(2).double()
@@ -322,9 +329,10 @@ def whitened(x_GMBLD: Tensor) -> Tensor:
     return basis_GMBLD
 
 
-def distinct(v_GSM: Tensor, sure_GS: Tensor, count: int) -> Tensor:
-    """The surest directions of which no two are alike, surest first; the surest again where there
-    are no more.
+def pick_distinct(v_GSM: Tensor, sure_GS: Tensor, count: int) -> Tensor:
+    """Pick the surest directions, no two of them alike, surest first.
+
+    If there are fewer than `count`, the surest one is repeated.
     """
     left_GS, chosen = sure_GS.clone(), []
     for _ in range(count):
@@ -337,8 +345,9 @@ def distinct(v_GSM: Tensor, sure_GS: Tensor, count: int) -> Tensor:
 
 
 def agreement(one_PBL: Tensor, other_QBK: Tensor) -> Tensor:
-    """The share of neighbouring tokens that two readings of a text have in common, wherever they
-    stand, for secret tokens move them: P x Q x B.
+    """Compute the share of token pairs that two readings of a text have in common: P x Q x B.
+
+    Pairs of neighbouring tokens count wherever they stand, since secret tokens shift positions.
     """
     pairs = [torch.stack([x[..., :-1], x[..., 1:]], -1) for x in (one_PBL, other_QBK)]
     flat = torch.cat([pair.flatten(0, -2) for pair in pairs])

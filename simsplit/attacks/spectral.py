@@ -1,7 +1,8 @@
-"""The spectral attack (Sun et al. 2022, as P3EFT measures it): two classes pull rows apart, so that
-the first right singular vector of the centred rows points from one class to the other.
+"""The spectral attack (Sun et al. 2022, as P3EFT measures it).
 
-For two classes alone, as published: of more it says nothing, and has no row in the table.
+Two classes pull rows apart, so the first right singular vector of the centred rows points from one
+class to the other. As published, it works for two classes only; with more it has no row in the
+table.
 """
 
 from typing import ClassVar, Literal
@@ -14,7 +15,7 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class SpectralConfig(LabelAttackConfig):
-    """Scores targets by their first principal component; two classes alone."""
+    """Scores targets by their first principal component; for two classes only."""
 
     kind: Literal["spectral"] = "spectral"
     two_classes: ClassVar[bool] = True
@@ -24,17 +25,17 @@ class SpectralConfig(LabelAttackConfig):
 
 
 class Spectral(LabelAttack):
-    """Projects on the first right singular vector."""
+    """An attack that projects rows on their first right singular vector."""
 
     def read(self, view: SeenView) -> Clue | None:
         if self.known_labels.classes != 2:
             return None
-        return Clue(view.name, view.adapter, "auc", components(view.rows, 1)[:, 0])
+        return Clue(view.name, view.adapter, "auc", principal_components(view.rows, 1)[:, 0])
 
 
-def components(rows_ND: Tensor, count: int) -> Tensor:
-    """The first principal components of rows, N x count; none that rows have not are zeros."""
+def principal_components(rows_ND: Tensor, count: int) -> Tensor:
+    """Compute the first principal components of rows, N x count; missing ones are zeros."""
     centred = rows_ND.float() - rows_ND.float().mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
-    found = centred @ directions[:count].T
-    return torch.nn.functional.pad(found, (0, count - found.shape[1]))
+    components = centred @ directions[:count].T
+    return torch.nn.functional.pad(components, (0, count - components.shape[1]))

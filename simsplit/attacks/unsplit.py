@@ -1,11 +1,13 @@
-"""UnSplit (Erdogan et al., WPES 2022): find an image and a head that would have sent what was sent.
+"""UnSplit (Erdogan et al., WPES 2022): fit an image and a clone of the head to the sent payload.
 
-No auxiliary data: the attacker knows the head's architecture alone. By turns it takes steps on the
-image (matching what was sent, under total variation and an L2 prior) and on a clone of the head. It
-is feature matching, and the prior pulls what cannot be matched to black: hold it against the black
-image. The attacker gets what the trunk gets, and the clone's output is not projected (`upstream`);
-or it matches what crossed, in the projected space (`adaptive`), where `scaled` divides by the
-target's mean square, so that a method that merely makes payloads small protects nothing.
+The attacker has no auxiliary data; it knows the head's architecture only. In turns it takes steps
+on the image (matching the payload, under total variation and an L2 prior) and on the clone. The
+prior pulls everything that cannot be matched to black, so compare its score with a black image's.
+
+With `objective: upstream` the attacker matches the trunk's input, and the clone's output passes no
+methods, as published. With `adaptive` (ours) it matches the sent payload, and the clone's output
+passes the methods. `scaled` (ours) divides the loss by the target's mean square, so that a method
+gains nothing by merely making payloads small.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,18 +28,18 @@ from simsplit.parties.optimizers import AdamConfig
 
 
 class UnsplitConfig(AttackConfig):
-    """Alternately optimizes images and a clone of the head to match what was sent."""
+    """Alternately optimizes images and a clone of the head to match the sent payload."""
 
     kind: Literal["unsplit"] = "unsplit"
     effort: ClassVar[tuple[str, ...]] = ("outer",)
     objective: Literal["upstream", "adaptive"] = "upstream"
-    """upstream: match the trunk's input; adaptive: match what crossed the wire."""
+    """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""
     scaled: bool = False
-    """Whether the matching loss is divided by the mean square of what is matched."""
+    """Whether the matching loss is divided by the mean square of its target."""
     outer: int = Field(default=1000, ge=1)
     """Number of alternations."""
     inner: int = Field(default=100, ge=1)
-    """Steps per alternation on the image, and as many on the clone."""
+    """Steps per alternation on the image, and the same number on the clone."""
     tv: float = Field(default=0.1, ge=0)
     """Weight of the total variation (mean squared differences, by direction)."""
     l2: float = Field(default=1.0, ge=0)
@@ -51,7 +53,7 @@ class UnsplitConfig(AttackConfig):
 
     @property
     def needs(self) -> Needs:
-        """Packets whose rows are single images."""
+        """The base's needs; the adaptive objective also needs rows of single images."""
         if self.objective == "upstream":
             return super().needs
         return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
@@ -61,7 +63,7 @@ class UnsplitConfig(AttackConfig):
 
 
 class Sender(nn.Module):
-    """The attacker's model of a client: its head and, for `adaptive`, its methods."""
+    """The attacker's model of a client: its head and, if `whole`, its methods."""
 
     def __init__(self, surrogate: Surrogate, seed: int, *, whole: bool) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ class Sender(nn.Module):
 
 
 class Canvas(nn.Module):
-    """The images that are being optimized."""
+    """The images under optimization, which start grey."""
 
     def __init__(self, count: int, image: tuple[int, ...]) -> None:
         super().__init__()
@@ -85,7 +87,7 @@ class Canvas(nn.Module):
 
 
 class Clones(nn.Module):
-    """The senders' weights, stacked: one copy for each image that is being optimized."""
+    """The sender's weights, stacked: one copy for each image under optimization."""
 
     def __init__(self, sender: nn.Module, count: int) -> None:
         super().__init__()
@@ -94,18 +96,18 @@ class Clones(nn.Module):
         self.stacked = nn.ParameterList(nn.Parameter(copy.clone()) for copy in copies)
 
     def weights(self) -> dict[str, Tensor]:
-        """The stacked weights under the sender's names."""
+        """Return the stacked weights by the sender's names."""
         return dict(zip(self.names, self.stacked, strict=True))
 
 
 class Unsplit(Attack):
-    """Optimizes images in groups: one by one, or all at once."""
+    """An attack that optimizes images one by one or all at once."""
 
     def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
         surrogate, adaptive = known.surrogate("unsplit"), config.objective == "adaptive"
-        # in inference, where batch normalisation treats every image alike
+        # In inference mode batch normalisation treats each image as if it were alone.
         self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
         self.canvas: Canvas | None = None
         self.clones: Clones | None = None
@@ -113,8 +115,8 @@ class Unsplit(Attack):
         self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Fit images and clones by turns; yields after each turn."""
-        rows = self._targets(targets)
+        """Fit images and clones in turns, yielding after each turn."""
+        rows = self._rows(targets)
         groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
         self._prepare(len(groups[0]))
         turns, total = self.config.outer, self.config.outer * len(groups)
@@ -130,19 +132,20 @@ class Unsplit(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """The images that are finished so far."""
+        """The images finished so far."""
         return self._found
 
     def state(self) -> dict[str, Tensor]:
-        """The networks, and the finished images."""
+        """Return the images and clones with their optimizers, and the finished images."""
         return {**super().state(), "found": self._found}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned, once the number of images is known."""
+        """Keep a state, which `work` restores once the number of images is known."""
         self._resumed = state
         self.iteration, self._found = int(state["iteration"]), state["found"]
 
     def _prepare(self, count: int) -> None:
+        """Build images and clones, `count` of each, and restore a kept state."""
         device = self.known.device
         self.canvas = Canvas(count, self.known.image).to(device)
         self.clones = Clones(self.sender, count).to(device)
@@ -153,56 +156,61 @@ class Unsplit(Attack):
             super().load(self._resumed)
 
     def _start_over(self) -> None:
-        """Grey images and new optimizers; the clones keep their weights."""
+        """Reset the images to grey and the optimizers; the clones keep their weights."""
         with torch.no_grad():
             self._pixels().fill_(0.5)
         for learner in self.learners.values():
             learner.forget_moments()
 
-    def _targets(self, targets: Sequence[Packet]) -> Tensor:
+    def _rows(self, targets: Sequence[Packet]) -> Tensor:
+        """Return the rows that the senders' outputs must match, one per image."""
         sent = payloads(targets)
         if self.config.objective == "upstream":
             return torch.cat([self.known.smashed(packet) for packet in sent])
         return torch.cat([self.known.sent(p, self.known.step(p)).detach() for p in sent])
 
     def _turn(self, rows: Tensor) -> None:
-        """Steps on the images, then on the clones; losses are summed over images."""
+        """Take steps on the images, then on the clones."""
         config = self.config
+        # Losses are summed over images, so that an image's gradient does not depend on the others.
         scale = rows.flatten(1).square().mean(1) if config.scaled else rows.new_ones(len(rows))
         for _ in range(config.inner):
             pixels = self._pixels()
-            missed = (self._missed(pixels, rows) / scale).sum()
+            loss = (self._errors(pixels, rows) / scale).sum()
             prior = config.tv * _variation(pixels) + config.l2 * _square(pixels)
-            descend(self.learners["image"], missed + prior)
+            descend(self.learners["image"], loss + prior)
         pixels = self._pixels().detach()
         for _ in range(config.inner):
-            descend(self.learners["clone"], (self._missed(pixels, rows) / scale).sum())
+            descend(self.learners["clone"], (self._errors(pixels, rows) / scale).sum())
 
-    def _missed(self, pixels: Tensor, rows: Tensor) -> Tensor:
-        """For each image, the mean squared distance of its clone's output."""
-        assert self.clones is not None, "made before the first turn"
+    def _errors(self, pixels: Tensor, rows: Tensor) -> Tensor:
+        """Compute the mean squared error of each image's sender output."""
+        assert self.clones is not None, "built before the first turn"
         inputs, weights = self.known.normalised(pixels), self.clones.weights()
         if len(inputs) == 1:  # without vmap, which is slower
-            sent = self._through(inputs[0], {name: each[0] for name, each in weights.items()})
+            sent = self._send(inputs[0], {name: each[0] for name, each in weights.items()})
         else:
-            sent = vmap(self._through)(inputs, weights).squeeze(1)
+            sent = vmap(self._send)(inputs, weights).squeeze(1)
         return (sent - rows).flatten(1).square().mean(1)
 
-    def _through(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
+    def _send(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
+        """Compute the sender's output for one image with these weights."""
         out: Tensor = functional_call(self.sender, weights, (image[None],))
         return out
 
     def _pixels(self) -> Tensor:
-        assert self.canvas is not None, "made before the first turn"
+        """Return the images under optimization."""
+        assert self.canvas is not None, "built before the first turn"
         return self.canvas.pixels
 
 
 def _variation(pixels: Tensor) -> Tensor:
-    """Mean squared differences of neighbouring pixels, for each image and direction, summed."""
+    """Compute the total variation: mean squared differences of neighbours, summed over images."""
     down = (pixels[:, :, 1:] - pixels[:, :, :-1]).square().flatten(1).mean(1)
     across = (pixels[..., 1:] - pixels[..., :-1]).square().flatten(1).mean(1)
     return (down + across).sum()
 
 
 def _square(pixels: Tensor) -> Tensor:
+    """Compute the mean square of each image, summed over images."""
     return pixels.square().flatten(1).mean(1).sum()

@@ -1,9 +1,10 @@
-"""VMI (Fredrikson et al. 2015): embeddings of the whole text, matched to what the head put out.
+"""VMI (Fredrikson et al. 2015): optimize a text's embeddings until the head's output matches.
 
-From zeros, or from what another attack reads first: `start: sip` is BiSR without its gradients,
-which there are none of here; `start: dsi` and `start: mc` are PIDI's ablations. At most 1,000 steps
-of Adam, and each embedding is read as the token that points most alike. `rmi` changes a mixture of
-all tokens' embeddings (a softmax of a low temperature) in place of the embedding itself.
+It starts from zeros, or from another attack's reading: `start: sip` is BiSR without gradients,
+which sessions do not have; `start: dsi` and `start: mc` are PIDI's ablations. It takes at most
+1,000 steps of Adam, and reads each embedding as the token whose embedding has the most similar
+direction. `rmi` optimizes a mixture of all tokens' embeddings (a softmax with a low temperature)
+instead of the embedding itself.
 """
 
 from typing import ClassVar, Literal
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.matching import EmbeddingDescent, HeadTarget, matched, nearest
+from simsplit.attacks.matching import EmbeddingDescent, HeadTarget, find_nearest, match_target
 from simsplit.attacks.openings import OpenedConfig, Opening, SessionAttackConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
@@ -21,18 +22,19 @@ from simsplit.models.transformer import Head
 
 
 class VmiConfig(OpenedConfig):
-    """Changes a text's embeddings until the pretrained head makes of them what was sent."""
+    """Optimizes a text's embeddings until the pretrained head's output matches the sent one."""
 
     kind: Literal["vmi"] = "vmi"
     start: Start = "zeros"
-    """zeros; mc, sip or dsi: the embeddings of what that attack reads (sip: BiSR's way)."""
+    """The embeddings to start from. zeros: zeros. mc, sip, dsi: those of the tokens that this
+    attack reads (sip: as in BiSR)."""
     steps: int = Field(default=1000, ge=1)
-    """Steps at most; published: 1,000."""
+    """Maximum number of steps; published: 1,000."""
     step_size: float = Field(default=1e-3, gt=0)
     """Adam's learning rate in matching; published: 0.001."""
     stop_after: int = Field(default=50, ge=0)
-    """Steps in which a session's loss has not fallen by a thousandth, after which it is left; 0:
-    never."""
+    """A session stops after this many steps in which its loss has not fallen by a thousandth; 0:
+    it never stops early."""
     effort = (*OpenedConfig.effort, "steps")
 
     @property
@@ -44,28 +46,28 @@ class VmiConfig(OpenedConfig):
 
 
 class HeadMatching(SessionAttack):
-    """An attack that matches what the pretrained head puts out."""
+    """Base class of the attacks that match the pretrained head's output."""
 
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
         super().__init__(config, Opening(config.opening, config, known), known)
         head = known.pretrained.segment("head")
-        assert isinstance(head, Head), "what causal language models begin with"
+        assert isinstance(head, Head), "causal language models have no other heads"
         self.head = head
         self.embeddings_VD = known.pretrained.embeddings
 
-    def started(self, record: Record) -> Tensor:
-        """The embeddings that are changed: of the first reading, or zeros."""
+    def start_embeddings(self, record: Record) -> Tensor:
+        """Return the embeddings to start from: those of the first reading, or zeros."""
         zeros = record.sent.new_zeros(*record.real.shape, self.embeddings_VD.shape[1])
         tokens = self.opening.read(record)
         if tokens is None:
             return zeros
-        told = tokens != NOTHING
-        zeros[told] = self.embeddings_VD[tokens[told]]
+        read = tokens != NOTHING
+        zeros[read] = self.embeddings_VD[tokens[read]]
         return zeros
 
 
 class Vmi(HeadMatching):
-    """All of a text at once."""
+    """An attack that optimizes all embeddings of a text at once."""
 
     def __init__(self, config: VmiConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -77,23 +79,24 @@ class Vmi(HeadMatching):
 
     def read(self, record: Record) -> Steps:
         aim = HeadTarget(record.sent, record.real)
-        found = yield from matched(self.started(record), self.head.onwards, aim, self.how)
-        return nearest(found, self.embeddings_VD)
+        start = self.start_embeddings(record)
+        embedded = yield from match_target(start, self.head.onwards, aim, self.how)
+        return find_nearest(embedded, self.embeddings_VD)
 
 
 class RmiConfig(SessionAttackConfig):
-    """Changes mixtures of all tokens' embeddings until the head makes of them what was sent."""
+    """Optimizes mixtures of all tokens' embeddings until the head's output matches the sent one."""
 
     kind: Literal["rmi"] = "rmi"
     steps: int = Field(default=1000, ge=1)
-    """Steps at most."""
+    """Maximum number of steps."""
     step_size: float = Field(default=5e-3, gt=0)
     """Adam's learning rate; published: 0.005."""
     temperature: float = Field(default=0.05, gt=0)
-    """Of the softmax by which tokens are mixed; published: 0.05."""
+    """Temperature of the softmax that mixes tokens; published: 0.05."""
     stop_after: int = Field(default=50, ge=0)
-    """Steps in which a session's loss has not fallen by a thousandth, after which it is left; 0:
-    never."""
+    """A session stops after this many steps in which its loss has not fallen by a thousandth; 0:
+    it never stops early."""
     effort: ClassVar[tuple[str, ...]] = ("steps",)
 
     def build(self, known: Knowledge) -> "Rmi":
@@ -101,7 +104,7 @@ class RmiConfig(SessionAttackConfig):
 
 
 class Rmi(HeadMatching):
-    """All of a text at once, as weights of all tokens."""
+    """An attack that optimizes each position's weights of all tokens, the whole text at once."""
 
     def __init__(self, config: RmiConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -118,5 +121,5 @@ class Rmi(HeadMatching):
 
         start = record.sent.new_zeros(*record.real.shape, len(self.embeddings_VD))
         aim = HeadTarget(record.sent, record.real)
-        found = yield from matched(start, onwards, aim, self.how)
-        return found.argmax(-1)
+        weights = yield from match_target(start, onwards, aim, self.how)
+        return weights.argmax(-1)

@@ -1,16 +1,16 @@
-"""The ceiling: a decoder trained on true pairs.
+"""The ceiling of image attacks: a decoder trained on true pairs.
 
-The attacker has a client encode auxiliary images, as if it had the client's weights, and learns
-from the pairs. No deployed server could.
+A client encodes auxiliary images for the attacker, as if the attacker had the client's weights, and
+the decoder learns from the pairs. No deployed server could do this.
 
-A convolutional decoder alone is no ceiling: it is local, and what a dense projection has mixed it
-cannot take apart. So it starts from the closed-form `ridge` map of what crossed, and learns what to
-add to that map's images, from them and from SDAR's or FORA's decoder of the lifted payload. It
-learns from images that the map gives of pairs left out of it, since those of its own pairs are
-nearer to the truth than any target's. Pairs that it has not learned from decide in the end whether
-it adds anything; otherwise the map's images stand. MSE on a narrow ResNet-20 at level 4 (6,000
-pairs, 200 steps), LightSplit at ratio 8: .024, the map .025, a decoder behind a learned dense layer
-.027, the decoder of the lift .038.
+A convolutional decoder alone is no ceiling: it is local, so it cannot undo the mixing of a dense
+projection. The decoder therefore starts from the closed-form `ridge` map of the payload. It learns
+an addition to the map's images, from these and from SDAR's or FORA's decoder of the lifted payload.
+For training, each image of the map is predicted as if its pair had been left out of the fit, since
+the map's images of its own pairs are nearer to the truth than those of any target. In the end,
+pairs that the decoder has not learned from decide whether the addition is used at all. MSE on a
+narrow ResNet-20 at level 4 (6,000 pairs, 200 steps), LightSplit at ratio 8: .024; the map alone
+.025, a decoder behind a learned dense layer .027, the decoder of the lift .038.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from simsplit.attacks.base import Attack, AttackConfig, Done, descend, payloads
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
 from simsplit.attacks.regression import Ridge
-from simsplit.attacks.ridge import fitted
+from simsplit.attacks.ridge import fit_map
 from simsplit.data.batches import batch_indices
 from simsplit.models.fresh import InputShape
 from simsplit.models.layers import BatchNorm2d
@@ -36,9 +36,9 @@ from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolated
 
 WIDTH = 32
-"""Channels of the layers that refine an image."""
+"""Number of channels of the layers that refine an image."""
 ROWS = 512
-"""Images that are decoded at once, outside of training."""
+"""Number of images that are decoded at once outside of training."""
 
 
 class WhiteboxConfig(AttackConfig):
@@ -46,23 +46,25 @@ class WhiteboxConfig(AttackConfig):
 
     kind: Literal["whitebox"] = "whitebox"
     pairs: int = Field(default=6000, ge=2)
-    """How many auxiliary images a client encodes at most."""
+    """Maximum number of auxiliary images that a client encodes."""
     iterations: int = Field(default=200, ge=1)
     """Training steps of the decoder."""
     batch_size: int = Field(default=64, ge=2)
-    """Pairs per training step."""
+    """Number of pairs per training step."""
     lr: float = Field(default=1e-3, gt=0)
     """Adam's learning rate."""
     decoder: Literal["sdar", "fora"] = "sdar"
-    """Whose decoder network; with fora and start: lift this is FORA's reference, on held-out pairs
-    once training is over (fora_reference learns online, as published)."""
+    """The attack whose decoder network is used. `decoder: fora` with `start: lift` is FORA's
+    reference decoder, trained on public pairs after training (`fora_reference` learns online, as
+    published)."""
     start: Literal["ridge", "lift"] = "ridge"
-    """ridge: from the closed-form map of the payload. lift: the decoder alone, of what the trunk
-    gets; no ceiling where a projection mixes an image's places."""
+    """ridge: the decoder adds to the images of the closed-form map of the payload. lift: the
+    decoder reads only the trunk's input, which is no ceiling where a projection mixes an image's
+    positions."""
 
     @property
     def queries(self) -> int:
-        """Auxiliary images that a client encodes, one for each pair."""
+        """Number of auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "Whitebox":
@@ -81,7 +83,8 @@ class _FromMinusOne(nn.Module):
         return out
 
 
-def _decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
+def _build_decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
+    """Build the decoder of SDAR or FORA, with outputs in [0, 1]."""
     cut = known.shapes[0]
     if whose == "fora":
         return _FromMinusOne(fora_decoder(cut, known.image))
@@ -89,7 +92,10 @@ def _decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
 
 
 class Refined(nn.Module):
-    """An image, and what is added to it in view of it and of a decoder's; at first nothing."""
+    """A network that adds a correction to the map's image, from that image and a decoder's.
+
+    The correction is zero at first, so training starts from the map.
+    """
 
     def __init__(self, decoder: nn.Module, image: InputShape) -> None:
         super().__init__()
@@ -108,12 +114,12 @@ class Refined(nn.Module):
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is learned from: a row for each image."""
+    """Training pairs, one row per image."""
 
     smashed: Tensor
     pixels: Tensor
     first: Tensor | None
-    """The map's images, each of a map that has not seen its pair."""
+    """The map's images, each predicted as if its pair had been left out; None: there is no map."""
 
     def __getitem__(self, rows: Tensor) -> "Pairs":
         first = None if self.first is None else self.first[rows]
@@ -121,13 +127,13 @@ class Pairs:
 
 
 class Whitebox(Attack):
-    """Trains a decoder on pairs of images and smashed data."""
+    """An attack that trains a decoder on pairs of images and smashed data."""
 
     def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
         with isolated(known.seed, "whitebox"):
-            decoder = _decoder(config.decoder, known)
+            decoder = _build_decoder(config.decoder, known)
             whole = Refined(decoder, known.image) if config.start == "ridge" else decoder
         self.decoder = whole.to(known.device)
         self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
@@ -136,16 +142,17 @@ class Whitebox(Attack):
         self._recovered = torch.empty(0)
 
     def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
-        """Keep what the client sent beside the images, as pairs to train on."""
+        """Keep the images and their smashed data as training pairs, and fit the map."""
         most = self.config.pairs
         pixels = torch.cat([pixels for _, pixels in queries])[:most]
         smashed = torch.cat([self.known.smashed(packet) for packet, _ in queries])[:most]
         first = None
         if self.config.start == "ridge":
-            self._map = fitted(self.known, queries, most)
+            self._map = fit_map(self.known, queries, most)
             sent = torch.cat([self.known.crossed(packet) for packet, _ in queries])[:most]
             parts = zip(sent.split(ROWS), pixels.flatten(1).split(ROWS), strict=True)
-            first = torch.cat([self._map.left_out(*part) for part in parts]).view_as(pixels)
+            first = torch.cat([self._map.predict_left_out(*part) for part in parts])
+            first = first.view_as(pixels)
         self._pairs = Pairs(smashed, pixels, first)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
@@ -155,34 +162,37 @@ class Whitebox(Attack):
         self.decoder.train()
         total = self.config.iterations
         while self.iteration < total:
-            batch = learned[self._rows(len(learned.pixels))]
-            descend(self.learners["decoder"], mse_loss(self._decoded(batch), batch.pixels))
+            batch = learned[self._draw_rows(len(learned.pixels))]
+            descend(self.learners["decoder"], mse_loss(self._decode(batch), batch.pixels))
             self.iteration += 1
             yield self.iteration, total
         self.decoder.eval()
         with torch.no_grad():
-            self._recovered = self._read(payloads(targets), adds=self._adds(unseen))
+            improves = self._improves_map(unseen)
+            self._recovered = self._reconstruct(payloads(targets), refine=improves)
 
     def _split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
-        """The pairs to learn from; and every tenth, to judge by, where there is a map to prefer."""
+        """Split off every tenth pair to compare decoder and map by; without a map, none."""
         number = torch.arange(len(pairs.pixels), device=pairs.pixels.device)
-        judged = number % 10 == 9 if pairs.first is not None else number < 0
-        return pairs[~judged], pairs[judged]
+        held = number % 10 == 9 if pairs.first is not None else number < 0
+        return pairs[~held], pairs[held]
 
-    def _decoded(self, pairs: Pairs) -> Tensor:
+    def _decode(self, pairs: Pairs) -> Tensor:
+        """Reconstruct the images of pairs with the decoder."""
         given = () if pairs.first is None else (pairs.first,)
         out: Tensor = self.decoder(pairs.smashed, *given)
         return out
 
-    def _adds(self, unseen: Pairs) -> bool:
-        """Whether the decoder is nearer to pairs that it has not learned from than the map is."""
+    def _improves_map(self, unseen: Pairs) -> bool:
+        """Return whether the decoder has a lower error on unseen pairs than the map alone."""
         if unseen.first is None or not len(unseen.pixels):
             return True
         whole = torch.arange(len(unseen.pixels), device=unseen.pixels.device).split(ROWS)
-        made = torch.cat([self._decoded(unseen[rows]) for rows in whole])
-        return bool(mse_loss(made, unseen.pixels) < mse_loss(unseen.first, unseen.pixels))
+        decoded = torch.cat([self._decode(unseen[rows]) for rows in whole])
+        return bool(mse_loss(decoded, unseen.pixels) < mse_loss(unseen.first, unseen.pixels))
 
-    def _read(self, packets: Sequence[Packet], *, adds: bool) -> Tensor:
+    def _reconstruct(self, packets: Sequence[Packet], *, refine: bool) -> Tensor:
+        """Reconstruct the targets' images; without `refine`, by the map alone if there is one."""
         parts = []
         for packet in packets:
             smashed = self.known.smashed(packet)
@@ -190,11 +200,11 @@ class Whitebox(Attack):
                 parts.append(self.decoder(smashed))
                 continue
             first = self._map.predict(self.known.crossed(packet)).view(-1, *self.known.image)
-            parts.append(self.decoder(smashed, first) if adds else first)
+            parts.append(self.decoder(smashed, first) if refine else first)
         return torch.cat(parts)
 
-    def _rows(self, count: int) -> Tensor:
-        """This iteration's batch of pairs; passes are reshuffled."""
+    def _draw_rows(self, count: int) -> Tensor:
+        """Draw the row numbers of this iteration's batch; each pass has a new order."""
         size = min(self.config.batch_size, count)
         epoch, place = divmod(self.iteration, count // size)
         cut = batch_indices(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)

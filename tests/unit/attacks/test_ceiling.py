@@ -58,8 +58,8 @@ def test_what_the_decoder_adds_is_kept_where_unseen_pairs_are_nearer_for_it(here
     learned, unseen = attack._split(attack._pairs)
     assert (len(learned.pixels), len(unseen.pixels)) == (PAIRS * 9 // 10, PAIRS // 10)
     first = (unseen.first - unseen.pixels).square().mean()
-    made = (attack._decoded(unseen) - unseen.pixels).square().mean()
-    assert attack._adds(unseen) == bool(made < first)
+    made = (attack._decode(unseen) - unseen.pixels).square().mean()
+    assert attack._improves_map(unseen) == bool(made < first)
     seen_map = attack._map.predict(here.known.crossed(_sent(here, unseen.pixels)))
     own = (seen_map.view_as(unseen.pixels) - unseen.pixels).square().mean()
     assert own < first  # a map is nearer to its own pairs than to others

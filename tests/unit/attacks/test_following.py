@@ -155,7 +155,7 @@ def test_pcat_refines_images_until_the_pseudo_client_sends_the_same():
 
 def test_the_naive_attack_tells_its_decoder_no_labels():
     attack = NaiveSdaConfig().build(setting(vanilla=True).known)
-    assert not attack.told
+    assert not attack.conditional
     assert set(attack.learners) == {"simulator", "decoder"}
     assert "tail" not in attack.learners["simulator"].modules  # the server's own is used
 

@@ -13,10 +13,10 @@ from sklearn.metrics import roc_auc_score
 from texts import api_scenario, text_scenario
 
 from simsplit.attacks import ATTACKS
-from simsplit.attacks.kmeans import clusters
+from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import KnownLabels
-from simsplit.attacks.spectral import components
+from simsplit.attacks.spectral import principal_components
 from simsplit.attacks.views import by_batch, state_at_gradient, views_of
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg, Packet
@@ -61,7 +61,7 @@ def test_kmeans_is_scikit_learns():
     rows, labels = cloud(gap=2.0, classes=3)
     expected = KMeans(3, n_init=10, random_state=7).fit_predict(rows.numpy())
     assert clue("kmeans", rows, labels).values.tolist() == expected.tolist()
-    assert clusters(rows, 3, 10, 2**40 + 1).shape == labels.shape  # seeds have 63 bits
+    assert find_clusters(rows, 3, 10, 2**40 + 1).shape == labels.shape  # seeds have 63 bits
 
 
 def test_a_probe_is_scored_on_what_it_was_not_told():
@@ -84,7 +84,7 @@ def test_rows_that_are_all_alike_tell_nothing_and_break_nothing():
 
 
 def test_components_of_a_single_column_have_a_second_of_zeros():
-    assert components(torch.tensor([[1.0], [3.0]]), 2)[:, 1].tolist() == [0, 0]
+    assert principal_components(torch.tensor([[1.0], [3.0]]), 2)[:, 1].tolist() == [0, 0]
 
 
 def packets(*, step, **legs):

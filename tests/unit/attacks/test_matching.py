@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from simsplit.attacks.lamp import _KINDS, Lamp, LampConfig, permutations
-from simsplit.attacks.tag import GradientMatching, LabelDescent, best_match, moved_on
+from simsplit.attacks.lamp import _KINDS, Lamp, LampConfig, draw_permutations
+from simsplit.attacks.tag import GradientMatching, LabelDescent, match_gradient, shift_to_tokens
 from simsplit.attacks.text_attack import SeenBatch
 from simsplit.data.samples import IGNORED
 from simsplit.methods import Step
@@ -71,7 +71,7 @@ def test_published_steps_find_the_labels_of_a_gradient_of_any_size_and_sign(scal
     tail, seen, true = crossed(scale)
     known = Known(MixguardConfig()) if scale < 0 else Known()
     start = torch.randn(true.shape, generator=torch.Generator().manual_seed(2)).softmax(-1)
-    labels, distances = best_match(tail, known, seen, start, LabelDescent(100, 0.09))
+    labels, distances = match_gradient(tail, known, seen, start, LabelDescent(100, 0.09))
     assert (labels.argmax(-1) == true.argmax(-1))[0].all()
     assert (labels.argmax(-1) == true.argmax(-1))[1, 3:].all()
     assert distances.max() < 0.1
@@ -109,7 +109,7 @@ def test_an_order_that_fits_the_gradient_better_is_taken_and_no_other_is():
 def test_labels_are_the_text_moved_by_one():
     text = torch.tensor([[1, 5, 9, 7]])
     labels = torch.tensor([[5, 9, 7, IGNORED]])
-    assert moved_on(labels, 1).tolist() == text.tolist()
+    assert shift_to_tokens(labels, 1).tolist() == text.tolist()
 
 
 def test_every_permutation_is_one_and_every_kind_changes_something():
@@ -118,4 +118,4 @@ def test_every_permutation_is_one_and_every_kind_changes_something():
         drawn = np.stack([kind(7, rng) for _ in range(50)])
         assert (np.sort(drawn, axis=1) == np.arange(7)).all()
         assert (drawn != np.arange(7)).any(axis=1).mean() > 0.5
-    assert permutations(3, 1, rng).tolist() == [[0], [0], [0]]
+    assert draw_permutations(3, 1, rng).tolist() == [[0], [0], [0]]

@@ -47,7 +47,7 @@ class Tap:
 
 
 def found(run):
-    return dict(run.live.attacking.attacks[INVERSION].found)
+    return dict(run.live.attacking.attacks[INVERSION].gradients)
 
 
 def off(got, wanted):

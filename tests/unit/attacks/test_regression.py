@@ -37,7 +37,7 @@ def test_it_is_scikit_learns(pairs, inputs, outputs):
 def test_left_out_pairs_are_predicted_as_by_a_fit_without_them(pairs):
     x, y = drawn(pairs, 30, 4)
     ours = fit(batched(x, y), pairs, [0.1])
-    found = ours.left_out(x, y)
+    found = ours.predict_left_out(x, y)
     for row in range(0, pairs, 8):
         others = torch.arange(pairs) != row
         theirs = TheirRidge(alpha=ours.penalty).fit(x[others].double(), y[others].double())

@@ -1,9 +1,15 @@
-"""Embeddings that are matched with what was sent: patches, batches, and when they are left."""
+"""Embeddings that are match_target with what was sent: patches, batches, and when they are left."""
 
 import pytest
 import torch
 
-from simsplit.attacks.matching import Before, EmbeddingDescent, HeadTarget, matched, nearest
+from simsplit.attacks.matching import (
+    Before,
+    EmbeddingDescent,
+    HeadTarget,
+    find_nearest,
+    match_target,
+)
 from simsplit.models.language import CausalLM
 from simsplit.seeds import rng_for
 
@@ -66,10 +72,10 @@ def test_a_session_comes_to_the_same_whatever_stands_beside_it():
     sent = head.onwards(x)
     real = torch.arange(11) < torch.tensor([11, 8, 5])[:, None]
     how = EmbeddingDescent(steps=40, lr=0.05, stop_after=4)
-    together = run(matched(start, head.onwards, HeadTarget(sent, real), how))
+    together = run(match_target(start, head.onwards, HeadTarget(sent, real), how))
     for row in range(3):
         one = slice(row, row + 1)
-        alone = run(matched(start[one], head.onwards, HeadTarget(sent[one], real[one]), how))
+        alone = run(match_target(start[one], head.onwards, HeadTarget(sent[one], real[one]), how))
         kept = real[row]
         torch.testing.assert_close(together[row, kept], alone[0, kept], rtol=1e-3, atol=1e-4)
 
@@ -78,9 +84,9 @@ def test_what_comes_back_is_the_nearest_of_all_steps():
     """A rate that is far too high leaves the aim again; the start is one of the steps."""
     head, x = head_of("llama"), embedded()
     aim = HeadTarget(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
-    assert torch.equal(run(matched(x, head.onwards, aim, EmbeddingDescent(5, 10.0, 0))), x)
+    assert torch.equal(run(match_target(x, head.onwards, aim, EmbeddingDescent(5, 10.0, 0))), x)
     near = x + 0.1
-    found = run(matched(near, head.onwards, aim, EmbeddingDescent(30, 0.01, 0)))
+    found = run(match_target(near, head.onwards, aim, EmbeddingDescent(30, 0.01, 0)))
     assert (aim.losses(head.onwards(found)) < 0.5 * aim.losses(head.onwards(near))).all()
 
 
@@ -96,12 +102,12 @@ def test_padding_counts_for_nothing():
 def test_the_nearest_token_is_by_direction_alone():
     table = torch.tensor([[1.0, 0.0], [0.0, 10.0], [-1.0, -1.0]])
     asked = torch.tensor([[[0.1, 0.0], [0.4, 0.5], [-9.0, -8.0]]])
-    assert nearest(asked, table).tolist() == [[0, 1, 2]]
+    assert find_nearest(asked, table).tolist() == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_so_many_steps_and_no_more(steps):
     head, x = head_of("llama"), embedded()
     aim = HeadTarget(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
-    taken = sum(1 for _ in matched(x + 1, head.onwards, aim, EmbeddingDescent(steps, 0.01, 0)))
+    taken = sum(1 for _ in match_target(x + 1, head.onwards, aim, EmbeddingDescent(steps, 0.01, 0)))
     assert taken == steps

@@ -3,9 +3,15 @@
 import pytest
 import torch
 
-from simsplit.attacks.inverters import GaussianInverter, inverter_of, levelled
+from simsplit.attacks.inverters import GaussianInverter, build_inverter, levelled
 from simsplit.attacks.sip import SipConfig
-from simsplit.attacks.span_search import GaussianSureness, Sureness, agreement, distinct, whitened
+from simsplit.attacks.span_search import (
+    GaussianSureness,
+    Sureness,
+    agreement,
+    pick_distinct,
+    whiten,
+)
 from simsplit.seeds import rng_for
 
 
@@ -24,7 +30,7 @@ def test_levelled_texts_have_one_size_whatever_one_token_is():
 def test_whitening_keeps_the_span_and_is_not_led_by_a_huge_token():
     x = draws(2, 3, 2, 5, 8)
     x[..., 0, :] *= 1000
-    basis = whitened(x)
+    basis = whiten(x)
     for one, other in zip(x.flatten(2), basis.flatten(2), strict=True):
         assert torch.linalg.matrix_rank(torch.cat([one, other]), rtol=1e-4) == 3
     even = (basis * x.square().mean((1, 4), keepdim=True).rsqrt()).flatten(2)
@@ -33,13 +39,13 @@ def test_whitening_keeps_the_span_and_is_not_led_by_a_huge_token():
 
 def test_directions_that_are_not_there_are_zeros():
     x = draws(1, 2, 1, 5, 8)
-    basis = whitened(torch.cat([x, x[:, :1] + x[:, 1:]], 1))
+    basis = whiten(torch.cat([x, x[:, :1] + x[:, 1:]], 1))
     assert basis.flatten(2).any(-1).sum() == 2
 
 
 def test_peaks_differ_and_the_surest_comes_first():
     v = torch.tensor([[[1.0, 0.0], [0.999, 0.04], [0.0, 1.0], [-1.0, 0.0]]])
-    found = distinct(v, torch.tensor([[1.0, 3.0, 2.0, 2.5]]), 3)
+    found = pick_distinct(v, torch.tensor([[1.0, 3.0, 2.0, 2.5]]), 3)
     torch.testing.assert_close(found, v[:, [1, 2, 1]])  # no third: the surest again
 
 
@@ -101,7 +107,7 @@ def search(kind):
     """An inverter, two groups of two rows with three messages, positions, tokens, directions."""
     inverter = learned()[0]
     if kind == "recurrent":
-        inverter = inverter_of(12, draws(40, 12), 0, SipConfig(hidden=8))
+        inverter = build_inverter(12, draws(40, 12), 0, SipConfig(hidden=8))
     places = torch.tensor([7, 0, 2, 9])
     return inverter, draws(2, 3, 2, 5, 12), places, torch.arange(1, 30), draws(2, 6, 3)
 
