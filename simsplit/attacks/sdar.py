@@ -108,9 +108,9 @@ class Sdar(Following):
         self.learners[name] = Learner(modules, AdamConfig(lr=lr, eps=1e-7))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train simulator, feature discriminator, decoder and image discriminator for a step each."""
-        # The order is the published code's: each network learns against the others as they are
-        # after their last step, and the decoder sees the simulator's outputs after its step.
+        """Train simulator, decoder and the discriminators for a step each."""
+        # Discriminators get outputs from before the steps of simulator and decoder; the decoder
+        # gets the simulator's outputs from after its step.
         known = self.known
         for learner in self.learners.values():
             learner.train(True)

@@ -55,7 +55,7 @@ class MatchingConfig(TextAttackConfig):
 
 
 class TagConfig(MatchingConfig):
-    """Optimizes soft labels until their gradient through the pretrained tail equals the client's."""
+    """Optimizes soft labels until their gradient through the public tail equals the client's."""
 
     kind: Literal["tag"] = "tag"
 
@@ -170,7 +170,7 @@ class Tag(TextAttack):
         self.tail = eager(known.pretrained.own("tail"))
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Match gradients, starting from random labels; the labels are the text moved by one token."""
+        """Match a batch's gradients from random labels, which are the text moved by one token."""
         assert seen.features is not None, "needed by the config"
         rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
         rows, length = payload(self.known, seen.features).shape[:2]

@@ -1,4 +1,4 @@
-"""Embeddings that are match_target with what was sent: patches, batches, and when they are left."""
+"""Matching embeddings with the sent output: patches, batches, and early stops."""
 
 import pytest
 import torch
