@@ -136,6 +136,7 @@ class AdaptiveOnline(_Adaptive):
         if packet.leg is Leg.FEATURES_GRAD:
             self._unanswered.pop(packet.client, None)
         elif packet.leg is Leg.SMASHED:
+            # A batch counts as unanswered once the client's next packet of smashed data arrives.
             before = self._unanswered.pop(packet.client, None)
             self._unanswered[packet.client] = self.known.smashed(packet).clone()
             if before is not None and len(before) % (self.messages + 1) == 0:

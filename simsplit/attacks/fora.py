@@ -81,6 +81,7 @@ class Fora(Following):
             learner.train(True)
         images = 2 * known.pixels(known.public(self.iteration).inputs) - 1
         simulated = self._simulate(images)
+        # The gradient penalty interpolates between pairs of rows, so both need the same number.
         rows = min(len(smashed), len(simulated))
         real, fake = smashed[:rows], simulated.detach()[:rows]
         loss = config.critic_weight * self.critic(simulated).mean()

@@ -95,6 +95,7 @@ class Fsha(Following):
         images = 2 * known.pixels(known.public(self.iteration).inputs) - 1
         piloted = self.pilot(images)
         descend(self.learners["pilot"], mse_loss(self.decoder(piloted), images))
+        # The gradient penalty interpolates between pairs of rows, so both need the same number.
         rows = min(len(smashed), len(piloted))
         public, private = piloted.detach()[:rows], smashed[:rows]
         rng = rng_for(known.seed, "fsha", self.iteration)

@@ -128,6 +128,7 @@ class Inverting(TextAttack):
             plain: Tensor = self.head(batch.inputs, *batch.context)
             if self.simulated is None:
                 return plain
+            # Its own draws of noise: the clients' are not known.
             step = Step(-1, 0, number, self.known.seed, labels=batch.labels)
             sent = self.simulated.encode(plain, step)
             return self.known.stack.lift(sent, step)

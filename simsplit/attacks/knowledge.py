@@ -212,6 +212,7 @@ class Knowledge:
         return self.auxiliary.batch(number)
 
     def _channels(self, values: Sequence[float]) -> Tensor:
+        """Turn one value per channel into a tensor that broadcasts over images."""
         return torch.tensor(values, device=self.device).view(-1, 1, 1)
 
 

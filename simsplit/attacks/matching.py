@@ -97,6 +97,7 @@ def match_target(
             losses = aim.losses(onwards(moving))
         present = losses.detach()
         nearer = active & (present < least)
+        # The loss need not fall monotonically, so the best values are kept, not the last ones.
         best[nearer], least = moving.detach()[nearer], torch.where(nearer, present, least)
         falls = present < falling * (1 - LEAST_FALL)
         falling = torch.where(falls, present, falling)
@@ -105,6 +106,7 @@ def match_target(
             active &= stale < how.stop_after
         if step == how.steps or not active.any():
             break
+        # A sum: no session's gradient depends on how many others there are.
         losses.sum().backward(inputs=[moving])
         adam.step()
         adam.zero_grad()

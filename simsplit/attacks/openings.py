@@ -82,6 +82,7 @@ class _FewSip(Sip):
             drop_last=True,
         )
         self.rows = len(rows)
+        # The batch size counts in the training key, so that inverters are reused only if equal.
         config = config.model_copy(update={"batch_size": size})
         super().__init__(config, replace(known, auxiliary=few))
 

@@ -125,6 +125,7 @@ class OptimizerInversion(LabelAttack):
         adapters, self._before = self._arrived[Leg.ADAPTERS][0], None
         if before is not None and own and not self.lost:
             self._invert(before, adapters)
+        # A missed step matters only if the optimizer keeps moments, which then stay unknown.
         elif self.iteration and self.known.optimizer is not None:
             self.lost |= self.known.optimizer.slots > 0
         if own:

@@ -82,6 +82,7 @@ def fit(pairs: Pairs, count: int, strengths: Sequence[float] = STRENGTHS) -> Rid
     assert system is not None, "there are pairs"
     x_HD, y_HP = (torch.cat(each) for each in zip(*held, strict=True))
     strength = _choose_strength(system.equations(), x_HD, y_HP, strengths)
+    # Once the strength is chosen, the held-out pairs are used too.
     system.add(x_HD, y_HP)
     return _solve(system.equations(), strength)
 

@@ -217,6 +217,7 @@ class SpanSearch(Inverting):
     @cached_property
     def candidates(self) -> Tensor:
         """The tokens among which sureness is measured: the most frequent in public texts."""
+        # Scores of the whole vocabulary would dominate the cost of the search.
         public = self.known.auxiliary
         assert public is not None, "refused without when the scenario is read"
         counts = torch.zeros(self.vocabulary.size, dtype=torch.int64)

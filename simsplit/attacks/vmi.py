@@ -117,6 +117,7 @@ class Rmi(HeadMatching):
 
     def read(self, record: Record) -> Steps:
         def onwards(weights: Tensor) -> Tensor:
+            """Compute the head's output for mixtures of embeddings with these weights."""
             return self.head.onwards((weights / self.temperature).softmax(-1) @ self.embeddings_VD)
 
         start = record.sent.new_zeros(*record.real.shape, len(self.embeddings_VD))
