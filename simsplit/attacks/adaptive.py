@@ -43,7 +43,7 @@ class _AdaptiveConfig(InverterConfig):
 
 
 class AdaptiveOnlineConfig(_AdaptiveConfig):
-    """Learns to unmix from public pairs that the server sees during calibration."""
+    """An unmixer trained online on public pairs that the server sees during calibration."""
 
     kind: Literal["adaptive_online"] = "adaptive_online"
     online: ClassVar[bool] = True
@@ -58,7 +58,7 @@ class AdaptiveOnlineConfig(_AdaptiveConfig):
 
 
 class AdaptiveOfflineConfig(_AdaptiveConfig):
-    """Learns to unmix from public texts that it mixes with its own secrets."""
+    """An unmixer trained offline on public texts that the attacker mixes with its own secrets."""
 
     kind: Literal["adaptive_offline"] = "adaptive_offline"
     tokens: bool = True

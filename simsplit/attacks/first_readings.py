@@ -32,7 +32,7 @@ def _build_reading(config: SessionAttackConfig, known: Knowledge) -> Reading:
 
 
 class McConfig(SessionAttackConfig):
-    """Reads sessions by applying the pretrained tail to the trunk's outputs."""
+    """Model completion: the pretrained tail's predictions from the trunk's outputs of sessions."""
 
     kind: Literal["mc"] = "mc"
 
@@ -45,7 +45,7 @@ class McConfig(SessionAttackConfig):
 
 
 class SessionSipConfig(OpenedConfig):
-    """Reads sessions with an inverter of the pretrained head, as `sip` reads texts of training."""
+    """An inverter of the pretrained head, which reads sessions as `sip` reads texts of training."""
 
     kind: Literal["session_sip"] = "session_sip"
 
@@ -58,7 +58,7 @@ class SessionSipConfig(OpenedConfig):
 
 
 class DsiConfig(OpenedConfig):
-    """Reads prompts with an inverter of the pretrained head, responses with the pretrained tail."""
+    """An inverter of the pretrained head for prompts, and the pretrained tail for responses."""
 
     kind: Literal["dsi"] = "dsi"
 

@@ -29,7 +29,7 @@ from simsplit.seeds import isolated, rng_for
 
 
 class ForaConfig(AttackConfig):
-    """Trains a substitute client by feature similarity, and a decoder of its outputs."""
+    """A substitute client, trained for features like the real ones, and a decoder of it."""
 
     kind: Literal["fora"] = "fora"
     critic_weight: float = Field(default=0.2, ge=0)
@@ -113,7 +113,7 @@ class Fora(Following):
 
 
 class ForaReferenceConfig(AttackConfig):
-    """Trains FORA's decoder on the victim's own batches: an upper bound, not an attack."""
+    """FORA's decoder, trained on the victim's own batches: an upper bound, not an attack."""
 
     kind: Literal["fora_reference"] = "fora_reference"
     lr: float = Field(default=1e-3, gt=0)

@@ -28,7 +28,7 @@ from simsplit.seeds import isolated, rng_for
 
 
 class FshaConfig(AttackConfig):
-    """Hijacks training: forged gradients make clients send what the server can decode."""
+    """Hijacking of training: forged gradients make clients send payloads that can be decoded."""
 
     kind: Literal["fsha"] = "fsha"
     penalty: float = Field(default=500.0, ge=0)

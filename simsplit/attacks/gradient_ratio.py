@@ -27,7 +27,7 @@ from simsplit.attacks.text_attack import (
 
 
 class GradientRatioConfig(InverterConfig):
-    """Infers mixing weights from the ratios of gradient messages, unmixes, and reads the result."""
+    """Unmixing with weights inferred from the ratios of gradient messages, then an inverter."""
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
     messages: int | None = Field(default=None, ge=1)

@@ -16,7 +16,7 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class KmeansConfig(LabelAttackConfig):
-    """Clusters targets by each view of them, for any number of classes."""
+    """A clustering of the targets by each view, for any number of classes."""
 
     kind: Literal["kmeans"] = "kmeans"
     starts: int = Field(default=10, ge=1)

@@ -21,7 +21,7 @@ from simsplit.seeds import numpy_rng_for
 
 
 class LampConfig(MatchingConfig):
-    """TAG, with tokens reordered by a language model."""
+    """TAG with tokens reordered by a language model."""
 
     kind: Literal["lamp"] = "lamp"
     every: int = Field(default=30, ge=1)

@@ -10,7 +10,7 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class NormConfig(LabelAttackConfig):
-    """Scores targets by the norm of their rows in each view; for two classes only."""
+    """A score of each target: the norm of its row in a view; for two classes only."""
 
     kind: Literal["norm"] = "norm"
     two_classes: ClassVar[bool] = True

@@ -46,7 +46,7 @@ Inverted = Literal["gradient", "direction"]
 
 
 class OptimizerInversionConfig(LabelAttackConfig):
-    """Undoes the client's optimizer to get the gradients of the last training batches.
+    """An inversion of the client's optimizer, to get the gradients of the last training batches.
 
     It needs the `api` topology, and a server that gets two steps in a row.
     """

@@ -31,7 +31,7 @@ from simsplit.seeds import isolated, rng_for
 
 
 class PcatConfig(AttackConfig):
-    """Trains a pseudo-client on aligned labels, and a decoder of it, whose images are refined."""
+    """A pseudo-client trained on aligned labels, and a decoder of it, whose images are refined."""
 
     kind: Literal["pcat"] = "pcat"
     start: int = Field(default=0, ge=0)

@@ -45,7 +45,7 @@ class _PatchedConfig(OpenedConfig):
 
 
 class PmiConfig(_PatchedConfig):
-    """Optimizes embeddings to match the head's output, patch by patch and then all together."""
+    """Matching of the head's output by embeddings, patch by patch and then all together."""
 
     kind: Literal["pmi"] = "pmi"
     start: Start = "zeros"
@@ -58,7 +58,7 @@ class PmiConfig(_PatchedConfig):
 
 
 class PidiConfig(_PatchedConfig):
-    """Starts from the tokens that `dsi` reads at both ends, and continues like `pmi`."""
+    """The attack `pmi`, started from the tokens that `dsi` reads at both ends."""
 
     kind: Literal["pidi"] = "pidi"
 

@@ -17,7 +17,7 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class ProbeConfig(LabelAttackConfig):
-    """Learns classes from targets with known labels; scored on the others."""
+    """Trees trained on targets with known labels, and scored on the other targets."""
 
     kind: Literal["probe"] = "probe"
     known: float = Field(default=0.5, gt=0, lt=1)

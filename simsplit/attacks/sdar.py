@@ -42,7 +42,7 @@ class _SimulatorConfig(AttackConfig):
 
 
 class SdarConfig(_SimulatorConfig):
-    """Trains a simulated client adversarially to resemble the real ones, and a decoder of it."""
+    """A simulated client, trained adversarially to resemble the real ones, and a decoder of it."""
 
     kind: Literal["sdar"] = "sdar"
     feature_weight: float = Field(default=0.02, ge=0)
@@ -61,7 +61,7 @@ class SdarConfig(_SimulatorConfig):
 
 
 class NaiveSdaConfig(_SimulatorConfig):
-    """Trains a simulated client and a decoder of it, without discriminators."""
+    """A simulated client and a decoder of it, trained without discriminators."""
 
     kind: Literal["naive_sda"] = "naive_sda"
 

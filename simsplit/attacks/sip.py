@@ -15,7 +15,7 @@ from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 
 
 class SipConfig(InverterConfig):
-    """Reads tokens from smashed data with an inverter of the pretrained head."""
+    """An inverter of the pretrained head, which reads tokens from smashed data."""
 
     kind: Literal["sip"] = "sip"
 

@@ -61,7 +61,7 @@ SCORES = 2**22
 
 
 class SpanSearchConfig(InverterConfig):
-    """Searches the span of mixtures for the direction that reads most like a single text."""
+    """A search of the mixtures' span for the direction that reads most like a single text."""
 
     kind: Literal["span_search"] = "span_search"
     starts: int = Field(default=256, ge=1)

@@ -15,7 +15,7 @@ from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 
 
 class SpectralConfig(LabelAttackConfig):
-    """Scores targets by their first principal component; for two classes only."""
+    """A score of each target: its first principal component in a view; for two classes only."""
 
     kind: Literal["spectral"] = "spectral"
     two_classes: ClassVar[bool] = True

@@ -55,7 +55,7 @@ class MatchingConfig(TextAttackConfig):
 
 
 class TagConfig(MatchingConfig):
-    """Optimizes soft labels until their gradient through the public tail equals the client's."""
+    """Soft labels, optimized until their gradient through the public tail equals the client's."""
 
     kind: Literal["tag"] = "tag"
 

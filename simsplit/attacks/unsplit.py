@@ -28,7 +28,7 @@ from simsplit.parties.optimizers import AdamConfig
 
 
 class UnsplitConfig(AttackConfig):
-    """Alternately optimizes images and a clone of the head to match the sent payload."""
+    """Images and a clone of the head, optimized in turns to match the sent payload."""
 
     kind: Literal["unsplit"] = "unsplit"
     effort: ClassVar[tuple[str, ...]] = ("outer",)

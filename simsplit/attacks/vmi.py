@@ -22,7 +22,7 @@ from simsplit.models.transformer import Head
 
 
 class VmiConfig(OpenedConfig):
-    """Optimizes a text's embeddings until the pretrained head's output matches the sent one."""
+    """A text's embeddings, optimized until the pretrained head's output matches the sent one."""
 
     kind: Literal["vmi"] = "vmi"
     start: Start = "zeros"
@@ -85,7 +85,7 @@ class Vmi(HeadMatching):
 
 
 class RmiConfig(SessionAttackConfig):
-    """Optimizes mixtures of all tokens' embeddings until the head's output matches the sent one."""
+    """Mixtures of all tokens' embeddings, optimized until the head's output matches."""
 
     kind: Literal["rmi"] = "rmi"
     steps: int = Field(default=1000, ge=1)
