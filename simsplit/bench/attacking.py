@@ -10,8 +10,8 @@ import torch
 from simsplit.assembly import Assembler
 from simsplit.attacking import Attacking
 from simsplit.attacks import Attack
-from simsplit.attacks.kmeans import clusters
-from simsplit.attacks.spectral import components
+from simsplit.attacks.kmeans import find_clusters
+from simsplit.attacks.spectral import principal_components
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.sides import Figures, Lines, Say, synchronise
 from simsplit.machine import device_of
@@ -90,10 +90,10 @@ def _time_label_attacks(budget_s: float) -> tuple[Table, Figures]:
     states_ND[::2, 0] += 3
 
     def spectral() -> None:
-        components(states_ND, 1)
+        principal_components(states_ND, 1)
 
     def kmeans() -> None:
-        clusters(states_ND, 2, starts=10, seed=0)
+        find_clusters(states_ND, 2, starts=10, seed=0)
 
     attacks = {"spectral": spectral, "kmeans": kmeans}
     took = {name: _time_iteration(iterate, budget_s) for name, iterate in attacks.items()}
