@@ -1,4 +1,4 @@
-"""Attacks in a run: what they are given, when they are scored, and against what."""
+"""A run gives its attacks packets and knowledge, and scores what they recover against the truth."""
 
 from simsplit.attacking.judging import Judgement
 from simsplit.attacking.run_attacks import Attacking, Progress

@@ -1,7 +1,7 @@
-"""An attack on a run that is over: its parts put together again as the last checkpoint has them.
+"""A finished run can be attacked: its parts are built again from the last checkpoint.
 
-What a client would have sent for the targets it sends now, so no transcript need be kept. The
-attack has a folder of its own in the run directory, and in it a state from which it resumes.
+The client encodes the targets again, so a run need not keep what crossed in training. The attack
+has its own folder in the run directory, with a state from which it can resume.
 """
 
 import json
@@ -22,10 +22,10 @@ from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario, load_scenario
 
 KEEP_EVERY_S = 20.0
-_STATE, _TOLD = "state", "attack.json"
+_STATE, _SETTINGS = "state", "attack.json"
 
 
-def _unseen(what: str, done: int, total: int) -> None:
+def _ignore_progress(what: str, done: int, total: int) -> None:
     del what, done, total
 
 
@@ -35,45 +35,45 @@ def attack(
     changes: Mapping[str, str] | None = None,
     *,
     resume: bool = False,
-    progress: Progress = _unseen,
+    progress: Progress = _ignore_progress,
     plugins: Given = (),
 ) -> Run:
-    """Attack a run that is over.
+    """Attack a finished run, and return the run with the attack's results.
 
     Args:
         path: Its run directory.
         kind: An attack that starts from the targets alone, such as unsplit.
-        changes: Its fields, and those of `targets` (targets.count), as YAML.
-        resume: Go on where the same attack was interrupted.
-        progress: Told which attack has done so many of so many pieces of work.
-        plugins: Modules that the run was made with, or that the attack is from.
+        changes: Fields of the attack, and of `targets` (targets.count), as YAML.
+        resume: Whether to continue where the same attack was interrupted.
+        progress: A function called with an attack's name, the work done and the total work.
+        plugins: Modules that the run was made with, or that define the attack.
 
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
     """
     run = Run.load(path)
-    fields = {_field(name): value for name, value in (changes or {}).items()}
+    fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gathered(plugins), run.path / SCENARIO
     original = load_scenario(file, {}, known)
     try:
         scenario = load_scenario(file, overrides, known)
     except ScenarioError as error:
-        raise _without_public(error, original, run.path) from None
+        raise _explain_missing_public(error, original, run.path) from None
     config = scenario.attacks[0]
     if config.online:
         raise RunError(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "
             "that scenario"
         )
-    folder, told = run.path / "attacks" / config.title, _told(scenario)
-    if not _finished(folder, told, resume=resume):
+    folder, settings = run.path / "attacks" / config.title, _encode_settings(scenario)
+    if not _is_finished(folder, settings, resume=resume):
         with pinned_threads(scenario.threads):
-            _OnFinished(run.path, original, scenario, folder, progress).work(told)
+            _AttackOnFinished(run.path, original, scenario, folder, progress).work(settings)
     return Run.load(path)
 
 
-def _without_public(error: ScenarioError, original: Scenario, path: Path) -> SimsplitError:
-    """The error; in other words where public data are lacking, as a run that is over has none."""
+def _explain_missing_public(error: ScenarioError, original: Scenario, path: Path) -> SimsplitError:
+    """Return the error, or one that explains why a finished run has no public data."""
     if "needs public data" not in error.reason:
         return error
     words = ["simsplit", "run", str(path / SCENARIO), "--set", "data.auxiliary=0.2", "--out", "NEW"]
@@ -85,38 +85,41 @@ def _without_public(error: ScenarioError, original: Scenario, path: Path) -> Sim
     )
 
 
-def _field(name: str) -> str:
-    """An attack's own field, unless it is the scenario's."""
+def _qualify_field(name: str) -> str:
+    """Return a field's name in the scenario: it is the attack's, except for a few names."""
     elsewhere = ("targets.", "data.source.", "data.public", "device", "threads")
     return name if name.startswith(elsewhere) else f"attacks.0.{name}"
 
 
-def _told(scenario: Scenario) -> str:
-    """The attack and its targets, as they are kept beside what comes of them."""
+def _encode_settings(scenario: Scenario) -> str:
+    """Return the settings of the attack and its targets as JSON, which is saved with the results.
+
+    A later call compares its own settings with them before it resumes.
+    """
     config, targets = scenario.attacks[0], scenario.targets
-    told = {"attack": config.model_dump(mode="json"), "targets": targets.model_dump(mode="json")}
-    return json.dumps(told, indent=2)
+    values = {"attack": config.model_dump(mode="json"), "targets": targets.model_dump(mode="json")}
+    return json.dumps(values, indent=2)
 
 
-def _finished(folder: Path, told: str, *, resume: bool) -> bool:
-    """Whether this very attack is there already; RunError where another lies in its place."""
-    if not (folder / _TOLD).exists():
+def _is_finished(folder: Path, settings: str, *, resume: bool) -> bool:
+    """Return whether the folder has this attack's results; raise RunError if it has another's."""
+    if not (folder / _SETTINGS).exists():
         return False
     if not resume:
         raise RunError(
             f"{folder} already holds an attack; give it another name with --set name=..., or "
             "--resume to go on with it"
         )
-    if (folder / _TOLD).read_text(encoding="utf-8") != told:
+    if (folder / _SETTINGS).read_text(encoding="utf-8") != settings:
         raise RunError(
-            f"{folder} holds an attack with other settings ({_TOLD} has them); resume it with "
+            f"{folder} holds an attack with other settings ({_SETTINGS} has them); resume it with "
             "those, or give this one another name with --set name=..."
         )
     return any((folder / f"{each.table}.csv").exists() for each in RECOVERS.values())
 
 
-class _OnFinished:
-    """One attack in progress."""
+class _AttackOnFinished:
+    """An attack on a finished run, in progress."""
 
     def __init__(
         self, path: Path, original: Scenario, scenario: Scenario, folder: Path, progress: Progress
@@ -130,22 +133,23 @@ class _OnFinished:
         self.attacking = Attacking(scenario, parts, data, device)
         self._kept_at = time.monotonic()
 
-    def work(self, told: str) -> None:
-        """Recover, keeping the state now and then; then score."""
+    def work(self, settings: str) -> None:
+        """Run the attack, save its state from time to time, then score it and save the results."""
         import pandas as pd
 
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            replace(self.folder / _TOLD, told.encode())
+            replace(self.folder / _SETTINGS, settings.encode())
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
-        judged = self.attacking.judge(number, self._tell, None if kept is None else kept[0])
+        judged = self.attacking.judge(number, self._report, None if kept is None else kept[0])
         judged.save(self.folder, number)
         for name, columns in Attacking.columns(self.attacking.scenario).items():
             table = pd.DataFrame(judged.tables[name], columns=list(columns))
             replace(self.folder / f"{name}.csv", table.to_csv(index=False).encode())
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
-    def _tell(self, what: str, done: int, total: int) -> None:
+    def _report(self, what: str, done: int, total: int) -> None:
+        """Report progress, and save the attack's state if the last save was some time ago."""
         self.progress(what, done, total)
         own = what == self.title  # and not a point of its curve
         if own and done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:

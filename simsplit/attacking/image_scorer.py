@@ -1,5 +1,5 @@
-"""Recovered images, beside two guesses that need no attack: a black image, and the mean of the
-auxiliary images (of the clients' own where there are none, which no attacker could know).
+"""Recovered images are scored beside two guesses that need no attack: a black image, and the mean
+of the auxiliary images (or, without these, of the clients' own, which no attacker could know).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ BLACK, MEAN = "black", "mean_image"
 
 
 class ImageScorer(InputScorer):
-    """Scores images by MSE, PSNR, SSIM and LPIPS."""
+    """The scorer of images, by MSE, PSNR, SSIM and LPIPS."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         self.targets, self.data = scenario.aims, data
@@ -30,26 +30,26 @@ class ImageScorer(InputScorer):
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """The columns of figures; LPIPS only if its weights are given."""
+        """Return the columns of the `recovered` table; LPIPS only if its weights are given."""
         return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """A row for each attack and image."""
+        """Return a row for each attack and image, and the images."""
         del own
         samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].float() / 255
         images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
-        images |= {BLACK: torch.zeros_like(truth), MEAN: self._mean().expand_as(truth)}
-        found = KindScores(files={IMAGES: encode_images(images)})
+        images |= {BLACK: torch.zeros_like(truth), MEAN: self._compute_mean().expand_as(truth)}
+        scores = KindScores(files={IMAGES: encode_images(images)})
         for name, made in list(images.items())[1:]:
             for index, figures in enumerate(image_figures(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])
                 place = {"round": number, "attack": name, "image": index, "label": label}
-                found.rows.append({**place, **figures})
-        return found
+                scores.rows.append({**place, **figures})
+        return scores
 
-    def _mean(self) -> Tensor:
+    def _compute_mean(self) -> Tensor:
         known = self.data.auxiliary or self.data.train
         return known.inputs.float().mean(0) / 255

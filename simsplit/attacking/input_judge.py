@@ -1,4 +1,4 @@
-"""The judge of attacks on inputs; a scorer for the kind of data compares them with the truth."""
+"""The judge of attacks on inputs has a scorer for each kind of data, which knows the truth."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -22,36 +22,36 @@ SCORERS: dict[str, type[InputScorer]] = {
     "tables": RowScorer,
     "images": ImageScorer,
 }
-"""By the kind of data."""
+"""The scorers by kind of data."""
 
 
 class InputJudge(AttackJudge[Attack]):
-    """Scores recovered images, texts, or rows of numbers."""
+    """The judge of attacks that recover images, texts, or rows of numbers."""
 
     converges: ClassVar[bool] = True
 
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
         self.targets, self.pool = scenario.targets, parts.pool
-        self.scorer = scorer_of(scenario)(scenario, data)
+        self.scorer = find_scorer(scenario)(scenario, data)
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return those of the scorer."""
-        return scorer_of(scenario).columns(scenario)
+        """Return the columns of the scorer's table."""
+        return find_scorer(scenario).columns(scenario)
 
     def score(self, number: int, attacks: Mapping[str, Attack]) -> KindScores:
-        """Score a row for each attack and target, and the guesses that need no attack."""
+        """Return a row for each attack and target, and for the guesses that need no attack."""
         recovered = {name: attack.guesses() for name, attack in attacks.items()}
-        return self.scorer.score(number, recovered, self._own_tokens(number))
+        return self.scorer.score(number, recovered, self._ask_own_tokens(number))
 
-    def _own_tokens(self, number: int) -> list[Tensor | None]:
-        """Ask for masks of the targets' own tokens in their packets, batch by batch."""
+    def _ask_own_tokens(self, number: int) -> list[Tensor | None]:
+        """Ask the client for masks of the targets' own tokens in their packets, batch by batch."""
         client, by_batch = self.targets.client, self.targets.statistics == "batch"
         batches = range(self.pool.ask(client, CountExposures(TARGETS)))
         calls = [OwnTokens(TARGETS, number, each, by_batch) for each in batches]
         return [self.pool.ask(client, call) for call in calls]
 
 
-def scorer_of(scenario: Scenario) -> type[InputScorer]:
+def find_scorer(scenario: Scenario) -> type[InputScorer]:
     """Return the scorer for the scenario's kind of data."""
     return SCORERS[scenario.data.source.modality]

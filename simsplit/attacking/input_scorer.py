@@ -1,4 +1,4 @@
-"""What compares recovered inputs of one kind of data with the truth, for their judge."""
+"""A scorer compares recovered inputs of one kind of data with the truth, for the judge."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from simsplit.scenario import Scenario
 
 
 class InputScorer(ABC):
-    """Compares recovered inputs of one kind of data with the targets."""
+    """Base class of scorers, which compare recovered inputs with the targets."""
 
     @abstractmethod
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
@@ -27,4 +27,4 @@ class InputScorer(ABC):
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Score a round; `own` masks, batch by batch, the targets' own tokens."""
+        """Return the scores of a round; `own` masks the targets' own tokens, batch by batch."""

@@ -1,4 +1,4 @@
-"""The judge of each kind of things that attacks recover (see `results.recovers`)."""
+"""This registry has a judge for each kind of things that attacks recover (`results.recovers`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a judge of attacks is: it alone holds what they recover against the truth."""
+"""A judge of attacks knows the truth, and compares it with what the attacks recover."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ class KindScores:
     """The scores of the attacks that recover one kind of things."""
 
     rows: list[Row] = field(default_factory=list)
-    """Those of the kind's table."""
+    """Rows of the kind's table."""
     files: dict[RoundFiles, bytes] = field(default_factory=dict)
-    """What was recovered, as a run directory keeps it."""
+    """What was recovered, as files of the run directory."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Judgement:
     """The scores of all attacks after a round."""
 
     scores: dict[str, KindScores] = field(default_factory=dict)
-    """By the kind of things that attacks recover."""
+    """Scores by the kind of things that attacks recover."""
     curves: list[Row] = field(default_factory=list)
     """Figures of each attack with a part of its iterations."""
 
@@ -52,14 +52,14 @@ class Judgement:
 
 
 class AttackJudge(ABC, Generic[OneAttack]):
-    """Scores the attacks that recover one kind of things."""
+    """Base class of judges, which score the attacks that recover one kind of things."""
 
     converges: ClassVar[bool] = False
     """Whether `targets.curve` scores its attacks with a part of their iterations too."""
 
     @abstractmethod
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
-        """`parts` are those of the run, through which clients can be asked for the truth."""
+        """Take the truth from the data; `parts` of the run can ask clients for more of it."""
 
     @staticmethod
     @abstractmethod
@@ -76,4 +76,4 @@ class AttackJudge(ABC, Generic[OneAttack]):
 
     @abstractmethod
     def score(self, number: int, attacks: Mapping[str, OneAttack]) -> KindScores:
-        """Score what attacks have recovered of a round."""
+        """Return the scores of what the attacks recovered in a round."""

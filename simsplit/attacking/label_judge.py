@@ -1,13 +1,13 @@
-"""The judge of attacks on labels: what their scores and clusters tell, beside what chance would.
+"""The judge of attacks on labels compares their scores and clusters with the labels and chance.
 
-Scores are given the better sign and clusters the best match with classes, as nobody could name
-them. AUCs have bootstrap intervals, accuracies exact ones (Clopper and Pearson). The floors stand
-beside them as rows: `chance`, a permutation of the labels under the same best sign or match, its
-mean and where 95 % of 1,000 permutations lie; and `majority`, the largest class. A floor is that of
-the attacks with its figure, its number of samples and its share of known labels.
+An attacker cannot name classes, so scores get the better sign, and clusters the best match with the
+classes. AUCs have bootstrap intervals, accuracies have exact ones (Clopper and Pearson). Two floors
+are rows of their own. `chance` permutes the labels under the same best sign or match: the mean of
+1,000 permutations, and the interval that has 95 % of them. `majority` is the largest class. A floor
+holds for all attacks with the same figure, number of samples and share of known labels.
 
-Where classes are of very different sizes, k-means splits the large one, and a match of one cluster
-to one class says little: the clusters' `purity` stands beside it (and not among the worst leaks).
+If classes have very different sizes, k-means splits the large one, and a match of one cluster to
+one class says little. So the clusters' `purity` is reported too (but not among the worst leaks).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,10 +44,10 @@ from simsplit.seeds import numpy_rng_for
 
 
 class LabelJudge(AttackJudge[LabelAttack]):
-    """Holds the targets' labels, tells attacks what they may know, and scores them."""
+    """The judge of attacks on labels; it also gives them the labels that they may know."""
 
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly | None = None) -> None:
-        """Without `parts`, attacks that followed training cannot be scored."""
+        """Take the targets' labels; attacks that followed training can be scored with `parts`."""
         self.seed, self.client, self._parts = scenario.seed, scenario.targets.client, parts
         given = scenario.aims.labels(data)
         classes, places = np.unique(given.numpy(), return_inverse=True)
@@ -59,56 +59,60 @@ class LabelJudge(AttackJudge[LabelAttack]):
                 "targets.count, or set targets.per_class, targets.split or targets.client",
             )
         self.given = given
-        """As the data number them."""
+        """The targets' labels as the data number them."""
         self.labels: Numbers = places
-        """By the classes that the targets have."""
+        """The targets' labels as indices of the classes that occur among them."""
         self.classes = len(classes)
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the same for every scenario."""
+        """Return the table's columns, which are the same for every scenario."""
         del scenario
         return COLUMNS
 
     def inform(self, attack: LabelAttack) -> None:
-        """Tell an attack the labels that it may know."""
-        attack.tell(self.known(attack.options.known_share))
+        """Give an attack the labels that it may know."""
+        attack.tell(self.choose_known(attack.options.known_share))
 
-    def known(self, share: float) -> KnownLabels:
-        """What an attack may know that is told this share of the labels of each class."""
+    def choose_known(self, share: float) -> KnownLabels:
+        """Choose this share of the labels of each class for an attack to know."""
         rng = numpy_rng_for(self.seed, "known labels")
-        told: list[int] = []
+        chosen: list[int] = []
         for label in range(self.classes):
             own = rng.permutation(np.flatnonzero(self.labels == label))
-            # one of each class is told, and one is left to be scored
+            # at least one of each class is known, and at least one is left to be scored
             count = min(max(1, round(share * len(own))), len(own) - 1) if share else 0
-            told += own[:count].tolist()
-        rows = torch.tensor(sorted(told), dtype=torch.int64)
+            chosen += own[:count].tolist()
+        rows = torch.tensor(sorted(chosen), dtype=torch.int64)
         return KnownLabels(self.classes, rows, torch.from_numpy(self.labels)[rows])
 
     def score(self, number: int, attacks: Mapping[str, LabelAttack]) -> KindScores:
-        """Score a row for each attack, view and adapter; then the floors."""
-        found = KindScores()
+        """Return a row for each attack, view and adapter, followed by the floors."""
+        scores = KindScores()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
             share = attack.options.known_share
             for clue in attack.clues:
-                labels = self._labels(clue)
-                if len(np.unique(labels)) < 2:  # of a few batches there may be one class alone
+                labels = self._find_labels(clue)
+                if len(np.unique(labels)) < 2:  # a few batches may have samples of one class only
                     continue
                 seen = {"attack": name, "view": clue.view, "adapter": clue.adapter}
-                for figure, told in self._told(clue, labels).items():
+                for figure, leak in self._measure_leaks(clue, labels).items():
                     place = {"round": number, "figure": figure, "known": share}
-                    found.rows.append({**place, **seen, **_cells(told, labels)})
+                    scores.rows.append({**place, **seen, **_make_cells(leak, labels)})
                     if (key := (figure, share, len(labels))) not in floors:
-                        made = self._floors(figure, clue, labels)
+                        made = self._make_floors(figure, clue, labels)
                         floors[key] = [{**place, **row} for row in made]
-        found.rows += [row for rows in floors.values() for row in rows]
-        if points := list(self._components(number, attacks)):
-            found.files[COMPONENTS] = encode_csv(points, digits=6)  # enough to draw
-        return found
+        scores.rows += [row for rows in floors.values() for row in rows]
+        if points := list(self._list_components(number, attacks)):
+            scores.files[COMPONENTS] = encode_csv(points, digits=6)  # enough to draw
+        return scores
 
-    def _labels(self, clue: Clue) -> Numbers:
+    def _find_labels(self, clue: Clue) -> Numbers:
+        """Return the true labels of a clue's rows; those of trained batches come from the client.
+
+        A batch may hold other classes than the targets, so its labels are numbered anew.
+        """
         rows = slice(None) if clue.rows is None else clue.rows.numpy()
         labels: Numbers = self.labels[rows]
         if clue.steps:
@@ -123,8 +127,8 @@ class LabelJudge(AttackJudge[LabelAttack]):
             )
         return labels
 
-    def _told(self, clue: Clue, labels: Numbers) -> dict[str, Told]:
-        """By figure; of clusters their purity too."""
+    def _measure_leaks(self, clue: Clue, labels: Numbers) -> dict[str, Told]:
+        """Return what a clue leaks of the labels, by figure; clusters have a purity too."""
         values = clue.values.numpy()
         if clue.figure == "auc":
             rng = numpy_rng_for(self.seed, "bootstrap", clue.view, clue.adapter)
@@ -134,17 +138,17 @@ class LabelJudge(AttackJudge[LabelAttack]):
         each: dict[str, Hits] = {"accuracy": matched, PURITY: pure}
         return {figure: told_share(hits(values, labels)) for figure, hits in each.items()}
 
-    def _floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[Row]:
+    def _make_floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[Row]:
         rng = numpy_rng_for(self.seed, "chance", figure, len(labels))
         if figure == "auc":
             chance = chance_of_auc(labels == 1, rng)
         else:
             hits = equal if clue.named else pure if figure == PURITY else matched
             chance = chance_of(labels, hits, rng)
-            yield {"attack": MAJORITY, **_cells(majority_of(labels), labels)}
-        yield {"attack": CHANCE, **_cells(chance, labels)}
+            yield {"attack": MAJORITY, **_make_cells(majority_of(labels), labels)}
+        yield {"attack": CHANCE, **_make_cells(chance, labels)}
 
-    def _components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
+    def _list_components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
         views: dict[tuple[str, int], SeenView] = {}
         for attack in attacks.values():
             views |= {(view.name, view.adapter): view for view in attack.views}
@@ -154,5 +158,5 @@ class LabelJudge(AttackJudge[LabelAttack]):
                 yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
 
 
-def _cells(told: Told, labels: Sequence[int] | Numbers) -> Row:
-    return {"leak": told.value, "low": told.low, "high": told.high, "samples": len(labels)}
+def _make_cells(leak: Told, labels: Sequence[int] | Numbers) -> Row:
+    return {"leak": leak.value, "low": leak.low, "high": leak.high, "samples": len(labels)}

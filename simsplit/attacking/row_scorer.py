@@ -1,4 +1,4 @@
-"""Recovered rows of numbers, beside the guess that needs no attack: the mean of public rows."""
+"""Recovered rows of numbers are scored beside a guess that needs no attack: the mean public row."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,34 +19,35 @@ MEAN = "mean_row"
 
 
 class RowScorer(InputScorer):
-    """Scores rows by their mean squared error; standardised columns have a variance of one."""
+    """The scorer of rows, by mean squared error; standardised columns have a variance of one."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         self.targets, self.data = scenario.aims, data
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """The same of every scenario."""
+        """Return the table's columns, which are the same for every scenario."""
         del scenario
         return COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """A line for each attack and row."""
+        """Return a line for each attack and row, and the rows."""
         del own
         samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].flatten(1)
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
         made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}
         made[MEAN] = mean.expand_as(truth)
-        found = KindScores(files={ROWS: _encode({ORIGINALS: truth, **made})})
+        scores = KindScores(files={ROWS: _encode({ORIGINALS: truth, **made})})
         for name, guess in made.items():
             errors = (guess - truth).square().mean(1).tolist()
             for row, error in enumerate(errors):
                 place = {"round": number, "attack": name, "row": row}
-                found.rows.append({**place, "label": int(samples.labels[rows[row]]), "mse": error})
-        return found
+                label = int(samples.labels[rows[row]])
+                scores.rows.append({**place, "label": label, "mse": error})
+        return scores
 
 
 def _encode(rows: Mapping[str, Tensor]) -> bytes:

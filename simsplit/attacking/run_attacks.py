@@ -1,8 +1,8 @@
-"""A run's attacks: what they are given, and when they are scored.
+"""A run's attacks get packets and knowledge here, and are scored when a judgement is due.
 
-Attacks see packets of training as they pass the driver's wire. To be judged they are given the
-packets of target samples, which a client encodes for the purpose; only then is what they recover
-held against the truth, by a judge for each kind of things that attacks recover (see `judges`).
+Attacks see packets of training as they pass the driver's wire. For a judgement, a client encodes
+target samples, and the attacks get these packets. Then a judge for each kind of things that attacks
+recover (see `judges`) compares the results with the truth.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import QUERIES, TARGETS
-from simsplit.attacking.curves import point, shortened
+from simsplit.attacking.curves import make_point, shorten
 from simsplit.attacking.judges import JUDGES
 from simsplit.attacking.judging import AttackJudge, Judgement, Row
 from simsplit.attacking.served import ServedReplay
@@ -35,7 +35,7 @@ from simsplit.seeds import seed_for
 from simsplit.states import below
 
 Progress = Callable[[str, int, int], None]
-"""Told which attack has done so many of so many pieces of work; a total of 0 is not known yet."""
+"""A function called with an attack's name, the work done, and the total work (0: not yet known)."""
 
 
 class Attacking:
@@ -54,13 +54,14 @@ class Attacking:
         self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
         self._seen = SeenViews()
         words = data.vocabulary.size if data.vocabulary else 0
-        # of nothing but the scenario: what attacks hold must not lead to the clients
-        first = partial(_before_training, scenario.model, data.info, scenario.seed, device)
+        # It holds values of the scenario only: attacks must not be able to reach the clients by it.
+        first = partial(_build_before_training, scenario.model, data.info, scenario.seed, device)
         self._pretrained = Pretrained(first, words)
         calls = ServedReplay(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
         self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
-            config.title: config.build(self._knowledge(config.title)) for config in self.configs
+            config.title: config.build(self._make_knowledge(config.title))
+            for config in self.configs
         }
         online = [self.attacks[config.title] for config in self.configs if config.online]
         self._online = online
@@ -71,16 +72,17 @@ class Attacking:
             self._forging = self.attacks[forging[0]]
             parts.wire.forger = self
         self.judges: dict[str, AttackJudge[Any]] = {
-            kind: JUDGES[kind](scenario, data, parts) for kind in _kinds(scenario)
+            kind: JUDGES[kind](scenario, data, parts) for kind in _list_kinds(scenario)
         }
 
     @staticmethod
     def columns(scenario: Scenario) -> dict[str, tuple[str, ...]]:
         """Return the columns of the tables that the scenario's attacks fill, by table."""
-        return {RECOVERS[kind].table: JUDGES[kind].columns(scenario) for kind in _kinds(scenario)}
+        kinds = _list_kinds(scenario)
+        return {RECOVERS[kind].table: JUDGES[kind].columns(scenario) for kind in kinds}
 
     def observe(self, packet: Packet) -> None:
-        """Show attacks a packet of training, if it is of a client that they target."""
+        """Show the attacks a packet of training, if it belongs to a client that they target."""
         if self._concerns(packet):
             if packet.leg is Leg.SMASHED:
                 self._show(packet)
@@ -89,7 +91,7 @@ class Attacking:
                     attack.observe(packet)
 
     def _show(self, packet: Packet) -> None:
-        """Give upper bounds the images that a packet was made from."""
+        """Give the inputs of a packet to the attacks that are upper bounds, which may know them."""
         shown = [self.attacks[config.title] for config in self.configs if config.shown]
         if shown:
             inputs = self.parts.pool.ask(packet.client, InputsOf(packet.step)).to(self.device)
@@ -97,10 +99,11 @@ class Attacking:
                 attack.show(packet.client, attack.known.pixels(inputs))
 
     def answer(self, packet: Packet) -> Packet:
-        """The packet that is sent instead, if an active attack forges it."""
+        """Return the packet that is sent: an active attack may forge it."""
         return self._forging.answer(packet) if self._concerns(packet) else packet
 
     def _concerns(self, packet: Packet) -> bool:
+        """Return whether a packet is of training, and of a head that the attacks target."""
         own = self.scenario.clients.heads == "per_client"
         training = self.parts.wire.moment.training
         return training and not (own and packet.client != self.targets.client)
@@ -108,23 +111,24 @@ class Attacking:
     def judge(
         self, number: int, progress: Progress, resumed: Mapping[str, Tensor] | None = None
     ) -> Judgement:
-        """Let every attack recover the targets, and score it; `resumed` is an attack's state in the
-        middle of its work.
+        """Let every attack recover the targets, and return the scores.
+
+        `resumed` is the state of an attack that was interrupted in the middle of its work.
         """
-        looks = range(max((config.exposures for config in self.configs), default=0))
-        exposed = [self._exposed(TARGETS, number + look) for look in looks]
+        most = max((config.exposures for config in self.configs), default=0)
+        exposed = [self._expose(TARGETS, number + exposure) for exposure in range(most)]
         for judge in self.judges.values():
             judge.begin(number)
         for config in self.configs:
-            if not config.online:  # each judgement is an attack of its own
-                self.attacks[config.title] = config.build(self._knowledge(config.title))
+            if not config.online:  # each judgement starts such an attack afresh
+                self.attacks[config.title] = config.build(self._make_knowledge(config.title))
             if resumed is not None:
                 self.attacks[config.title].load(resumed)
-            told = partial(progress, config.title)
-            self._let_work(config, self.attacks[config.title], number, exposed, told)
+            report = partial(progress, config.title)
+            self._let_work(config, self.attacks[config.title], number, exposed, report)
         judged = self._score(number, self.attacks)
         for config in self.configs:
-            judged.curves += self._curve(config, number, exposed, judged, progress)
+            judged.curves += self._score_curve(config, number, exposed, judged, progress)
         return judged
 
     def _let_work(
@@ -135,17 +139,17 @@ class Attacking:
         exposed: Sequence[Sequence[Packet]],
         progress: Callable[[int, int], None],
     ) -> None:
-        """Let an attack recover the targets from as many of their packets as it asks for."""
+        """Let an attack recover the targets from the number of exposures that its config sets."""
         progress(0, 0)
         self.judges[config.recovers].inform(attack)
         if config.queries:
-            attack.study(self._queries(config.queries, number))
+            attack.study(self._query(config.queries, number))
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
         for done, total in attack.work(targets):
             progress(done, total)
 
     def _score(self, number: int, attacks: Mapping[str, Attack]) -> Judgement:
-        """Compare what attacks recovered with the truth, kind by kind."""
+        """Return the scores of what the attacks recovered, kind by kind."""
         judged = Judgement()
         for kind, judge in self.judges.items():
             titles = [config.title for config in self.configs if config.recovers == kind]
@@ -154,7 +158,7 @@ class Attacking:
                 judged.scores[kind] = judge.score(number, of_kind)
         return judged
 
-    def _curve(
+    def _score_curve(
         self,
         config: AttackConfig,
         number: int,
@@ -162,23 +166,23 @@ class Attacking:
         judged: Judgement,
         progress: Progress,
     ) -> list[Row]:
-        """An attack's figures with ever more of its iterations, up to those that it came to."""
+        """Return an attack's figures with growing shares of its iterations; the last share is 1."""
         converges = not config.online and self.judges[config.recovers].converges
         points = self.targets.curve if converges else 0
-        found = []
+        curve = []
         for index in range(1, points + 1):
             share, scored = index / points, judged
             if index < points:
-                less = shortened(config, share)
-                attack = less.build(self._knowledge(config.title))
-                told = partial(progress, f"{config.title} with {share:.0%} of its iterations")
-                self._let_work(less, attack, number, exposed, told)
+                less = shorten(config, share)
+                attack = less.build(self._make_knowledge(config.title))
+                report = partial(progress, f"{config.title} with {share:.0%} of its iterations")
+                self._let_work(less, attack, number, exposed, report)
                 scored = self._score(number, {config.title: attack})
-            found.append(point(config, share, scored.scores[config.recovers].rows))
-        return found
+            curve.append(make_point(config, share, scored.scores[config.recovers].rows))
+        return curve
 
     def state(self) -> dict[str, Tensor]:
-        """The state of attacks that follow training."""
+        """Return the state of the attacks that follow training."""
         return {
             f"{config.title}/{name}": tensor
             for config in self.configs
@@ -192,10 +196,11 @@ class Attacking:
             if config.online:
                 self.attacks[config.title].load(below(state, f"{config.title}/"))
 
-    def _knowledge(self, title: str) -> Knowledge:
+    def _make_knowledge(self, title: str) -> Knowledge:
+        """Return what an attack knows of the run: the server's parts, and public facts."""
         scenario, server, data = self.scenario, self.parts.server, self.data
         model = scenario.model
-        # attacks on texts draw alike, so that what they have in common is learned but once
+        # Attacks on texts share one seed, so that what several of them learn is learned only once.
         which = () if data.info.texts else (title,)
         seed = seed_for(scenario.seed, "attack", *which)
         return Knowledge(
@@ -207,7 +212,7 @@ class Attacking:
             shapes=model.shapes(data.info.shape),
             image=data.info.shape,
             classes=data.info.classes,
-            auxiliary=self._auxiliary(seed),
+            auxiliary=self._make_auxiliary(seed),
             mean=data.mean,
             std=data.std,
             seed=seed,
@@ -218,11 +223,11 @@ class Attacking:
             served=self._apart,
             seen=self._seen,
             optimizer=scenario.train.client,
-            factor=_lr_factor(scenario.train.lr_schedule, self.parts.wire.moment),
+            factor=_make_lr_factor(scenario.train.lr_schedule, self.parts.wire.moment),
             servers=scenario.servers,
         )
 
-    def _auxiliary(self, seed: int) -> Feed | None:
+    def _make_auxiliary(self, seed: int) -> Feed | None:
         if self.data.auxiliary is None:
             return None
         return Feed(
@@ -234,11 +239,14 @@ class Attacking:
             drop_last=True,
         )
 
-    def _exposed(self, split: str, number: int) -> list[Packet]:
-        """The packets of images that a client is made to encode."""
-        return [packet for packets in self._crossing(split, number) for packet in packets]
+    def _expose(self, split: str, number: int) -> list[Packet]:
+        """Have a client encode the samples of a split, and return the packets that cross."""
+        return [packet for packets in self._expose_batches(split, number) for packet in packets]
 
-    def _crossing(self, split: str, number: int, most: int | None = None) -> Iterator[list[Packet]]:
+    def _expose_batches(
+        self, split: str, number: int, most: int | None = None
+    ) -> Iterator[list[Packet]]:
+        """Have a client encode a split batch by batch, at most `most` batches."""
         client, parts = self.targets.client, self.parts
         total = parts.pool.ask(client, CountExposures(split))
         by_batch = self.targets.statistics == "batch"
@@ -248,31 +256,32 @@ class Attacking:
             expose = Expose(split, number, batch, by_batch)
             yield parts.exchange.expose(client, expose, last if answered else None)
 
-    def _queries(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
-        assert self.data.auxiliary is not None, "refused without when the scenario is read"
+    def _query(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
+        """Have a client encode `wanted` auxiliary samples; return packets with their inputs."""
+        assert self.data.auxiliary is not None, "the scenario's checks refuse queries without it"
         inputs = self.data.auxiliary.inputs
         pixels = (inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs).to(self.device)
         size = self.scenario.train.batch_size
         parts = pixels.split(size)
-        crossing = self._crossing(QUERIES, number, -(-wanted // size))
+        crossing = self._expose_batches(QUERIES, number, -(-wanted // size))
         return [(packets[0], part) for packets, part in zip(crossing, parts, strict=False)]
 
 
-def _kinds(scenario: Scenario) -> list[str]:
+def _list_kinds(scenario: Scenario) -> list[str]:
     """Return the kinds of things that the scenario's attacks recover, in the registry's order."""
     wanted = {config.recovers for config in scenario.attacks}
     return [kind for kind in JUDGES if kind in wanted]
 
 
-def _lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:
-    """Of a round of training; a function that no attack can reach the run by."""
+def _make_lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:
+    """Return the function from a round to its factor; it gives attacks no access to the run."""
     return lambda number: schedule.factor(number, moment.phase.rounds)
 
 
-def _before_training(
+def _build_before_training(
     model: SplitConfig, info: DataInfo, seed: int, device: torch.device, owner: Owner
 ) -> nn.Module:
-    """A segment with its first weights; with others, where those are the clients' own."""
+    """Build a segment with its initial weights, or with other weights if only clients know them."""
     if owner != "trunk" and not model.start_known:
         seed = seed_for(seed_for(seed, "attack"), "stranger")
     return model.segment(owner, info.shape, info.classes, seed).to(device)

@@ -1,12 +1,12 @@
-"""Sessions that attacks are judged on, and their judge: both ends apart, and together.
+"""The judge of attacks on sessions scores prompts, responses, and both together.
 
-A client's model goes on with the targets' prompts as it does in evaluation, by the run's own
-weights; attacks are given the packets of that and nothing else. Both sides are judged on the tokens
-that crossed: the last one that is written never does. Special tokens are left out.
+A client's model continues the targets' prompts as in evaluation, with the run's own weights;
+attacks get only the packets of that. Both sides are scored on the tokens that crossed: the last
+written token never crosses. Special tokens are left out.
 
-Beside the attacks stand guesses that need none: random tokens, the most frequent token, and what
-the model says to nothing (after its begin or end token alone). A row of its own says what the texts
-are worth: METEOR of what was written against the references.
+Guesses that need no attack are scored too: random tokens, the most frequent token, and what the
+model writes without a prompt (after its begin or end token only). A further row has the utility of
+the texts: METEOR of what was written against the references.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,69 +42,72 @@ from simsplit.seeds import rng_for
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """Sessions of one judgement: the packets are the server's, all else is private."""
+class WrittenSessions:
+    """The sessions of one judgement: the server sees the packets, everything else is private."""
 
     packets: Sequence[Packet]
     in_sessions: bool
-    """Whether each token crossed once; else whole texts did, in every pass."""
+    """Whether each token crossed once; otherwise whole texts crossed in every pass."""
     prompts: Sequence[Tensor]
     responses: Sequence[Tensor]
     """The written tokens that crossed."""
-    said: Sequence[str]
-    """All that was written."""
-    meant: Sequence[str]
-    """The references."""
-    to_nothing: Tensor
-    """What the model writes without a prompt."""
+    written: Sequence[str]
+    """The whole written texts."""
+    references: Sequence[str]
+    """The references for the written texts."""
+    unprompted: Tensor
+    """The tokens that the model writes without a prompt."""
 
     def record(self, known: Knowledge) -> Record:
-        """What the server has of them."""
+        """Return what the server has of the sessions."""
         if self.in_sessions:
             return build_record(known, self.packets)
-        prompts, written = (
+        prompts, responses = (
             torch.tensor([len(text) for text in side]) for side in (self.prompts, self.responses)
         )
-        return build_record_of_last_passes(known, self.packets, prompts + written, prompts)
+        return build_record_of_last_passes(known, self.packets, prompts + responses, prompts)
 
 
 class _Recorder:
-    """A tap that keeps the packets of writing."""
+    """A tap of the wire that keeps the packets of writing."""
 
     def __init__(self) -> None:
         self.packets: list[Packet] = []
 
     def observe(self, packet: Packet) -> None:
-        """See a packet on its way."""
+        """Keep a packet."""
         self.packets.append(packet)
 
 
-def spoken(scenario: Scenario, parts: Assembly, data: Prepared, number: int) -> Spoken:
-    """Have the targets' client write after their prompts."""
+def write_sessions(
+    scenario: Scenario, parts: Assembly, data: Prepared, number: int
+) -> WrittenSessions:
+    """Have the targets' client continue their prompts, and return the sessions."""
     generator, targets = parts.evaluator.generator, scenario.aims
-    assert generator is not None, "refused without when the scenario is read"
+    assert generator is not None, "the scenario's checks refuse sessions without generation"
     writer, reader = generator.writer, generator.reader
     samples, rows = targets.choose(data)
-    prompts, meant = generator.prompts_and_answers(samples.take(rows), halved=True)
+    prompts, references = generator.prompts_and_answers(samples.take(rows), halved=True)
     recorder = _Recorder()
     parts.wire.taps.append(recorder)
     try:
-        said = writer.write(targets.client, prompts, targets.tokens, number)
+        texts = writer.write(targets.client, prompts, targets.tokens, number)
     finally:
         parts.wire.taps.remove(recorder)
     rooms = [min(targets.tokens, writer.positions - len(each) + 1) for each in prompts]
-    crossed = [torch.tensor(s[: room - 1]) for s, room in zip(said, rooms, strict=True)]
+    # A text that ends at its limit ends with a token that is never sent, for none follows it.
+    crossed = [torch.tensor(text[: room - 1]) for text, room in zip(texts, rooms, strict=True)]
     begin = torch.tensor([reader.end if reader.begin is None else reader.begin])
     longest = max(len(p) + len(r) for p, r in zip(prompts, crossed, strict=True))
-    (to_nothing,) = writer.write(targets.client, [begin], longest, number)
-    return Spoken(
+    (unprompted,) = writer.write(targets.client, [begin], longest, number)
+    return WrittenSessions(
         packets=recorder.packets,
         in_sessions=writer.in_sessions(""),
         prompts=prompts,
         responses=crossed,
-        said=[reader.decode(text).strip() for text in said],
-        meant=meant,
-        to_nothing=torch.tensor(to_nothing, dtype=torch.int64),
+        written=[reader.decode(text).strip() for text in texts],
+        references=references,
+        unprompted=torch.tensor(unprompted, dtype=torch.int64),
     )
 
 
@@ -113,94 +116,100 @@ _LEARNED: Mapping[str, type[BertScore | Bleurt]] = dict(
 )
 
 
-def _asked(targets: TargetsConfig) -> tuple[str, ...]:
+def _list_learned(targets: TargetsConfig) -> tuple[str, ...]:
     return tuple(name for name in LEARNED if getattr(targets, name) is not None)
 
 
-def _learned(targets: TargetsConfig) -> dict[str, BertScore | Bleurt]:
-    """The networks that are asked for."""
+def _load_learned(targets: TargetsConfig) -> dict[str, BertScore | Bleurt]:
+    """Load the learned metrics for which the scenario names weights."""
     return {
-        name: _LEARNED[name](getattr(targets, name), f"targets.{name}") for name in _asked(targets)
+        name: _LEARNED[name](getattr(targets, name), f"targets.{name}")
+        for name in _list_learned(targets)
     }
 
 
 @dataclass
 class _Readings:
-    """What comes of a judgement, as it is put together."""
+    """The results of a judgement so far."""
 
     rows: list[Row] = field(default_factory=list)
-    """One for each attack, session and side; the floors, and what was written."""
+    """A row for each attack, session and side; the floors, and what was written."""
     dialogues: list[Row] = field(default_factory=list)
-    """Prompts and responses as they were read, beside the private ones."""
+    """Prompts and responses as attacks read them, beside the private ones."""
 
 
 class SessionJudge(AttackJudge[SessionAttack]):
-    """Holds what attacks read against what was private."""
+    """The judge that compares what attacks read of sessions with the private texts."""
 
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
-        assert data.vocabulary is not None, "of texts"
+        assert data.vocabulary is not None, "only data of texts have sessions"
         self.scenario, self.parts = scenario, parts
-        self.spoken: Spoken | None = None
-        """The sessions of the judgement that has begun."""
+        self.sessions: WrittenSessions | None = None
+        """The sessions of the current judgement."""
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
         self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
         self._special = torch.tensor(sorted(self.vocabulary.special))
-        attack_performance("x", "x")  # a package that lacks is told of now, and not after training
-        self._learned = _learned(scenario.targets)
+        attack_performance("x", "x")  # a missing package raises now rather than after training
+        self._learned = _load_learned(scenario.targets)
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return those of the table that it fills."""
-        return (*COLUMNS, *_asked(scenario.targets))
+        """Return the columns of the `sessions` table."""
+        return (*COLUMNS, *_list_learned(scenario.targets))
 
     def begin(self, number: int) -> None:
-        """Have the targets' client write the sessions that attacks are judged on."""
-        self.spoken = spoken(self.scenario, self.parts, self.data, number)
+        """Have the targets' client write the sessions of this judgement."""
+        self.sessions = write_sessions(self.scenario, self.parts, self.data, number)
 
     def inform(self, attack: SessionAttack) -> None:
         """Give an attack what the server has of the sessions."""
-        attack.hear(self._sessions().record(attack.known))
+        attack.hear(self._get_sessions().record(attack.known))
 
     def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> KindScores:
-        """Score a row for each attack, session and side, and one for both sides."""
-        spoken, found = self._sessions(), _Readings()
+        """Return a row for each attack, session and side, and one for both sides."""
+        sessions, readings = self._get_sessions(), _Readings()
         for name, attack in attacks.items():
-            self._judge(name, list(attack.recovered.cpu()), spoken, found)
-        for name, tokens in self._floors(spoken).items():
-            self._judge(name, tokens, spoken, found)
-        for session, (said, meant) in enumerate(zip(spoken.said, spoken.meant, strict=True)):
+            self._judge(name, list(attack.recovered.cpu()), sessions, readings)
+        for name, tokens in self._make_floors(sessions).items():
+            self._judge(name, tokens, sessions, readings)
+        pairs = zip(sessions.written, sessions.references, strict=True)
+        for session, (written, reference) in enumerate(pairs):
             row = {"attack": WRITTEN, "session": session, "side": RESPONSE}
-            ap = attack_performance(said, meant)
-            found.rows.append({**row, "ap": ap, "meteor": meteor(said, meant)})
-        for row in found.rows:
+            ap = attack_performance(written, reference)
+            readings.rows.append({**row, "ap": ap, "meteor": meteor(written, reference)})
+        for row in readings.rows:
             row["round"] = number
-        self._add_learned(found, spoken)
-        return KindScores(found.rows, {SESSIONS: encode_lines(found.dialogues)})
+        self._add_learned(readings, sessions)
+        return KindScores(readings.rows, {SESSIONS: encode_lines(readings.dialogues)})
 
-    def _sessions(self) -> Spoken:
-        assert self.spoken is not None, "which judging begins with"
-        return self.spoken
+    def _get_sessions(self) -> WrittenSessions:
+        assert self.sessions is not None, "a judgement begins with `begin`"
+        return self.sessions
 
-    def _add_learned(self, found: _Readings, spoken: Spoken) -> None:
-        """What networks say of each side as it was read, and of what was written."""
+    def _add_learned(self, readings: _Readings, sessions: WrittenSessions) -> None:
+        """Add the learned metrics of each side as it was read, and of what was written."""
         if not self._learned:
             return
         pairs: dict[tuple[object, ...], tuple[str, str]] = {
-            (told["attack"], told["session"], side): (str(told[side]), str(told[f"private_{side}"]))
-            for told in found.dialogues
+            (each["attack"], each["session"], side): (str(each[side]), str(each[f"private_{side}"]))
+            for each in readings.dialogues
             for side in (PROMPT, RESPONSE)
         }
-        for session, pair in enumerate(zip(spoken.said, spoken.meant, strict=True)):
+        for session, pair in enumerate(zip(sessions.written, sessions.references, strict=True)):
             pairs[WRITTEN, session, RESPONSE] = pair
-        rows = [row for row in found.rows if "ap" in row and row["side"] != BOTH]
-        read = [pairs[row["attack"], row["session"], row["side"]] for row in rows]
-        texts, meant = [text for text, _ in read], [truth for _, truth in read]
+        rows = [row for row in readings.rows if "ap" in row and row["side"] != BOTH]
+        compared = [pairs[row["attack"], row["session"], row["side"]] for row in rows]
+        texts, truths = [text for text, _ in compared], [truth for _, truth in compared]
+        # One call for all texts: the networks work in batches.
         for name, score in self._learned.items():
-            for row, value in zip(rows, score(texts, meant), strict=True):
+            for row, value in zip(rows, score(texts, truths), strict=True):
                 row[name] = value
 
-    def _judge(self, name: str, tokens: Sequence[Tensor], spoken: Spoken, found: _Readings) -> None:
-        private = zip(spoken.prompts, spoken.responses, tokens, strict=True)
+    def _judge(
+        self, name: str, tokens: Sequence[Tensor], sessions: WrittenSessions, readings: _Readings
+    ) -> None:
+        """Add the rows and the dialogues of one attack or floor, session by session."""
+        private = zip(sessions.prompts, sessions.responses, tokens, strict=True)
         for session, (prompt, response, guess) in enumerate(private):
             place = {"attack": name, "session": session}
             ends = len(prompt), len(prompt) + len(response)
@@ -208,32 +217,32 @@ class SessionJudge(AttackJudge[SessionAttack]):
                 PROMPT: self._pair(guess[: ends[0]], prompt),
                 RESPONSE: self._pair(guess[ends[0] : ends[1]], response),
             }
-            figures = {side: self._figures(*pair) for side, pair in sides.items()}
+            figures = {side: self._compute_figures(*pair) for side, pair in sides.items()}
             for side, each in figures.items():
-                found.rows.append({**place, "side": side, **each})
-            both = self._together(*(each.get("ap") for each in figures.values()))
-            found.rows.append({**place, "side": BOTH, **both})
-            told: dict[str, object] = {side: self._text(pair[0]) for side, pair in sides.items()}
-            told |= {f"private_{side}": self._text(pair[1]) for side, pair in sides.items()}
-            told |= {f"tokens_{side}": self._by_token(*pair) for side, pair in sides.items()}
-            found.dialogues.append({**place, **told})
+                readings.rows.append({**place, "side": side, **each})
+            both = self._combine_ends(*(each.get("ap") for each in figures.values()))
+            readings.rows.append({**place, "side": BOTH, **both})
+            texts: dict[str, object] = {s: self._decode(pair[0]) for s, pair in sides.items()}
+            texts |= {f"private_{side}": self._decode(pair[1]) for side, pair in sides.items()}
+            texts |= {f"tokens_{side}": self._pair_tokens(*pair) for side, pair in sides.items()}
+            readings.dialogues.append({**place, **texts})
 
-    def _together(self, of_prompt: object, of_response: object) -> Row:
-        """The figure of both ends; where one end has no tokens, none."""
+    def _combine_ends(self, of_prompt: object, of_response: object) -> Row:
+        """Return the figure of both ends, or nothing if one end has no tokens."""
         if not (isinstance(of_prompt, float) and isinstance(of_response, float)):
             return {}
         return {"ap": of_both_ends(of_prompt, of_response, self.alpha)}
 
     def _pair(self, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-        """A side as it was read and as it was, at the places of the tokens that stand for text."""
+        """Return a side as it was read and as it was, without the places of special tokens."""
         padded = torch.full_like(truth, NOTHING)
         padded[: len(guess)] = guess[: len(truth)]
         kept = ~torch.isin(truth, self._special)
         return padded[kept], truth[kept]
 
-    def _figures(self, guess: Tensor, truth: Tensor) -> Row:
-        """Of one side; empty where no word of it crossed."""
-        made, private = self._text(guess), self._text(truth)
+    def _compute_figures(self, guess: Tensor, truth: Tensor) -> Row:
+        """Return the figures of one side, or nothing if no text of it crossed."""
+        made, private = self._decode(guess), self._decode(truth)
         if not private.strip():
             return {}
         return {
@@ -243,30 +252,31 @@ class SessionJudge(AttackJudge[SessionAttack]):
             "entity_f1": entity_f1(made, private),
         }
 
-    def _by_token(self, guess: Tensor, truth: Tensor) -> list[list[str]]:
-        """What each private token says, and what it was read as."""
+    def _pair_tokens(self, guess: Tensor, truth: Tensor) -> list[list[str]]:
+        """Return the text of each private token with the text that it was read as."""
         pairs = zip(truth.split(1), guess.split(1), strict=True)
-        return [[self._text(private), self._text(read)] for private, read in pairs]
+        return [[self._decode(private), self._decode(read)] for private, read in pairs]
 
-    def _text(self, tokens: Tensor) -> str:
+    def _decode(self, tokens: Tensor) -> str:
         return self.reader.decode(tokens[tokens != NOTHING].tolist())
 
-    def _floors(self, spoken: Spoken) -> dict[str, list[Tensor]]:
+    def _make_floors(self, sessions: WrittenSessions) -> dict[str, list[Tensor]]:
         rng = rng_for(self.seed, "floor of sessions")
-        lengths = [len(p) + len(r) for p, r in zip(spoken.prompts, spoken.responses, strict=True)]
+        sides = zip(sessions.prompts, sessions.responses, strict=True)
+        lengths = [len(prompt) + len(response) for prompt, response in sides]
         drawn = [torch.randint(self.vocabulary.size, (n,), generator=rng) for n in lengths]
         known = (self.data.auxiliary or self.data.train).inputs.flatten()
         often = int(known[~torch.isin(known, self._special)].bincount().argmax())
         guesses = (
             drawn,
             [torch.full((n,), often) for n in lengths],
-            [self._of_nothing(spoken, len(prompt)) for prompt in spoken.prompts],
+            [self._guess_unprompted(sessions, len(prompt)) for prompt in sessions.prompts],
         )
         return dict(zip(FLOORS, guesses, strict=True))
 
-    def _of_nothing(self, spoken: Spoken, boundary: int) -> Tensor:
-        """What is said to nothing, for the prompt and, from its beginning again, the response."""
+    def _guess_unprompted(self, sessions: WrittenSessions, boundary: int) -> Tensor:
+        """Return the unprompted text as a guess at the prompt, and again at the response."""
         prompt = torch.full((boundary,), NOTHING)
-        said = spoken.to_nothing[:boundary]
-        prompt[: len(said)] = said
-        return torch.cat([prompt, spoken.to_nothing])
+        beginning = sessions.unprompted[:boundary]
+        prompt[: len(beginning)] = beginning
+        return torch.cat([prompt, sessions.unprompted])

@@ -1,12 +1,13 @@
-"""Scores recovered texts, and two baselines: random tokens, and the most frequent token.
+"""Recovered texts are scored beside two floors: random tokens, and the most frequent token.
 
-Each message that a text was sent in gives a guess of its own. An attack's figures are those of the
-guess that it is surest of (of an attack that cannot tell, the mean over its guesses); beside them
-stand the mean over all guesses (`mean_`) and the best one (`best_`), which no attacker could pick.
+Each message that a text was sent in gives a guess. An attack's figures are those of the guess that
+it is surest of, or the mean over its guesses if it has no sureness. The mean over all guesses
+(`mean_`) and the best guess (`best_`), which no attacker could pick, are reported too.
 
-Special and secret tokens are left out before texts are compared; an attacker is not asked where a
-text ends. Labels, which attacks on gradients recover, are the next of a text's own tokens: a text
-is put together from them within its own tokens, whatever secret ones stand between.
+Special and secret tokens are left out before texts are compared, and an attacker need not find out
+where a text ends. Attacks on gradients recover labels: a label is the next of the text's own
+tokens. So a text is built from the labels at its own tokens, and secret tokens between them are
+skipped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,17 +33,17 @@ RANDOM, FREQUENT = "random_tokens", "frequent_token"
 
 
 class _Candidates(NamedTuple):
-    """The guesses at one text, and which of them the attack calls its own."""
+    """The guesses at one text, and the index of the one that the attack is surest of."""
 
     tokens: list[Tensor]
     pick: int | None = None
 
 
 class TextScorer(InputScorer):
-    """Scores recovered texts by ROUGE-L, METEOR and token accuracy."""
+    """The scorer of texts, by ROUGE-L, METEOR and token accuracy."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
-        assert data.vocabulary is not None, "of texts"
+        assert data.vocabulary is not None, "data of texts have a vocabulary"
         self.targets, self.data, self.seed = scenario.aims, data, scenario.seed
         self.size = scenario.targets.choose_batch_size(scenario.train.batch_size)
         self.vocabulary = data.vocabulary
@@ -50,40 +51,40 @@ class TextScorer(InputScorer):
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
-        """The same columns for every scenario."""
+        """Return the table's columns, which are the same for every scenario."""
         del scenario
         return COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Score a row for each attack and text."""
+        """Return a row for each attack and text, and the texts."""
         samples, rows = self.targets.choose(self.data)
-        assert samples.texts is not None, "of texts"
+        assert samples.texts is not None, "samples of texts have text information"
         chosen = samples.take(rows)
         assert chosen.texts is not None
         whole = [
             ids[-int(length) :] if chosen.texts.left else ids[: int(length)]
             for ids, length in zip(chosen.inputs, chosen.texts.lengths, strict=True)
         ]
-        truth = [self._real(tokens) for tokens in whole]
+        truth = [self._drop_special(tokens) for tokens in whole]
         candidates = {
-            name: self._candidates(guesses, whole, own, left=chosen.texts.left)
+            name: self._collect_candidates(guesses, whole, own, left=chosen.texts.left)
             for name, guesses in recovered.items()
         }
-        for name, floor in self._floors(truth).items():
+        for name, floor in self._make_floors(truth).items():
             candidates[name] = [_Candidates([guess]) for guess in floor]
-        found, texts = KindScores(), []
+        scores, texts = KindScores(), []
         for name, every in candidates.items():
             for text, (figures, shown) in enumerate(self._compare(every, truth)):
                 place = {"attack": name, "text": text}
                 label = int(chosen.texts.groups[text])
-                found.rows.append({**place, **figures, "round": number, "label": label})
+                scores.rows.append({**place, **figures, "round": number, "label": label})
                 texts.append({**place, **shown})
-        found.files[TEXTS] = encode_lines(texts)
-        return found
+        scores.files[TEXTS] = encode_lines(texts)
+        return scores
 
-    def _candidates(
+    def _collect_candidates(
         self,
         guesses: Guesses,
         whole: Sequence[Tensor],
@@ -91,45 +92,47 @@ class TextScorer(InputScorer):
         *,
         left: bool,
     ) -> list[_Candidates]:
-        """For each text, the guesses of all messages, at the positions of its own tokens."""
+        """Return the guesses of all messages for each text, at the positions of its own tokens."""
         rows_RL, sure_R = guesses.rows, guesses.sureness
-        if guesses.ahead:  # at a place what was told of the one before, at first nothing
+        if guesses.ahead:  # a guess at one position is of the next token; the first has no guess
             rows_RL = torch.nn.functional.pad(rows_RL, (1, 0), value=self.vocabulary.pad)
         count = len(whole)
         messages = len(rows_RL) // count
-        assert messages * count == len(rows_RL), "every message is of every text"
-        found: list[_Candidates] = []
+        assert messages * count == len(rows_RL), "every message has a row of every text"
+        candidates: list[_Candidates] = []
         for batch, part in enumerate(torch.arange(count).split(self.size)):
             kept = slice(messages * int(part[0]), messages * (int(part[-1]) + 1))
             mine, longest = own[batch], max(len(whole[text]) for text in part.tolist())
             for place, text in enumerate(part.tolist()):
                 start = longest - len(whole[text]) if left else 0
-                places = self._places(None if mine is None else mine[place], whole[text], start)
+                mask = None if mine is None else mine[place]
+                places = self._find_places(mask, whole[text], start)
                 if guesses.ahead:
                     places = torch.cat([places.new_zeros(1), places[:-1] + 1])
-                places = places[~self._special(whole[text])]
+                places = places[~self._find_special(whole[text])]
                 tokens = [
                     row[places[places < len(row)]] for row in rows_RL[kept][place :: len(part)]
                 ]
                 sure = None if sure_R is None else sure_R[kept][place :: len(part)]
-                found.append(_Candidates(tokens, None if sure is None else int(sure.argmax())))
-        return found
+                pick = None if sure is None else int(sure.argmax())
+                candidates.append(_Candidates(tokens, pick))
+        return candidates
 
-    def _places(self, own: Tensor | None, tokens: Tensor, start: int) -> Tensor:
-        """Positions of a text's own tokens in what was sent, special ones included."""
+    def _find_places(self, own: Tensor | None, tokens: Tensor, start: int) -> Tensor:
+        """Return the positions of a text's own tokens in its message, special ones included."""
         every = torch.arange(start, start + len(tokens))
         return every if own is None else own.cpu().nonzero().flatten()[: len(tokens)]
 
     def _compare(
         self, every: Sequence[_Candidates], truth: Sequence[Tensor]
     ) -> Iterator[tuple[Row, Row]]:
-        """Compare an attack's guesses with the truth: of each text figures, and what is shown."""
+        """Yield the figures of each text, and the guess that is shown beside the private text."""
         for (candidates, pick), tokens in zip(every, truth, strict=True):
             private = self.reader.decode(tokens.tolist())
             made = [self.reader.decode(guess.tolist()) for guess in candidates]
             each = text_figures(made, [private] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
-                figures["token_accuracy"] = _token_accuracy(guess, tokens)
+                figures["token_accuracy"] = _compute_token_accuracy(guess, tokens)
             row: Row = {}
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
@@ -141,21 +144,21 @@ class TextScorer(InputScorer):
             near = {"message": shown, "rouge_l": round(each[shown]["rouge_l"], 4)}
             yield row, {**near, "private": private, "recovered": made[shown]}
 
-    def _floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+    def _make_floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         rng = rng_for(self.seed, "floor")
         drawn = [torch.randint(self.vocabulary.size, (len(t),), generator=rng) for t in truth]
         known = self.data.auxiliary or self.data.train
-        often = int(self._real(known.inputs.flatten()).bincount().argmax())
+        often = int(self._drop_special(known.inputs.flatten()).bincount().argmax())
         return {RANDOM: drawn, FREQUENT: [torch.full_like(t, often) for t in truth]}
 
-    def _real(self, tokens: Tensor) -> Tensor:
-        return tokens[~self._special(tokens)]
+    def _drop_special(self, tokens: Tensor) -> Tensor:
+        return tokens[~self._find_special(tokens)]
 
-    def _special(self, tokens: Tensor) -> Tensor:
+    def _find_special(self, tokens: Tensor) -> Tensor:
         return torch.isin(tokens, torch.tensor(sorted(self.vocabulary.special)))
 
 
-def _token_accuracy(tokens: Tensor, truth: Tensor) -> float:
-    """The share of the true tokens that are recovered at their position."""
+def _compute_token_accuracy(tokens: Tensor, truth: Tensor) -> float:
+    """Return the share of the true tokens that are recovered at their position."""
     short = min(len(tokens), len(truth))
     return float((tokens[:short] == truth[:short]).sum()) / max(1, len(truth))

@@ -44,7 +44,7 @@ def judged(judge, kind, *, planted, seed=0):
             scale = len(rows) if leg is Leg.FEATURES_GRAD else 1
             seen.append(Packet(0, leg, 1, step, (sent / scale,)))
     attack = ATTACKS[kind](**CASES.get(kind, {})).build(setting().known)
-    attack.tell(judge.known(attack.options.known_share))
+    attack.tell(judge.choose_known(attack.options.known_share))
     for _ in attack.work(seen):
         pass
     rows = judge.score(1, {kind: attack}).rows
@@ -86,7 +86,7 @@ def test_the_same_again(kind, judge):
 @every_attack
 def test_what_is_known_is_a_part_of_each_class(kind, judge):
     share = ATTACKS[kind]().known_share
-    known = judge.known(share)
+    known = judge.choose_known(share)
     assert known.classes == 2
     assert known.labels.bincount(minlength=2).tolist() == [round(share * COUNT / 2)] * 2
     assert (torch.from_numpy(judge.labels)[known.rows] == known.labels).all()

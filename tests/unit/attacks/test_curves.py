@@ -5,7 +5,7 @@ import pytest
 from builders import finished, scenario
 from texts import text_scenario
 
-from simsplit.attacking.curves import shortened
+from simsplit.attacking.curves import shorten
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.report.input_tables import tabulate_convergence
@@ -17,10 +17,10 @@ SIP = {"kind": "sip", "hidden": 8}
 
 
 def test_a_shorter_attack_has_less_of_what_takes_its_time_alone():
-    short = shortened(UnsplitConfig(outer=40, inner=7), 0.25)
+    short = shorten(UnsplitConfig(outer=40, inner=7), 0.25)
     assert (short.outer, short.inner) == (10, 7)
-    assert shortened(SipConfig(epochs=20), 0.1).epochs == 2
-    assert shortened(SipConfig(iterations=5), 0.1).iterations == 1
+    assert shorten(SipConfig(epochs=20), 0.1).epochs == 2
+    assert shorten(SipConfig(iterations=5), 0.1).iterations == 1
 
 
 def of_images(iterations, **targets):

@@ -28,7 +28,7 @@ def attacked(path, config, method=(), **model):
         method=list(method),
     )
     made = experiment(given, path / "run")
-    known = made.live.attacking._knowledge("sip")
+    known = made.live.attacking._make_knowledge("sip")
     return made, config.build(known)
 
 

@@ -10,7 +10,7 @@ from texts import text_scenario
 from unit.test_learned_metrics import folder_of
 
 from simsplit.attacking.finished import attack
-from simsplit.attacking.session_judge import spoken
+from simsplit.attacking.session_judge import write_sessions
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.session_records import build_record
 from simsplit.attacks.vmi import VmiConfig
@@ -60,12 +60,12 @@ def live(tmp_path_factory):
     """A run's parts before anything, and its sessions."""
     path = tmp_path_factory.mktemp("live")
     made = experiment(given(path, evaluate={"sampling": {"temperature": 3.0}}), path / "run")
-    return made, spoken(made.scenario, made.parts, made.data, 0)
+    return made, write_sessions(made.scenario, made.parts, made.data, 0)
 
 
 def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
     made, said = live
-    record = build_record(made.live.attacking._knowledge("mc"), said.packets)
+    record = build_record(made.live.attacking._make_knowledge("mc"), said.packets)
     client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
     assert len({len(prompt) for prompt in said.prompts}) > 1, "or padding is not tested"
     assert record.prompts.tolist() == [len(prompt) for prompt in said.prompts]
@@ -87,8 +87,8 @@ def test_texts_that_end_are_recorded_to_their_end(tmp_path):
     object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
     object.__setattr__(writer, "end", 40)
     object.__setattr__(writer, "seed", SEED)
-    said = spoken(made.scenario, made.parts, made.data, 0)
-    record = build_record(made.live.attacking._knowledge("mc"), said.packets)
+    said = write_sessions(made.scenario, made.parts, made.data, 0)
+    record = build_record(made.live.attacking._make_knowledge("mc"), said.packets)
     lengths = [len(p) + len(r) for p, r in zip(said.prompts, said.responses, strict=True)]
     assert record.lengths.tolist() == lengths
     assert len(set(map(len, said.responses))) > 1
@@ -111,8 +111,8 @@ def test_of_whole_texts_in_every_pass_the_last_is_the_record(tmp_path):
         object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
         object.__setattr__(writer, "end", 40)
         object.__setattr__(writer, "seed", SEED)
-        said = spoken(made.scenario, made.parts, made.data, 0)
-        records.append(said.record(made.live.attacking._knowledge("mc")))
+        said = write_sessions(made.scenario, made.parts, made.data, 0)
+        records.append(said.record(made.live.attacking._make_knowledge("mc")))
         texts.append([each.tolist() for each in said.responses])
     assert texts[0] == texts[1]
     assert len(set(map(len, texts[0]))) > 1
@@ -144,7 +144,7 @@ def test_in_half_precision_attacks_read_what_methods_make(method, tmp_path):
 
 def test_packets_that_are_no_whole_sessions_are_refused(live):
     made, said = live
-    known = made.live.attacking._knowledge("mc")
+    known = made.live.attacking._make_knowledge("mc")
     for packets in ([], said.packets[2:], said.packets[:-1]):
         with pytest.raises(ProtocolError, match="no whole sessions"):
             build_record(known, packets)
@@ -253,7 +253,7 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
     reach = reached(list(attacking.attacks.values()))
     private = [t for learner in client.learners for t in learner.state().values()]
     private += [made.data.train.inputs, made.data.test.inputs]
-    spoken = attacking.judges["sessions"].spoken
+    spoken = attacking.judges["sessions"].sessions
     private += [*spoken.prompts, *spoken.responses]
     assert not {tensor.untyped_storage().data_ptr() for tensor in private} & reach.keys()
     assert next(server.trunk.parameters()).untyped_storage().data_ptr() in reach
@@ -283,13 +283,13 @@ def test_of_texts_without_a_prompt_the_first_half_is_one(tmp_path):
     source = {"task": {"kind": "language", "text": "sentence"}, "length": 32}
     scenario = given(tmp_path, data={"source": source, "auxiliary": 0.3})
     made = experiment(scenario, tmp_path / "run")
-    said = spoken(made.scenario, made.parts, made.data, 0)
+    said = write_sessions(made.scenario, made.parts, made.data, 0)
     info = made.data.test.texts
     for row, prompt in enumerate(said.prompts):
         length = int(info.lengths[row])
         assert len(prompt) == (length + 1) // 2  # the begin token stands before both halves
         rest = made.data.test.inputs[row, len(prompt) : length]
-        assert said.meant[row] == scenario.text_reader().decode(rest.tolist()).strip()
+        assert said.references[row] == scenario.text_reader().decode(rest.tolist()).strip()
 
 
 MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
