@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from simsplit.results.checkpoints import digest_of, load
+from simsplit.results.checkpoints import compute_digest, load
 from simsplit.scenario import Scenario, load_scenario
 
 TABLES = ("rounds", "clients", "wire", "detections", "recovered", "privacy")
@@ -25,6 +25,6 @@ def assert_equal(first: Path, second: Path, given: Scenario | None = None) -> No
 def weights(path: Path, given: Scenario | None = None) -> dict[str, torch.Tensor]:
     """All that the last checkpoint holds."""
     scenario = given or load_scenario(path / "scenario.yaml")
-    found = load(path / "checkpoints", digest_of(scenario.identity()))
+    found = load(path / "checkpoints", compute_digest(scenario.identity()))
     assert found is not None
     return found[0]

@@ -26,7 +26,9 @@ def restore(
     `scenario` may differ from the run's own (`original`) in fields that the parts' state does not
     depend on.
     """
-    checkpoint = checkpoints.load(path / CHECKPOINTS, checkpoints.digest_of(original.identity()))
+    checkpoint = checkpoints.load(
+        path / CHECKPOINTS, checkpoints.compute_digest(original.identity())
+    )
     if checkpoint is None:
         raise RunError(f"{path} has no checkpoint; did the run write one?")
     tensors, done, _ = checkpoint

@@ -123,7 +123,7 @@ def trained(run: Run | str | Path, client: ClientId | None = None, plugins: Give
     run = run if isinstance(run, Run) else Run.load(run)
     scenario = load_scenario(run.path / SCENARIO, plugins=plugins)
     checkpoint = checkpoints.load(
-        run.path / CHECKPOINTS, checkpoints.digest_of(scenario.identity())
+        run.path / CHECKPOINTS, checkpoints.compute_digest(scenario.identity())
     )
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")

@@ -221,7 +221,7 @@ class Site:
         if self.handovers is not None:
             self.handovers.made = {}
         if round_number:
-            state = checkpoints.at(self.out / CHECKPOINTS, self.terms, round_number)
+            state = checkpoints.load_round(self.out / CHECKPOINTS, self.terms, round_number)
             self._load(state)
             self._is_changed = True
         self.rounds_kept = round_number

@@ -18,7 +18,7 @@ from typing import Any
 from simsplit.errors import install_command
 from simsplit.observers.base import ObserverConfig
 from simsplit.progress import Observer, Plan, RoundTold, Status
-from simsplit.results import SWEEP, saved_scenario
+from simsplit.results import SWEEP, load_saved_scenario
 from simsplit.results.directory import replace
 from simsplit.results.input_results import PICTURE
 from simsplit.rows import Cells, ClientRow
@@ -142,7 +142,7 @@ def flatten_scenario(path: Path) -> dict[str, Field]:
 
     Lists of plain values become text.
     """
-    return dict(_flatten(saved_scenario(path), ""))
+    return dict(_flatten(load_saved_scenario(path), ""))
 
 
 def _flatten(value: Any, name: str) -> list[tuple[str, Field]]:  # noqa: ANN401 - plain values

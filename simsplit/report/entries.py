@@ -6,7 +6,7 @@ from pathlib import Path
 from simsplit.errors import RunError
 from simsplit.report.grouping import LABEL, Entry
 from simsplit.report.short_names import value_of
-from simsplit.results import SWEEP, CellEntry, Run, SweepDirectory, summary_of
+from simsplit.results import SWEEP, CellEntry, Run, SweepDirectory, read_summary
 
 
 def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
@@ -21,7 +21,7 @@ def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
             entries.append(Entry(Run.load(path)))
             continue
         directory = SweepDirectory.load(path)
-        cells = [cell for cell in directory.cells if directory.finished(cell.name)]
+        cells = [cell for cell in directory.cells if directory.is_finished(cell.name)]
         if not cells:
             raise RunError(f"{path}: no cell of this sweep has finished; go on with it: --resume")
         entries += [_load_entry(directory, cell) for cell in cells]
@@ -45,7 +45,7 @@ def _load_entry(directory: SweepDirectory, cell: CellEntry) -> Entry:
 def _describe_state(directory: SweepDirectory, cell: CellEntry) -> str:
     if cell.name in directory.failed:
         return f"failed: {directory.failed[cell.name].splitlines()[0]}"
-    status = summary_of(directory.run_path(cell.name)).get("status")
+    status = read_summary(directory.run_path(cell.name)).get("status")
     if status == "running":
         status = "running, or killed"
     return f"has not finished (it is {status})" if status else "has not run"

@@ -10,7 +10,7 @@ import numpy as np
 from simsplit.errors import RunError, near
 from simsplit.report.canvas import HONEST, figure_of, save_figure
 from simsplit.results import Run
-from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, judged_last
+from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, take_last_judged
 from simsplit.results.kept import IMAGES, load_images
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read(
     several = runs if isinstance(runs, Mapping) else {"": runs}
     for run in several.values():
         _refuse_figure(run, figure)
-    lasts = {title: judged_last(run.attacks) for title, run in several.items()}
+    lasts = {title: take_last_judged(run.attacks) for title, run in several.items()}
     named = list(dict.fromkeys(n for last in lasts.values() for n in last.index))
     named = [name for name in named if name not in _NO_ATTACK]
     if ax is None:
@@ -112,7 +112,7 @@ def draw_recovered(run: Run) -> "Figure | None":
 
     Return None if only attacks on the finished run recovered images: each has a picture already.
     """
-    without = "image" in run.recovered and not IMAGES.all_of(run.path)
+    without = "image" in run.recovered and not IMAGES.list_all(run.path)
     return attacked({"": run}) if has_pictures(run) and not without else None
 
 

@@ -12,8 +12,8 @@ from simsplit.report.html.subject import Subject
 from simsplit.report.html.table_markup import mark_up
 from simsplit.report.input_tables import tabulate_convergence, tabulate_recoveries
 from simsplit.results import Run
-from simsplit.results.input_results import FLOORS, ORIGINALS, judged_last
-from simsplit.results.kept import IMAGES, afterwards, load_images, load_texts
+from simsplit.results.input_results import FLOORS, ORIGINALS, take_last_judged
+from simsplit.results.kept import IMAGES, list_attack_folders, load_images, load_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,7 @@ def _find_nearest(
     run: Run, figure: str, worst: Callable[..., float]
 ) -> tuple[float, str, float | None] | None:
     """Return the worst value as judged last, its attack, and the best blind guess's value."""
-    means = judged_last(run.attacks)
+    means = take_last_judged(run.attacks)
     if figure not in means:
         return None
     known = means[figure].dropna()
@@ -108,8 +108,8 @@ def _draw_pictures(runs: Mapping[str, Run]) -> Markup:
 def _load_images(run: Run) -> "dict[str, np.ndarray]":
     """Load a run's images by attack, with those of attacks on the finished run."""
     loaded: dict[str, np.ndarray] = {}
-    for folder in (run.path, *afterwards(run.path)):
-        if IMAGES.all_of(folder):
+    for folder in (run.path, *list_attack_folders(run.path)):
+        if IMAGES.list_all(folder):
             loaded = {**load_images(folder), **loaded}
     return loaded if ORIGINALS in loaded else {}
 

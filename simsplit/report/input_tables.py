@@ -13,7 +13,7 @@ from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_row
 from simsplit.report.intervals import bootstrap_interval
 from simsplit.report.tables import Better, Table, write_mean
 from simsplit.results import Run
-from simsplit.results.input_results import judged_last
+from simsplit.results.input_results import take_last_judged
 from simsplit.results.kept import load_curves, load_texts
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def measure_recoveries(run: Run) -> dict[str, float]:
         return {}
     return {
         f"{attack}_{figure}": float(value)
-        for attack, row in judged_last(run.attacks).drop(columns="round").iterrows()
+        for attack, row in take_last_judged(run.attacks).drop(columns="round").iterrows()
         for figure, value in row.items()
         if not math.isnan(value)
     }
@@ -93,7 +93,7 @@ def measure_recoveries(run: Run) -> dict[str, float]:
 
 def describe_recoveries(run: Run) -> dict[str, Any]:
     """Return means over targets of each attack and guess, as plain values."""
-    last = judged_last(run.attacks)
+    last = take_last_judged(run.attacks)
     return {str(each): row.dropna().to_dict() for each, row in last.iterrows()}
 
 

@@ -17,7 +17,7 @@ from simsplit.report.label_views import (
     write_caption,
 )
 from simsplit.results import Run
-from simsplit.results.label_results import PURITY, attacks_on_labels
+from simsplit.results.label_results import PURITY, join_floors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def _make_series(name: str, by_round: Mapping[int, Sequence[float]]) -> Series:
 
 def _make_attack_series(run: Run) -> list[Series]:
     """Make a curve per attack, one of chance, and one of the test accuracy."""
-    rows = attacks_on_labels(run.labels[run.labels["figure"] != PURITY])
+    rows = join_floors(run.labels[run.labels["figure"] != PURITY])
     groups = rows.groupby("attack", sort=False)
     made = [_make_series(str(attack), _find_worst(own, "leak")) for attack, own in groups]
     made.append(_make_series("chance", _find_worst(keep_blind(run), "chance")))

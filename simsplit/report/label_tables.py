@@ -14,8 +14,8 @@ from simsplit.results.label_results import (
     FLOORS,
     MAJORITY,
     PURITY,
+    find_worst_by_attack,
     summarise_labels,
-    worst_by_attack,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def tabulate_labels(run: Run) -> Table:
 
     The worst is taken over views, adapters and evaluations. The table may have no rows.
     """
-    worst = worst_by_attack(run.labels)
+    worst = find_worst_by_attack(run.labels)
     several = len(worst) and worst["adapter"].max() > 0
     rows = [
         (
@@ -56,7 +56,7 @@ def tabulate_label_views(run: Run) -> Table:
     A cell has the worst leak over rounds and adapters, with its interval. The table may have no
     rows.
     """
-    worst = worst_by_attack(run.labels, by_view=True)
+    worst = find_worst_by_attack(run.labels, by_view=True)
     worst = worst[worst["figure"] != PURITY] if len(worst) else worst
     columns: dict[str, dict[str, str]] = {}
     for _, row in worst.iterrows():
@@ -101,7 +101,7 @@ def measure_labels(run: Run) -> dict[str, float]:
 
 def describe_labels(run: Run) -> list[dict[str, Any]]:
     """Return each attack's worst leak and its floors, as plain values."""
-    worst = worst_by_attack(run.labels)
+    worst = find_worst_by_attack(run.labels)
     if worst.empty:
         return []
     rows = worst.drop(columns=["round", "known"]).to_dict("records")
@@ -111,7 +111,7 @@ def describe_labels(run: Run) -> list[dict[str, Any]]:
 
 def make_label_frame(run: Run) -> "pd.DataFrame":
     """Return each attack's worst leak as numbers, for tables over seeds."""
-    worst = worst_by_attack(run.labels)
+    worst = find_worst_by_attack(run.labels)
     return worst.assign(round=0).drop(columns=["view", "adapter", "known"], errors="ignore")
 
 
@@ -120,7 +120,7 @@ def _average_worst(row: Row) -> dict[str, str]:
     leaks: dict[str, list[float]] = {}
     floors: dict[str, list[float]] = {}
     for entry in row.entries:
-        worst = worst_by_attack(entry.run.labels)
+        worst = find_worst_by_attack(entry.run.labels)
         for _, each in worst.iterrows():
             leaks.setdefault(f"{_name_attack(each)}, {_FIGURES[each['figure']]}", []).append(
                 each["leak"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.results import Run
 from simsplit.results.kept import load_components
-from simsplit.results.label_results import PURITY, attacks_on_labels, summarise_labels
+from simsplit.results.label_results import PURITY, join_floors, summarise_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,7 @@ def read_chance(run: Run) -> float | None:
 
 def keep_blind(run: Run) -> "pd.DataFrame":
     """Return the rows of attacks that know no labels, with floors, or of all if there are none."""
-    rows = attacks_on_labels(run.labels[run.labels["figure"] != PURITY])
+    rows = join_floors(run.labels[run.labels["figure"] != PURITY])
     known = rows[rows["known"] == 0]
     return known if len(known) else rows
 

@@ -41,7 +41,7 @@ from simsplit.report.session_tables import (
 from simsplit.report.tables import Better, Table
 from simsplit.report.worst_leaks import make_leak_cells
 from simsplit.results import Run
-from simsplit.results.session_results import SIDES, means_of
+from simsplit.results.session_results import SIDES, average_over_sessions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,7 @@ PRESENTATIONS: dict[str, Presentation] = {
     "sessions": Presentation(
         show=show_sessions,
         compare=compare_sessions,
-        frame=lambda run: means_of(run.sessions),
+        frame=lambda run: average_over_sessions(run.sessions),
         keys=("attack", "side"),
         describe=describe_sessions,
         section=show_session_results,

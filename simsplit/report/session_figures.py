@@ -17,7 +17,7 @@ from simsplit.results.session_results import (
     RESPONSE,
     SIDES,
     WRITTEN,
-    judged_last,
+    average_last_judged,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def sessions(
         if given not in known:
             hint = near(given, known) or ","
             raise RunError(f"sessions: no '{given}'{hint} allowed: {', '.join(known)}")
-    lasts = {name: judged_last(run.sessions) for name, run in runs.items()}
+    lasts = {name: average_last_judged(run.sessions) for name, run in runs.items()}
     if missing := [name for name, last in lasts.items() if last.empty]:
         raise RunError(f"sessions: no attack on sessions in {', '.join(missing)}")
     column, named = (

@@ -20,10 +20,10 @@ from simsplit.results.session_results import (
     RESPONSE,
     SIDES,
     WRITTEN,
-    judged_last,
-    most_read,
-    utility_of,
-    value_of,
+    average_last_judged,
+    find_highest_ap,
+    get_figure,
+    get_utility,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def tabulate_sessions(run: Run) -> Table:
 
     The table may have no rows.
     """
-    last = judged_last(run.sessions)
+    last = average_last_judged(run.sessions)
     shown = {n: title for n, title in _SHOWN.items() if n not in LEARNED or f"{n}_{PROMPT}" in last}
     heads = [f"{title}, {side}" for title in shown.values() for side in (PROMPT, RESPONSE)]
     columns = ("attack", heads[0], heads[1], "AP, both", *heads[2:])
@@ -68,7 +68,7 @@ def tabulate_sessions(run: Run) -> Table:
     count = int(last["sessions"].max())
     title = (
         f"what attacks read of {count} sessions, at both ends; what was written: METEOR (MP) "
-        f"{utility_of(last):.4g} against the references"
+        f"{get_utility(last):.4g} against the references"
     )
     return Table(title, columns, rows)
 
@@ -113,7 +113,7 @@ def show_sessions(run: Run) -> list[Table]:
 
 def measure_sessions(run: Run) -> dict[str, float]:
     """Return the last judged AP of each attack by side, the strongest AP, and the utility."""
-    last = judged_last(run.sessions)
+    last = average_last_judged(run.sessions)
     if last.empty:
         return {}
     figures = [f"ap_{side}" for side in SIDES]
@@ -123,12 +123,15 @@ def measure_sessions(run: Run) -> dict[str, float]:
         for figure in figures
         if figure in row and not math.isnan(row[figure])
     }
-    return {**measures, "sessions_ap": most_read(last), "sessions_mp": utility_of(last)}
+    return {**measures, "sessions_ap": find_highest_ap(last), "sessions_mp": get_utility(last)}
 
 
 def describe_sessions(run: Run) -> dict[str, Any]:
     """Return the means of each attack by side, as plain values."""
-    return {str(each): row.dropna().to_dict() for each, row in judged_last(run.sessions).iterrows()}
+    return {
+        str(each): row.dropna().to_dict()
+        for each, row in average_last_judged(run.sessions).iterrows()
+    }
 
 
 def _keep_with_sessions(entries: Sequence[Entry]) -> list[Entry]:
@@ -145,13 +148,13 @@ def _find_rows_and_baselines(
 
 
 def _make_cells(row: Row) -> dict[str, str]:
-    lasts = [judged_last(entry.run.sessions) for entry in row.entries]
+    lasts = [average_last_judged(entry.run.sessions) for entry in row.entries]
     means: dict[str, list[float]] = {}
     for last in lasts:
         for name in last.index.drop(WRITTEN):
             title = BLIND.get(str(name), str(name))
-            means.setdefault(title, []).append(value_of(last, str(name), f"ap_{BOTH}"))
-    cells = {"MP": _write_mean([utility_of(last) for last in lasts])}
+            means.setdefault(title, []).append(get_figure(last, str(name), f"ap_{BOTH}"))
+    cells = {"MP": _write_mean([get_utility(last) for last in lasts])}
     cells |= {name: _write_mean(values) for name, values in means.items()}
     return cells | {"DCS": _write_defence(row, lasts)}
 
@@ -169,7 +172,7 @@ def compare_weighted_defences(entries: Sequence[Entry], baseline: Baseline = Non
         )
     cells = []
     for label, row in zip(labels, rows, strict=True):
-        lasts = [judged_last(entry.run.sessions) for entry in row.entries]
+        lasts = [average_last_judged(entry.run.sessions) for entry in row.entries]
         scores = {f"alpha {alpha:g}": _write_defence(row, lasts, alpha) for alpha in _ALPHAS}
         cells.append(label | scores)
     title = (
@@ -185,9 +188,11 @@ def _write_defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | Non
         return ""
     base = row.baseline.of_the_seeds_of(row)
     undefended = statistics.fmean(
-        utility_of(judged_last(entry.run.sessions)) for entry in base.entries
+        get_utility(average_last_judged(entry.run.sessions)) for entry in base.entries
     )
-    scores = [defence_score(most_read(last, alpha), utility_of(last), undefended) for last in lasts]
+    scores = [
+        defence_score(find_highest_ap(last, alpha), get_utility(last), undefended) for last in lasts
+    ]
     return _write_mean(scores)
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, suspicion
-from simsplit.results import Run, saved_scenario
+from simsplit.results import Run, load_saved_scenario
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def _read_configs(path: Path) -> Mapping[str, DetectorConfig]:
     """Read by name the detectors of a saved scenario that are part of simsplit."""
-    values = saved_scenario(path)
+    values = load_saved_scenario(path)
     configs = {}
     for each in values.get("detectors") or ():
         if each["kind"] in DETECTORS:

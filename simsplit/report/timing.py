@@ -14,7 +14,7 @@ from simsplit.phases import EVALUATE
 from simsplit.preflight import size
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.results.ledger import works_of
+from simsplit.results.ledger import collect_works
 from simsplit.rows import ClientRow, WireRow
 from simsplit.topologies import TOPOLOGIES
 
@@ -140,5 +140,6 @@ def _collect_works(run: Run) -> dict[int, Works]:
             counts.setdefault(each.round, {}).setdefault(each.client, (0, 0))
             sent.setdefault(each.round, []).append(each)
     return {
-        number: works_of(counts[number], sent.get(number, ()), number) for number in sorted(counts)
+        number: collect_works(counts[number], sent.get(number, ()), number)
+        for number in sorted(counts)
     }

@@ -1,4 +1,4 @@
-"""The run directory: its tables, its checkpoints, what is said of it, and `Run`, which reads it."""
+"""A run directory has a run's tables, checkpoints and facts; `Run` reads it."""
 
 from simsplit.results.directory import (
     CHECKPOINTS,
@@ -9,14 +9,14 @@ from simsplit.results.directory import (
     TRACEBACK,
     RunWriter,
 )
-from simsplit.results.run import Run, saved_scenario
+from simsplit.results.run import Run, load_saved_scenario
 from simsplit.results.sweep_directory import (
     SWEEP,
     CellEntry,
     RunProgress,
     SweepDirectory,
-    progress_of,
-    summary_of,
+    read_progress,
+    read_summary,
 )
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "RunProgress",
     "RunWriter",
     "SweepDirectory",
-    "progress_of",
-    "saved_scenario",
-    "summary_of",
+    "load_saved_scenario",
+    "read_progress",
+    "read_summary",
 ]

@@ -1,7 +1,8 @@
-"""Checkpoints: one folder a round, tensors in safetensors and the rest in JSON, written atomically.
+"""A checkpoint is a folder of one round, with tensors in safetensors and the rest in JSON.
 
-Nothing here is ever unpickled. A folder counts only once it has been renamed into place, and only
-if its tensors have the size and digest that its JSON states; otherwise the one before it is taken.
+Nothing is ever unpickled. A folder is written under another name and renamed when it is complete.
+It is used only if its tensors have the size and digest that its JSON states; otherwise the
+checkpoint before it is used.
 """
 
 import hashlib
@@ -29,26 +30,26 @@ class Progress:
     """All of a run's state that is not a tensor."""
 
     round: int = 0
-    """Rounds done."""
+    """The number of rounds done."""
     tables: dict[str, int] = field(default_factory=dict)
-    """Bytes of each table at that time."""
+    """The bytes of each table at the time of the checkpoint."""
     holder: int | None = None
-    """The client that holds what is shared."""
+    """The client that holds the shared weights."""
     bytes_up: int = 0
     bytes_down: int = 0
     best: float | None = None
     """The best value of the figure that early stopping watches."""
     waited: int = 0
-    """Evaluations since."""
+    """The number of evaluations since the best value."""
     elapsed_s: float = 0.0
     simulated_s: float = 0.0
-    """Simulated time of the rounds so far, where there is a network."""
+    """Simulated time of the rounds so far, if the scenario has a network."""
 
 
 def save(
     folder: Path, tensors: Mapping[str, Tensor], progress: Progress, digest: str, keep: int
 ) -> None:
-    """Write a checkpoint; older ones beyond `keep` go only once it stands."""
+    """Write a checkpoint, then remove older ones, so that `keep` of them remain."""
     from safetensors.torch import save as to_bytes
 
     tensors = stacked(tensors)
@@ -56,7 +57,7 @@ def save(
     facts = {
         "scenario": digest,
         "progress": asdict(progress),
-        "tensors": {"bytes": len(blob), "blake2b": _digest(blob)},
+        "tensors": {"bytes": len(blob), "blake2b": _hash(blob)},
     }
     target = folder / _NAME.format(progress.round)
     partial = folder / f"{target.name}.partial"
@@ -68,18 +69,19 @@ def save(
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
         _sync(folder)
-        for old in _folders(folder)[keep:]:
+        # Only now: until the new checkpoint is in place, the older ones are all that a run has.
+        for old in _list_folders(folder)[keep:]:
             shutil.rmtree(old)
 
 
 def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[str]] | None:
-    """The newest checkpoint that is whole, with a word on each newer one that is not.
+    """Return the newest undamaged checkpoint, and a complaint for each newer one that is damaged.
 
-    None where there is no checkpoint at all. RunError where they belong to another scenario, or
-    where none of them is whole.
+    Return None if there is no checkpoint at all. Raise RunError if the newest undamaged one belongs
+    to another scenario, or if all are damaged.
     """
     complaints: list[str] = []
-    for candidate in _folders(folder):
+    for candidate in _list_folders(folder):
         try:
             tensors, facts = _read(candidate)
         except (OSError, ValueError, KeyError) as error:
@@ -97,8 +99,8 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[s
     return None
 
 
-def at(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
-    """The tensors kept after one round; RunError where they are not there, or not whole."""
+def load_round(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
+    """Return the tensors saved after one round; raise RunError if they are missing or damaged."""
     place = folder / _NAME.format(number)
     try:
         tensors, facts = _read(place)
@@ -110,15 +112,15 @@ def at(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
 
 
 def drop_after(folder: Path, number: int) -> None:
-    """Remove what was kept after later rounds than this."""
-    for place in _folders(folder):
+    """Remove the checkpoints of later rounds."""
+    for place in _list_folders(folder):
         if int(place.name.removeprefix("round-")) > number:
             shutil.rmtree(place)
 
 
-def digest_of(text: str) -> str:
-    """A short fingerprint of a resolved scenario."""
-    return _digest(text.encode())
+def compute_digest(text: str) -> str:
+    """Return a short fingerprint of a resolved scenario."""
+    return _hash(text.encode())
 
 
 def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -129,7 +131,7 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     blob = (candidate / _TENSORS).read_bytes()
     if len(blob) != facts["tensors"]["bytes"]:
         raise ValueError(f"{len(blob)} of {facts['tensors']['bytes']} bytes are there")
-    if _digest(blob) != facts["tensors"]["blake2b"]:
+    if _hash(blob) != facts["tensors"]["blake2b"]:
         raise ValueError("its content is not what was written")
     try:
         return unstacked(from_bytes(blob)), facts
@@ -137,13 +139,13 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"its tensors cannot be read: {error}") from None
 
 
-def _folders(folder: Path) -> list[Path]:
-    """Finished checkpoints, newest first."""
-    found = [path for path in folder.glob("round-*") if path.is_dir() and path.suffix != ".partial"]
-    return sorted(found, reverse=True)
+def _list_folders(folder: Path) -> list[Path]:
+    """List the folders of complete checkpoints, the newest first."""
+    folders = (path for path in folder.glob("round-*") if path.is_dir())
+    return sorted((path for path in folders if path.suffix != ".partial"), reverse=True)
 
 
-def _digest(content: bytes) -> str:
+def _hash(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

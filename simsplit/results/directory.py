@@ -1,9 +1,9 @@
-"""Writes the run directory: tidy tables that only grow while a run lasts. `Run` reads them back.
+"""A run writes its directory here: tables that only grow while the run lasts, which `Run` reads.
 
-CSV, because it can be appended to, survives a torn last line, and pandas reads it in one; floats
-are written so that they read back bit for bit. Wall-clock times stand in a table of their own
-(`timing`): every other table is a pure function of the scenario, so a resumed run's equal those
-of a run that was never stopped.
+Tables are CSV, because rows can be appended, a torn last line does no harm, and pandas reads it in
+one call. Floats are written so that they read back bit for bit. Wall-clock times are in a table of
+their own (`timing`). Every other table depends on the scenario only, so the tables of a resumed run
+equal those of a run that was never stopped.
 """
 
 import csv
@@ -25,18 +25,18 @@ SOCKET = "socket.csv"
 CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
 AFTERWARDS = "attacks/*"
-"""Folders of attacks on a run that was over."""
+"""Folders of attacks on the finished run."""
 
 
 class RunWriter:
-    """Appends to a run directory; a failing disk becomes an error that says what is kept."""
+    """A writer of a run directory; it turns a failing disk into an error that says what is kept."""
 
     def __init__(self, path: Path, columns: Mapping[str, Iterable[str]]) -> None:
         self.path = path
         self.columns = {table: tuple(names) for table, names in columns.items()}
 
     def start(self, scenario: str, environment: Cells) -> None:
-        """Make the folder and what describes the run."""
+        """Create the folder, the files that describe the run, and tables without rows."""
         try:
             (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -47,7 +47,7 @@ class RunWriter:
         self.write_json(ENVIRONMENT, environment)
         for table, names in self.columns.items():
             with writing(self._file(table)):
-                self._file(table).write_bytes(_header(names))
+                self._file(table).write_bytes(_encode_header(names))
 
     def describe(self, scenario: str) -> None:
         """Save the resolved scenario, which replays the run."""
@@ -55,26 +55,27 @@ class RunWriter:
             replace(self.path / SCENARIO, scenario.encode())
 
     def append(self, table: str, rows: Iterable[Cells]) -> None:
-        """Add rows to a table; a column that a row lacks stays empty."""
+        """Append rows to a table; a column that a row lacks stays empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns[table], restval="", lineterminator="\n")
         writer.writerows(rows)
         with writing(self._file(table)), self._file(table).open("a", encoding="utf-8") as file:
             file.write(text.getvalue())
 
-    def sizes(self) -> dict[str, int]:
-        """Every table's size now, after making sure that it is on the disk."""
+    def sync_tables(self) -> dict[str, int]:
+        """Flush all tables to the disk, and return their sizes."""
         for table in self.columns:
             with writing(self._file(table)), self._file(table).open("rb") as file:
                 os.fsync(file.fileno())
         return {table: self._file(table).stat().st_size for table in self.columns}
 
-    def empty(self) -> dict[str, int]:
-        """The sizes of tables that have a header and no rows."""
-        return {table: len(_header(names)) for table, names in self.columns.items()}
+    @property
+    def header_sizes(self) -> dict[str, int]:
+        """The sizes of the tables without rows."""
+        return {table: len(_encode_header(names)) for table, names in self.columns.items()}
 
     def rewind(self, sizes: Mapping[str, int]) -> None:
-        """Cut the tables back to the sizes that a checkpoint remembers."""
+        """Truncate the tables to the sizes that a checkpoint has saved."""
         for table in self.columns:
             file = self._file(table)
             if not file.exists() or file.stat().st_size < sizes.get(table, 0):
@@ -85,16 +86,16 @@ class RunWriter:
                 os.truncate(file, sizes[table])
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a small file whole or not at all."""
+        """Write a small file, completely or not at all."""
         with writing(self.path / name):
             replace(self.path / name, text.encode())
 
     def write_json(self, name: str, values: Cells) -> None:
-        """Write a small file whole or not at all."""
+        """Write values as a small JSON file, completely or not at all."""
         self.write_text(name, json.dumps(values, indent=2) + "\n")
 
     def write_table(self, table: str, rows: Sequence[Cells]) -> None:
-        """Write a table of a run's end, whole or not at all."""
+        """Write a table that exists only at a run's end, completely or not at all."""
         with writing(self._file(table)):
             replace(self._file(table), encode_csv(rows))
 
@@ -102,7 +103,7 @@ class RunWriter:
         return self.path / f"{table}.csv"
 
 
-def _header(names: Iterable[str]) -> bytes:
+def _encode_header(names: Iterable[str]) -> bytes:
     return (",".join(names) + "\n").encode()
 
 
@@ -113,10 +114,10 @@ class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
         self.path = path
 
     def __enter__(self) -> None:
-        """Nothing is prepared; errors are handled on exit."""
+        """Prepare nothing; errors are handled on exit."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Turn an OSError into a RunFailedError that names the file."""
+        """Raise a RunFailedError that names the file in place of an OSError."""
         if isinstance(error, OSError):
             raise RunFailedError(
                 f"cannot write {self.path}: {error.strerror or error}. The last checkpoint is "
@@ -125,7 +126,7 @@ class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
 
 
 def replace(target: Path, content: bytes) -> None:
-    """Put `content` at `target` atomically and durably."""
+    """Write `content` to `target` atomically and durably."""
     partial = target.with_name(target.name + ".partial")
     try:
         with partial.open("wb") as file:
@@ -139,14 +140,14 @@ def replace(target: Path, content: bytes) -> None:
 
 
 def encode_csv(rows: Sequence[Cells], digits: int | None = None) -> bytes:
-    """Encode rows, of which there is at least one; floats in full, or to so many digits."""
+    """Encode at least one row as CSV; floats have all their digits, or `digits` of them."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _cell(value, digits) for name, value in row.items()})
+        writer.writerow({name: _round_cell(value, digits) for name, value in row.items()})
     return text.getvalue().encode()
 
 
-def _cell(value: object, digits: int | None) -> object:
+def _round_cell(value: object, digits: int | None) -> object:
     return f"{value:.{digits}g}" if digits and isinstance(value, float) else value

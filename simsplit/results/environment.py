@@ -1,4 +1,4 @@
-"""What a run ran on and with, for whoever has to repeat it."""
+"""A run records its machine, versions and commands, so that it can be repeated."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from simsplit.results.processes import this_process
+from simsplit.results.processes import describe_process
 
 _PACKAGES = (
     *("simsplit", "torch", "torchvision", "numpy", "pandas", "scikit-learn"),
@@ -22,14 +22,14 @@ _PACKAGES = (
 def describe_environment(
     device: torch.device, plugins: Sequence[Mapping[str, object]] = ()
 ) -> dict[str, object]:
-    """Versions, machine, device and thread count; and which plugins it had, with their digests."""
+    """Return versions, machine, device, thread count, and the plugins with their digests."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
-        **_session(),
+        **_describe_session(),
         "resumed": [],
-        "process": this_process(),
+        "process": describe_process(),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: _find_version(name) for name in _PACKAGES},
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "device": str(device),
@@ -39,34 +39,34 @@ def describe_environment(
     }
 
 
-def resumed(before: Mapping[str, object]) -> dict[str, object]:
-    """The environment of a run that another command goes on with."""
+def add_resumption(before: Mapping[str, object]) -> dict[str, object]:
+    """Return a run's environment with this process as another that resumes the run."""
     earlier = before.get("resumed", [])
-    assert isinstance(earlier, list), "as it was written"
-    return {**before, "resumed": [*earlier, _session()], "process": this_process()}
+    assert isinstance(earlier, list), "`describe_environment` writes a list"
+    return {**before, "resumed": [*earlier, _describe_session()], "process": describe_process()}
 
 
-def _session() -> dict[str, object]:
-    """When, by which command, and from which commit of the working folder."""
+def _describe_session() -> dict[str, object]:
+    """Return the time, the command, and the commit of the working folder."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "commit": _commit(),
+        "commit": _find_commit(),
     }
 
 
-def _commit() -> str | None:
-    """The working folder's commit, with `-dirty` where files differ from it; None without git."""
+def _find_commit() -> str | None:
+    """Return the working folder's commit, with `-dirty` if files differ from it; None if no git."""
     words = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        told = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip()
+    return done.stdout.strip()
 
 
 @cache
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The table of what attacks recovered of inputs: images, texts, or rows of numbers."""
+"""The table `recovered` scores the inputs that attacks recovered: images, texts, or rows."""
 
 from typing import TYPE_CHECKING
 
@@ -8,20 +8,20 @@ if TYPE_CHECKING:
 TARGETS = ("text", "row", "image")
 """Columns that number the targets; a table has one of them."""
 FLOORS = ("black", "mean_image", "mean_row", "random_tokens", "frequent_token")
-"""Rows that take no attack."""
+"""Rows of guesses that need no attack."""
 ORIGINALS = "originals"
-"""What stands for the truth among what attacks recovered."""
+"""The name of the true inputs among the recovered ones."""
 PICTURE = "figures/recovered.png"
 
 
-def means_over_targets(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Make a row per judged round and attack; may be empty."""
+def average_over_targets(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Average the figures over the targets, for each judged round and attack; may be empty."""
     if table.empty:
         return table
     figures = table.drop(columns=[*TARGETS, "label"], errors="ignore")
     return figures.groupby(["round", "attack"], sort=False, as_index=False).mean()
 
 
-def judged_last(means: "pd.DataFrame") -> "pd.DataFrame":
-    """Take each attack's last judgement of these means, by attack; may be empty."""
+def take_last_judged(means: "pd.DataFrame") -> "pd.DataFrame":
+    """Return each attack's means at its last judgement, by attack; may be empty."""
     return means if means.empty else means.groupby("attack", sort=False).last()

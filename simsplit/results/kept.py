@@ -1,4 +1,4 @@
-"""Files that a run directory keeps of what attacks recovered: one a judged round, in folders."""
+"""A run directory keeps what attacks recovered, in folders with a file for each judged round."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class RoundFiles:
-    """The files of one folder that have one ending."""
+    """The files with one ending in one folder; each belongs to a round."""
 
     folder: str
     ending: str
@@ -32,13 +32,14 @@ class RoundFiles:
             folder.mkdir(parents=True, exist_ok=True)
             replace(folder / f"{self.name.format(number)}.{self.ending}", content)
 
-    def all_of(self, path: Path) -> list[Path]:
+    def list_all(self, path: Path) -> list[Path]:
         """List the files of all rounds, in order."""
         return sorted((path / self.folder).glob(f"{self.name.partition('{')[0]}*.{self.ending}"))
 
-    def newest_of(self, path: Path) -> list[Path]:
-        """List the newest file of a run, and that of each attack made when the run was over."""
-        return [file for each in (path, *afterwards(path)) for file in self.all_of(each)[-1:]]
+    def list_newest(self, path: Path) -> list[Path]:
+        """List the newest file of a run, and that of each attack on the finished run."""
+        folders = (path, *list_attack_folders(path))
+        return [file for each in folders for file in self.list_all(each)[-1:]]
 
 
 IMAGES = RoundFiles("recovered", "safetensors")
@@ -48,15 +49,15 @@ TEXTS = RoundFiles("recovered", "jsonl")
 ROWS = RoundFiles("recovered", "csv", "rows_{:04d}")
 """Recovered rows of numbers beside the originals."""
 SESSIONS = RoundFiles("sessions", "jsonl")
-"""Prompts and responses as they were read, beside the private ones."""
+"""Prompts and responses as attacks read them, beside the private ones."""
 COMPONENTS = RoundFiles("components", "csv")
-"""Principal components of what the server saw of targets: for pictures."""
+"""Principal components of what the server saw of targets, for pictures."""
 CURVES = RoundFiles("convergence", "csv")
 """Figures of attacks with a part of their iterations."""
 
 
-def afterwards(path: Path) -> Sequence[Path]:
-    """Return the folders of attacks that were made when the run was over."""
+def list_attack_folders(path: Path) -> Sequence[Path]:
+    """List the folders of attacks on the finished run."""
     return sorted(path.glob(AFTERWARDS))
 
 
@@ -73,18 +74,19 @@ def encode_images(images: "Mapping[str, Tensor]") -> bytes:
 
 
 def encode_lines(rows: Sequence[Row]) -> bytes:
-    """Encode rows as JSON, a line each."""
+    """Encode each row as a line of JSON."""
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     return ("\n".join(lines) + "\n").encode()
 
 
 def load_images(path: Path, number: int | None = None) -> dict[str, "np.ndarray"]:
-    """Load images by attack, `originals` among them: uint8, N x C x H x W; of the last judgement,
-    or of one round's.
+    """Load the images of the last judgement, or of one round's, by attack.
+
+    They are uint8, N x C x H x W; the true images are among them as `originals`.
     """
     from safetensors.numpy import load_file
 
-    kept = IMAGES.all_of(path)
+    kept = IMAGES.list_all(path)
     if number is not None:
         kept = [file for file in kept if file.stem == IMAGES.name.format(number)]
     if not kept:
@@ -95,7 +97,7 @@ def load_images(path: Path, number: int | None = None) -> dict[str, "np.ndarray"
 
 
 def load_texts(path: Path) -> "pd.DataFrame":
-    """Load a row an attack and text, at the last judgement: the private one, the recovered one."""
+    """Load a row per attack and text of the last judgement: the private and the recovered text."""
     texts = _load_lines(TEXTS, path, ["attack", "text"], dtype=None)
     if texts.empty:
         raise RunError(f"{path} has no recovered texts; did it have attacks?")
@@ -103,21 +105,23 @@ def load_texts(path: Path) -> "pd.DataFrame":
 
 
 def load_sessions(path: Path) -> "pd.DataFrame":
-    """Load a row per attack and session, at the last judgement: `prompt` and `response` as read,
-    `private_prompt` and `private_response`; `tokens_prompt` and `tokens_response` are pairs, what a
-    private token says and what it was read as. May be empty.
+    """Load a row per attack and session of the last judgement; may be empty.
+
+    Its columns are `prompt` and `response` as the attack read them, `private_prompt` and
+    `private_response`. `tokens_prompt` and `tokens_response` are pairs: the text of a private
+    token, and the text that it was read as.
     """
     return _load_lines(SESSIONS, path, ["attack", "session"], dtype=False)
 
 
 def load_components(path: Path) -> "pd.DataFrame":
     """Load a row for each judged round, view, adapter and target; may be empty."""
-    return _load_csv(COMPONENTS.all_of(path))
+    return _load_csv(COMPONENTS.list_all(path))
 
 
 def load_curves(path: Path) -> "pd.DataFrame":
-    """Load a row for each attack and part of its iterations, judged last; may be empty."""
-    return _load_csv(CURVES.newest_of(path))
+    """Load the last judgement's row for each attack and part of its iterations; may be empty."""
+    return _load_csv(CURVES.list_newest(path))
 
 
 def _load_lines(
@@ -128,10 +132,10 @@ def _load_lines(
 ) -> "pd.DataFrame":
     import pandas as pd
 
-    tables = [pd.read_json(file, lines=True, dtype=dtype) for file in files.newest_of(path)]
+    tables = [pd.read_json(file, lines=True, dtype=dtype) for file in files.list_newest(path)]
     if not tables:
         return pd.DataFrame()
-    # each table has the guesses that need no attack, of the same targets
+    # Each file repeats the guesses that need no attack, for the same targets.
     return pd.concat(tables).drop_duplicates(place, ignore_index=True)
 
 

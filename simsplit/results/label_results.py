@@ -1,4 +1,4 @@
-"""The table of what attacks tell of labels, and the worst of it beside its floor."""
+"""The table `labels` has the leaks of labels by attack; a summary takes the worst and its floor."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,49 +11,53 @@ COLUMNS = (
 )
 MAJORITY, CHANCE = "majority", "chance"
 PURITY = "purity"
-"""A figure of clusters that is told beside their accuracy, and is no leak as papers measure it."""
+"""A figure of clusters beside their accuracy; papers do not count it as a leak."""
 FLOORS = (MAJORITY, CHANCE)
-"""Rows that take no attack."""
+"""Rows of guesses that need no attack."""
 _SAME = ["round", "figure", "samples", "known"]
 
 
-def attacks_on_labels(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows of attacks, with the floors of each beside it: `chance`, `chance_high`, `majority`
-    (of accuracies alone).
+def join_floors(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the rows of attacks with their floors as columns.
+
+    The columns are `chance`, `chance_high`, and `majority` (for accuracies only).
     """
     of_attacks = table[~table["attack"].isin(FLOORS)]
     for name, cells in ((CHANCE, ("leak", "high")), (MAJORITY, ("leak",))):
         floor = table.loc[table["attack"] == name, [*_SAME, *cells]]
-        told = {"leak": name, "high": f"{name}_high"}
-        of_attacks = of_attacks.merge(floor.rename(columns=told), "left", on=_SAME)
+        names = {"leak": name, "high": f"{name}_high"}
+        of_attacks = of_attacks.merge(floor.rename(columns=names), "left", on=_SAME)
     return of_attacks
 
 
-def worst_by_attack(table: "pd.DataFrame", *, by_view: bool = False) -> "pd.DataFrame":
-    """Each attack's worst row over views, adapters and evaluations, of each of its figures; or
-    over the last two, view by view.
+def find_worst_by_attack(table: "pd.DataFrame", *, by_view: bool = False) -> "pd.DataFrame":
+    """Return each attack's worst row of each figure, over views, adapters and evaluations.
+
+    `by_view`: return the worst row of each view.
     """
     if table.empty:
         return table
-    rows = attacks_on_labels(table)
+    rows = join_floors(table)
     same = ["attack", "figure", *(["view"] if by_view else [])]
     worst = rows.loc[rows.groupby(same, sort=False)["leak"].idxmax()]
     return worst.reset_index(drop=True)
 
 
 def summarise_labels(table: "pd.DataFrame") -> dict[str, Any]:
-    """The worst leak over attacks, views, adapters and evaluations, and its floors; that of attacks
-    which know a part of the labels stands apart. Empty without attacks on labels.
+    """Return the worst leak over attacks, views, adapters and evaluations, with its floors.
+
+    Attacks that know a part of the labels have an entry of their own, because their leaks are not
+    comparable with those of the others. The summary is empty without attacks on labels.
     """
     if table.empty:
         return {}
-    rows = attacks_on_labels(table[table["figure"] != PURITY])
-    blind, told = rows[rows["known"] == 0], rows[rows["known"] > 0]
-    worst = {"labels": blind, "labels_known": told}
-    return {name: _worst(those) for name, those in worst.items() if len(those)}
+    rows = join_floors(table[table["figure"] != PURITY])
+    blind, informed = rows[rows["known"] == 0], rows[rows["known"] > 0]
+    entries = {"labels": blind, "labels_known": informed}
+    return {name: _find_worst(each) for name, each in entries.items() if len(each)}
 
 
-def _worst(rows: "pd.DataFrame") -> dict[str, Any]:
+def _find_worst(rows: "pd.DataFrame") -> dict[str, Any]:
     kept = rows.nlargest(1, "leak").iloc[0].dropna()
     row: dict[str, Any] = {str(name): value for name, value in kept.items()}
     whole = {name: int(row[name]) for name in ("round", "adapter", "samples")}

@@ -1,7 +1,7 @@
-"""What a round leaves in the tables: rows made of reports, figures and what the wire counted.
+"""The ledger turns a round into rows of the tables, from reports, figures and the wire's counts.
 
-Columns that a scenario has no use for are left out: of methods' losses without methods, of who fell
-out where everybody stays, of simulated time without a network.
+Columns that a scenario does not need are left out: methods' losses without methods, dropped clients
+if none can drop out, simulated time without a network.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,27 +31,27 @@ Report = Mapping[str, float]
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Which columns a run's tables have beyond the usual."""
+    """The columns that a run's tables have in addition to the usual ones."""
 
     figures: Sequence[str]
-    """Of evaluations."""
+    """Figures of evaluations."""
     own_figures: Sequence[str] = ()
-    """Those that each client has of its own as well."""
+    """Figures that each client has too, for its own model."""
     methods: bool = False
     cohort: bool = False
     staleness: bool = False
     malicious: bool = False
-    """Whether to say who is malicious and who has been barred."""
+    """Whether to report who is malicious and who has been barred."""
     signals: Sequence[str] = ()
-    """What detectors say of each client."""
+    """Detectors' scores of each client."""
     detections: Sequence[str] = ()
-    """The `detections` table's, if there is one."""
+    """Columns of the `detections` table; empty if the run has no such table."""
     attacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Those of the tables that attacks fill, by table."""
+    """Columns of the tables that attacks fill, by table."""
     reported: Sequence[str] = ()
-    """What methods say of each client."""
+    """Figures that methods report for each client."""
     handed: bool = False
-    """Whether clients hand on what they share, so that some receive what others sent."""
+    """Whether clients hand shared weights on, so that a client receives what another one sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +62,25 @@ class Round:
     phase: str
     everybody: Sequence[ClientId]
     reports: Mapping[ClientId, Report] = field(default_factory=dict)
-    """Of the clients that took part, in their order."""
+    """Reports of the clients that took part, in their order."""
     dropped: frozenset[ClientId] = frozenset()
     late: frozenset[ClientId] = frozenset()
     figures: Report
-    """Of the splits that were evaluated; empty where none was due."""
+    """Figures of the evaluated splits; empty if no evaluation was due."""
     own: Mapping[ClientId, Report]
-    """The same for each client that was scored with a model of its own."""
+    """The same figures for each client that was scored with its own model."""
     signals: Mapping[ClientId, Report] = field(default_factory=dict)
-    """What detectors made of each client."""
+    """Detectors' scores of each client."""
     detections: Sequence[DetectionRow] = ()
     """The result of each detector."""
     attacked: Mapping[str, Sequence[Cells]] = field(default_factory=dict)
-    """What attacks recovered, by table."""
+    """Rows of attacks by table."""
     malicious: frozenset[ClientId] = frozenset()
     barred: frozenset[ClientId] = frozenset()
 
 
 class Ledger:
-    """Turns rounds into rows."""
+    """The writer of rounds as rows of the tables."""
 
     def __init__(self, path: Path, columns: TableColumns, clock: Clock | None) -> None:
         self.clock = clock
@@ -120,19 +120,19 @@ class Ledger:
     ) -> tuple[RoundRow, list[ClientRow]]:
         """Append a round to the tables, and return its rows of `rounds` and `clients`.
 
-        `simulated_s` is how long the rounds before it took.
+        `simulated_s` is the simulated time of the rounds before it.
         """
         up, down = wire.up, wire.down
         sent = wire.drain()
         row = replace(
-            self._round_row(done),
+            self._make_round_row(done),
             bytes_up=wire.up - up,
             bytes_down=wire.down - down,
             bytes_total=wire.up + wire.down,
         )
-        times = self._times(done, sent)
+        times = self._simulate(done, sent)
         if times is not None:
-            seconds = times.seconds + self._announced_s(done, sent)
+            seconds = times.seconds + self._simulate_announcements(done, sent)
             row = replace(
                 row,
                 simulated_s=seconds,
@@ -142,7 +142,7 @@ class Ledger:
             )
         self._append("wire", sent)
         self._append("rounds", [row])
-        rows = [self._client_row(done, client, times) for client in done.everybody]
+        rows = [self._make_client_row(done, client, times) for client in done.everybody]
         self._append("clients", rows)
         if "detections" in self.writer.columns:
             self._append("detections", done.detections)
@@ -159,10 +159,10 @@ class Ledger:
     def _append(self, table: str, rows: Iterable[TableRow]) -> None:
         self.writer.append(table, (row.cells for row in rows))
 
-    def _times(self, done: Round, sent: Sequence[WireRow]) -> RoundTimes | None:
-        """Return how long the round took in simulated time, if there is a network.
+    def _simulate(self, done: Round, sent: Sequence[WireRow]) -> RoundTimes | None:
+        """Return the round's simulated times, or None without a network.
 
-        Every row of `sent` gets its own share of it.
+        Every row of `sent` gets the time of its own transfer.
         """
         if self.clock is None:
             return None
@@ -174,16 +174,16 @@ class Ledger:
             client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
             for client, report in done.reports.items()
         }
-        return self.clock.round(works_of(counts, sent, done.number))
+        return self.clock.round(collect_works(counts, sent, done.number))
 
-    def _announced_s(self, done: Round, sent: Sequence[WireRow]) -> float:
-        """Return the time before the first round, which counts into it as its bytes do."""
-        assert self.clock is not None, "asked for where there is one"
+    def _simulate_announcements(self, done: Round, sent: Sequence[WireRow]) -> float:
+        """Return the time of the announcements; it counts into the first round, as bytes do."""
+        assert self.clock is not None, "`_simulate` has returned times"
         idle = dict.fromkeys(done.everybody, (0, 0))
-        return self.clock.round(works_of(idle, sent, 0)).seconds
+        return self.clock.round(collect_works(idle, sent, 0)).seconds
 
-    def _round_row(self, done: Round) -> RoundRow:
-        """Sums and sample-weighted means over the clients that trained; no means where none did."""
+    def _make_round_row(self, done: Round) -> RoundRow:
+        """Return the round's row: sums, and sample-weighted means over the clients that trained."""
         reports = [report for report in done.reports.values() if "samples" in report]
         cells: dict[str, object] = {
             "round": done.number,
@@ -193,17 +193,19 @@ class Ledger:
             "clients": len(done.reports),
             "dropped": len(done.dropped),
             "late": len(done.late),
-            # of those who dropped out before they had trained as well
+            # Clients that dropped out before they had trained count too: they have sent packets.
             "bytes_plain": int(sum(each.get("plain_bytes", 0) for each in done.reports.values())),
         }
         for name in self.averaged:
-            told = [(report[name], report["samples"]) for report in reports if name in report]
-            if told:
-                total = sum(size for _, size in told)
-                cells[name] = sum(mean * size for mean, size in told) / total
-        return RoundRow.of(self._known("rounds", cells | dict(done.figures)))
+            means = [(report[name], report["samples"]) for report in reports if name in report]
+            if means:
+                total = sum(size for _, size in means)
+                cells[name] = sum(mean * size for mean, size in means) / total
+        return RoundRow.of(self._select("rounds", cells | dict(done.figures)))
 
-    def _client_row(self, done: Round, client: ClientId, times: RoundTimes | None) -> ClientRow:
+    def _make_client_row(
+        self, done: Round, client: ClientId, times: RoundTimes | None
+    ) -> ClientRow:
         cells: dict[str, object] = {
             "round": done.number,
             "client": client,
@@ -219,20 +221,20 @@ class Ledger:
             of_client = times.clients[client]
             cells |= {"compute_s": of_client.compute_s, "transfer_s": of_client.transfer_s}
             cells |= {"simulated_s": of_client.seconds, "waiting": of_client.waiting}
-        return ClientRow.of(self._known("clients", cells))
+        return ClientRow.of(self._select("clients", cells))
 
-    def _known(self, table: str, cells: Cells) -> Cells:
-        """Return the cells of the columns that a table has."""
+    def _select(self, table: str, cells: Cells) -> Cells:
+        """Return the cells whose columns the table has."""
         columns = self.writer.columns[table]
         return {name: value for name, value in cells.items() if name in columns}
 
 
-def works_of(
+def collect_works(
     counts: Mapping[ClientId, tuple[int, int]], sent: Iterable[WireRow], round_number: int
 ) -> dict[ClientId, Work]:
-    """Return what each client did and sent in a round, without evaluation.
+    """Return the work and packets of each client of `counts` in a round, without evaluation.
 
-    `counts` are the steps and samples of each client that is asked about.
+    `counts` are the clients' steps and samples.
     """
     packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
     nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}

@@ -1,4 +1,4 @@
-"""Which process writes a directory, and whether it still lives: how a killed run is told apart."""
+"""A directory names the process that writes it, so that a killed run can be recognised."""
 
 import os
 import platform
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 
-def this_process() -> dict[str, Any]:
-    """The process that asks, so that another one can tell whether it lives."""
-    began, _ = _told(os.getpid())
+def describe_process() -> dict[str, Any]:
+    """Return this process as plain values, by which another process can check that it lives."""
+    began, _ = _read_stat(os.getpid())
     return {"pid": os.getpid(), "host": platform.node(), "began": began}
 
 
-def lives(process: Mapping[str, Any] | None) -> bool | None:
-    """Whether it does; None where that cannot be known, as of another machine's."""
+def is_alive(process: Mapping[str, Any] | None) -> bool | None:
+    """Return whether a process lives, or None if unknown, such as on another machine."""
     if not process or process.get("host") != platform.node():
         return None
     pid = int(process["pid"])
@@ -24,12 +24,13 @@ def lives(process: Mapping[str, Any] | None) -> bool | None:
         return False
     except PermissionError:
         pass
-    began, state = _told(pid)
-    return began == process.get("began") and state != "Z"  # numbers are given out again
+    began, state = _read_stat(pid)
+    # The system reuses process numbers, so the start must agree too; "Z" is a dead process.
+    return began == process.get("began") and state != "Z"
 
 
-def _told(pid: int) -> tuple[int | None, str]:
-    """When a process began, in ticks of its machine, and its state; nothing without /proc."""
+def _read_stat(pid: int) -> tuple[int | None, str]:
+    """Return a process's start, in ticks of its machine, and its state; nothing without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return int(fields[19]), fields[0]

@@ -1,7 +1,7 @@
-"""Kinds of things that attacks recover, as run directories have them.
+"""This registry describes how a run directory stores each kind of things that attacks recover.
 
-A kind is known by its name (`AttackConfig.recovers`) in three registries: here by what is written
-down of it, in `attacking.judges` by what scores it, in `report.presentations` by how it is shown.
+A kind has a name (`AttackConfig.recovers`) in three registries: this one for how it is stored,
+`attacking.judges` for how it is scored, and `report.presentations` for how it is shown.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What is written down of one kind."""
+    """The way in which one kind of recovered things is stored."""
 
     table: str
     """The name of its table."""
     place: tuple[str, ...]
-    """The columns that tell its rows apart; `attack` and `round` are among them."""
+    """The columns that identify a row; `attack` and `round` are among them."""
     floors: tuple[str, ...] = ()
-    """What stands in its column `attack` and takes no attack."""
+    """Values of its column `attack` that stand for guesses which need no attack."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Types of columns that pandas would not guess."""
     summarise: "Callable[[pd.DataFrame], dict[str, Any]]" = lambda table: {}
-    """Make entries of `summary.json` from its table, which may be empty."""
+    """A function that makes entries of `summary.json` from the kind's table, which may be empty."""
 
 
 RECOVERS: dict[str, Recovered] = {

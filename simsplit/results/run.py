@@ -1,4 +1,4 @@
-"""Reads a run directory: its tables as DataFrames, its summary as a dict."""
+"""A `Run` reads a run directory: its tables as DataFrames, its summary as a dict."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from simsplit.errors import RunError, counted, listed
 from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
-from simsplit.results.input_results import means_over_targets
+from simsplit.results.input_results import average_over_targets
 from simsplit.results.recovers import RECOVERS
 from simsplit.rows import TableRow
 
@@ -20,7 +20,7 @@ Kind = TypeVar("Kind", bound=TableRow)
 
 
 class Run:
-    """A run directory, read: tables as DataFrames, the summary as a dict.
+    """A run directory's content: tables as DataFrames, the summary as a dict.
 
     >>> Run.load("runs/first").rounds.plot(x="round", y="test_accuracy")  # doctest: +SKIP
     """
@@ -30,18 +30,19 @@ class Run:
 
     def __repr__(self) -> str:
         try:
-            told = self.summary
-            how = f"{told['status']}, {told['rounds_done']} of {counted(told['rounds'], 'round')}"
+            facts = self.summary
+            rounds = counted(facts["rounds"], "round")
+            how = f"{facts['status']}, {facts['rounds_done']} of {rounds}"
         except (RunError, KeyError):
             how = "without a summary"
         return f"<Run {self.path}: {how}>"
 
     @classmethod
     def load(cls, path: str | Path) -> "Run":
-        """Open a run directory; RunError where there is none."""
+        """Open a run directory; raise RunError if the path is none."""
         path = Path(path)
         if not (path / SCENARIO).is_file():
-            runs = sorted(str(found.parent) for found in path.glob(f"*/{SCENARIO}"))
+            runs = sorted(str(file.parent) for file in path.glob(f"*/{SCENARIO}"))
             held = f"; it holds runs: {listed(runs)}" if runs else ""
             raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
         return cls(path)
@@ -63,7 +64,7 @@ class Run:
 
     @cached_property
     def socket(self) -> "pd.DataFrame":
-        """Of a deployed run, one row per round, client, call and leg: the frames that crossed."""
+        """One row per round, client, call and leg of a deployed run: the frames that crossed."""
         import pandas as pd
 
         if not (self.path / SOCKET).exists():
@@ -72,19 +73,20 @@ class Run:
 
     @cached_property
     def holdings(self) -> "pd.DataFrame":
-        """One row per client and class that it has: how many samples."""
+        """One row per client and class: how many samples the client has."""
         return self._table("holdings")
 
     @cached_property
     def scenario(self) -> dict[str, Any]:
-        """The resolved scenario as plain values; `load_scenario(run.path / "scenario.yaml")` makes
-        a Scenario of it.
+        """The resolved scenario as plain values.
+
+        `load_scenario(run.path / "scenario.yaml")` returns it as a Scenario.
         """
-        return saved_scenario(self.path)
+        return load_saved_scenario(self.path)
 
     @cached_property
     def detections(self) -> "pd.DataFrame":
-        """One row per round and detector: whom it flagged, and how good it was; may be empty."""
+        """One row per round and detector: how many it flagged, and how well; may be empty."""
         import pandas as pd
 
         if not (self.path / "detections.csv").exists():
@@ -93,26 +95,30 @@ class Run:
 
     @cached_property
     def recovered(self) -> "pd.DataFrame":
-        """One row per judged round, attack and target: how near the attack came; may be empty."""
+        """One row per judged round, attack and target: the attack's scores; may be empty."""
         return self.read_recovered("inputs")
 
     @cached_property
     def labels(self) -> "pd.DataFrame":
-        """One row per judged round, attack on labels, view and adapter, and the floors; may be
-        empty.
+        """One row per judged round, attack on labels, view and adapter; and the floors.
+
+        The table may be empty.
         """
         return self.read_recovered("labels")
 
     @cached_property
     def sessions(self) -> "pd.DataFrame":
-        """One row per judged round, attack on sessions, session and side (prompt, response, both):
-        what was read; the floors, and what was written. May be empty.
+        """One row per judged round, attack on sessions, session and side: the attack's scores.
+
+        Sides are prompt, response and both. Further rows are the floors, and what was written. The
+        table may be empty.
         """
         return self.read_recovered("sessions")
 
     def read_recovered(self, kind: str) -> "pd.DataFrame":
-        """Return what attacks on a kind of things recovered: the rows of the run's own attacks, and
-        of those made when it was over; may be empty.
+        """Return the table of the attacks that recover one kind of things; may be empty.
+
+        It has the rows of the run's own attacks, and those of attacks on the finished run.
         """
         import pandas as pd
 
@@ -123,11 +129,11 @@ class Run:
             return pd.DataFrame()
         together = pd.concat(map(_read_table, files))
         place = [column for column in recovered.place if column in together]
-        # each file has the guesses that need no attack, of the same targets
+        # Each file repeats the guesses that need no attack, for the same targets.
         unique = together.drop_duplicates(place, ignore_index=True)
         return unique.astype(dict(recovered.types))
 
-    def kind_of(self, attack: str) -> str:
+    def find_kind(self, attack: str) -> str:
         """Return the kind of things that an attack on the finished run recovered."""
         folder = self.path / Path(AFTERWARDS).with_name(attack)
         kinds = (k for k, each in RECOVERS.items() if (folder / f"{each.table}.csv").exists())
@@ -137,8 +143,8 @@ class Run:
 
     @cached_property
     def attacks(self) -> "pd.DataFrame":
-        """One row per judged round and attack: means over targets; may be empty."""
-        return means_over_targets(self.recovered)
+        """One row per judged round and attack: the means over targets; may be empty."""
+        return average_over_targets(self.recovered)
 
     @cached_property
     def timing(self) -> "pd.DataFrame":
@@ -147,23 +153,23 @@ class Run:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What the run came to; its `status` says whether it finished."""
-        return self._json(SUMMARY)
+        """The run's summary; its `status` is `finished` if the run reached its end."""
+        return self._read_json(SUMMARY)
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """Its data in words: samples per split, names of classes, means and deviations."""
-        return self._json(DATA)
+        """Facts about the data: samples per split, names of classes, means and deviations."""
+        return self._read_json(DATA)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Where and with what it ran."""
-        return self._json(ENVIRONMENT)
+        """The machine, versions and commands of the run."""
+        return self._read_json(ENVIRONMENT)
 
     def _table(self, name: str) -> "pd.DataFrame":
         return _read_table(self.path / f"{name}.csv")
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _read_json(self, name: str) -> dict[str, Any]:
         file = self.path / name
         try:
             values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -172,10 +178,10 @@ class Run:
         return values
 
 
-def rows_in(file: Path, kind: type[Kind]) -> list[Kind]:
-    """Read a table that may still be growing, without a line that is not whole.
+def read_rows(file: Path, kind: type[Kind]) -> list[Kind]:
+    """Read the complete lines of a table that may still be growing.
 
-    The list is empty where there is no such table, or what is there cannot be read.
+    The list is empty if there is no such table, or if it cannot be read.
     """
     try:
         with file.open(encoding="utf-8", newline="") as lines:
@@ -195,17 +201,17 @@ def _read_table(file: Path) -> "pd.DataFrame":
     whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
     if not whole:
         raise RunError(f"cannot read {file}: it has no header")
-    # pandas 3 reads floats back exactly by itself, and warns at being told to
+    # pandas 3 reads floats exactly by default, and warns if the option is given
     precision: Literal["round_trip"] | None
     precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
     return pd.read_csv(io.StringIO(whole), float_precision=precision)
 
 
-def saved_scenario(path: Path) -> dict[str, Any]:
-    """The plain values of a run directory's scenario."""
+def load_saved_scenario(path: Path) -> dict[str, Any]:
+    """Load a run directory's scenario as plain values."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is faster, if it is there
     text = (path / SCENARIO).read_text(encoding="utf-8")
     values: dict[str, Any] = yaml.load(text, Loader=loader)
     return values

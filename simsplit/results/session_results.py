@@ -1,4 +1,4 @@
-"""The table of what attacks read of sessions, and its means."""
+"""The table `sessions` scores what attacks read of sessions; here it is averaged and summarised."""
 
 import math
 from typing import TYPE_CHECKING, Any, cast
@@ -10,33 +10,35 @@ if TYPE_CHECKING:
 
 FIGURES = ("ap", "meteor", "token_accuracy", "entity_f1")
 LEARNED = ("bert_score", "bleurt")
-"""Figures that are there where a scenario names weights for them."""
+"""Figures of scenarios that name weights for them."""
 COLUMNS = ("round", "attack", "session", "side", *FIGURES)
 SIDES = (PROMPT, RESPONSE, BOTH) = ("prompt", "response", "both")
 WRITTEN = "written"
-"""The row of what the model wrote against the reference: no attack, but the utility."""
+"""The row that compares the model's texts with the references: the utility, not an attack."""
 FLOORS = ("random_tokens", "frequent_token", "said_to_nothing")
-"""Rows that take no attack; the last is what the model says without a prompt."""
+"""Rows of guesses that need no attack; the last is what the model writes without a prompt."""
 
 
-def means_of(table: "pd.DataFrame") -> "pd.DataFrame":
-    """A row per judged round, attack and side: means over sessions."""
+def average_over_sessions(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Average the figures over sessions, for each judged round, attack and side."""
     if table.empty:
         return table
     groups = table.groupby(["round", "attack", "side"], sort=False, as_index=False)
-    means: pd.DataFrame = groups[_figures_in(table)].mean()
+    means: pd.DataFrame = groups[_list_figures(table)].mean()
     return means
 
 
-def judged_last(table: "pd.DataFrame") -> "pd.DataFrame":
-    """A row per attack (what is written and the floors last), with the means of its last judgement:
-    `ap_prompt`, `token_accuracy_response`, ...; empty without attacks on sessions.
+def average_last_judged(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a row per attack with the means of its last judgement; may be empty.
+
+    Columns are `ap_prompt`, `token_accuracy_response`, ... The floors and the written texts are the
+    last rows.
     """
     if table.empty:
         return table
     latest = table.groupby("attack")["round"].transform("max")
     last = table[table["round"] == latest]
-    means = last.groupby(["attack", "side"], sort=False)[_figures_in(table)].mean()
+    means = last.groupby(["attack", "side"], sort=False)[_list_figures(table)].mean()
     wide = cast("pd.DataFrame", means.unstack("side"))
     wide.columns = wide.columns.map("_".join)
     wide["round"] = last.groupby("attack")["round"].max()
@@ -45,19 +47,20 @@ def judged_last(table: "pd.DataFrame") -> "pd.DataFrame":
     return wide.loc[[name for name in (*own, *FLOORS, WRITTEN) if name in wide.index]]
 
 
-def _figures_in(table: "pd.DataFrame") -> list[str]:
+def _list_figures(table: "pd.DataFrame") -> list[str]:
     return [name for name in (*FIGURES, *LEARNED) if name in table]
 
 
-def strongest(last: "pd.DataFrame") -> str | None:
-    """The attack that reads most of both ends; None where there is none."""
+def find_strongest(last: "pd.DataFrame") -> str | None:
+    """Return the attack with the highest AP of both ends, or None without attacks."""
     own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")[f"ap_{BOTH}"].dropna()
     return None if own.empty else str(own.idxmax())
 
 
-def most_read(last: "pd.DataFrame", alpha: float | None = None) -> float:
-    """The highest AP of an attack, where the prompt weighs alpha against the response (None: as the
-    run weighed them); 0 where there is no attack.
+def find_highest_ap(last: "pd.DataFrame", alpha: float | None = None) -> float:
+    """Return the highest AP of an attack, or 0 without attacks.
+
+    `alpha` is the weight of the prompt against the response; None is the weight of the run.
     """
     own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")
     read = [float(ap) for ap in own[f"ap_{BOTH}"]]
@@ -68,26 +71,27 @@ def most_read(last: "pd.DataFrame", alpha: float | None = None) -> float:
 
 
 def summarise_sessions(table: "pd.DataFrame") -> dict[str, Any]:
-    """What the strongest attack read of sessions, the best floor, and the utility; empty without
-    such attacks.
+    """Return the figures of the strongest attack, the best floor, and the utility.
+
+    The summary is empty without attacks on sessions.
     """
-    last = judged_last(table)
-    attack = None if last.empty else strongest(last)
+    last = average_last_judged(table)
+    attack = None if last.empty else find_strongest(last)
     if attack is None:
         return {}
-    told = {f"ap_{side}": value_of(last, attack, f"ap_{side}") for side in SIDES}
-    floors = [value_of(last, name, f"ap_{BOTH}") for name in FLOORS if name in last.index]
-    told |= {"floor": max(floors, default=0.0), "mp": utility_of(last)}
-    counts = {name: int(value_of(last, attack, name)) for name in ("round", "sessions")}
-    return {"sessions": {"attack": attack, **counts, **told}}
+    figures = {f"ap_{side}": get_figure(last, attack, f"ap_{side}") for side in SIDES}
+    floors = [get_figure(last, name, f"ap_{BOTH}") for name in FLOORS if name in last.index]
+    figures |= {"floor": max(floors, default=0.0), "mp": get_utility(last)}
+    counts = {name: int(get_figure(last, attack, name)) for name in ("round", "sessions")}
+    return {"sessions": {"attack": attack, **counts, **figures}}
 
 
-def utility_of(last: "pd.DataFrame") -> float:
-    """MP: METEOR of what was written against the references."""
-    return value_of(last, WRITTEN, f"meteor_{RESPONSE}")
+def get_utility(last: "pd.DataFrame") -> float:
+    """Return MP: the METEOR of the written texts against the references."""
+    return get_figure(last, WRITTEN, f"meteor_{RESPONSE}")
 
 
-def value_of(last: "pd.DataFrame", attack: str, figure: str) -> float:
-    """One figure of an attack, of what `judged_last` gives."""
+def get_figure(last: "pd.DataFrame", attack: str, figure: str) -> float:
+    """Return one figure of an attack from the table of `average_last_judged`."""
     value: Any = last.at[attack, figure]
     return float(value)

@@ -1,7 +1,7 @@
-"""The sweep directory: `sweep.json`, which names its cells, and a run directory for each of them.
+"""A sweep directory has `sweep.json`, which names its cells, and a run directory for each cell.
 
-A cell's own run directory says whether it finished and how far it came. `sweep.json` adds only what
-that cannot know: what the sweep set, and why a cell failed whose process left no word.
+A cell's own run directory shows whether the cell finished and how far it is. `sweep.json` adds what
+is not there: the settings of the sweep, and why a cell failed.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from simsplit.errors import RunError
 from simsplit.metrics.headline import headline
 from simsplit.results.directory import SUMMARY, replace, writing
-from simsplit.results.run import rows_in
+from simsplit.results.run import read_rows
 from simsplit.rows import RoundRow
 
 SWEEP = "sweep.json"
@@ -21,7 +21,7 @@ SWEEP = "sweep.json"
 
 @dataclass(frozen=True)
 class CellEntry:
-    """A cell as `sweep.json` has it."""
+    """An entry of `sweep.json` for a cell."""
 
     name: str
     settings: Mapping[str, Any]
@@ -30,32 +30,32 @@ class CellEntry:
 
 @dataclass
 class SweepDirectory:
-    """What a sweep directory says of its cells."""
+    """The content of `sweep.json`."""
 
     path: Path
     name: str
     fields: Mapping[str, str]
-    """Every swept field, and the short name that cells are called by."""
+    """Every swept field, with its short name in the names of cells."""
     cells: Sequence[CellEntry]
     failed: dict[str, str] = field(default_factory=dict)
-    """Cell -> why."""
+    """Reasons of failed cells, by cell."""
     process: Mapping[str, Any] | None = None
-    """What ran the sweep last, and its command."""
+    """The process that ran the sweep last, and its command."""
 
     @classmethod
     def load(cls, path: str | Path) -> "SweepDirectory":
-        """Read a sweep directory; RunError where there is none."""
+        """Read a sweep directory; raise RunError if the path is none."""
         path = Path(path)
         try:
-            told = json.loads((path / SWEEP).read_text(encoding="utf-8"))
-            cells = [CellEntry(**cell) for cell in told["cells"]]
-            rest = (told["fields"], cells, told["failed"], told.get("process"))
-            return cls(path, told["name"], *rest)
+            values = json.loads((path / SWEEP).read_text(encoding="utf-8"))
+            cells = [CellEntry(**cell) for cell in values["cells"]]
+            rest = (values["fields"], cells, values["failed"], values.get("process"))
+            return cls(path, values["name"], *rest)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"cannot read {path / SWEEP}: {error}") from None
 
     def save(self) -> None:
-        """Write `sweep.json`, whole or not at all."""
+        """Write `sweep.json`, completely or not at all."""
         values = asdict(self)
         del values["path"]
         with writing(self.path):
@@ -63,7 +63,7 @@ class SweepDirectory:
             replace(self.path / SWEEP, json.dumps(values, indent=2).encode() + b"\n")
 
     def note(self, cell: str, reason: str | None) -> None:
-        """Remember why a cell failed; None: that it did not."""
+        """Save why a cell failed; None means that it did not fail."""
         before = self.failed.pop(cell, None)
         if reason is not None:
             self.failed[cell] = reason
@@ -71,39 +71,39 @@ class SweepDirectory:
             self.save()
 
     def run_path(self, cell: str) -> Path:
-        """A cell's run directory."""
+        """Return a cell's run directory."""
         return self.path / cell
 
-    def finished(self, cell: str) -> bool:
-        """Whether a cell ran to its end."""
-        return summary_of(self.run_path(cell)).get("status") == "finished"
+    def is_finished(self, cell: str) -> bool:
+        """Return whether a cell ran to its end."""
+        return read_summary(self.run_path(cell)).get("status") == "finished"
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run has come, read while it goes on."""
+    """The progress of a run, read while it goes on."""
 
     done: int = 0
     rounds: int | None = None
     score: float | None = None
-    """What the task came to on the test data, at the last round that was evaluated."""
+    """The task's main figure on the test data, at the last evaluated round."""
     figure: str = "test_accuracy"
-    """Its column."""
+    """The column of that figure."""
 
 
-def progress_of(path: Path) -> RunProgress:
-    """How far the run in a directory has come; nothing of it needs to be there yet."""
-    rounds = summary_of(path).get("rounds")
+def read_progress(path: Path) -> RunProgress:
+    """Read the progress of the run in a directory, which may still be empty."""
+    rounds = read_summary(path).get("rounds")
     done, score, figure = 0, None, RunProgress.figure
-    for row in rows_in(path / "rounds.csv", RoundRow):
+    for row in read_rows(path / "rounds.csv", RoundRow):
         done, figure = row.round, headline(row) or figure
         if isinstance(value := row.get(figure), int | float):
             score = float(value)
     return RunProgress(done, rounds, score, figure)
 
 
-def summary_of(path: Path) -> dict[str, Any]:
-    """A run's summary as it stands; empty where there is none."""
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read a run's current summary; it is empty if there is none yet."""
     try:
         values: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError):

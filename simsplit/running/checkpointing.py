@@ -18,7 +18,7 @@ class Checkpoints(Observer):
         self.live, self.folder, self.writer = live, path / CHECKPOINTS, writer
         self.stopping = stopping
         self.config = live.scenario.checkpoint
-        self.digest = checkpoints.digest_of(live.scenario.identity())
+        self.digest = checkpoints.compute_digest(live.scenario.identity())
         self.kept = 0
         """The round of the last checkpoint."""
 
@@ -30,7 +30,7 @@ class Checkpoints(Observer):
         live, progress = self.live, self.live.progress
         wire = live.parts.wire
         progress.bytes_up, progress.bytes_down = wire.up, wire.down
-        progress.tables = self.writer.sizes()
+        progress.tables = self.writer.sync_tables()
         progress.holder = live.parts.exchange.holder
         # Remote clients keep their own state; they must have kept it before the checkpoint exists.
         live.parts.pool.keep(told.number)

@@ -9,7 +9,7 @@ from simsplit.data import Prepared
 from simsplit.errors import RunError
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run, RunWriter
 from simsplit.results.directory import ENVIRONMENT
-from simsplit.results.environment import describe_environment, resumed
+from simsplit.results.environment import add_resumption, describe_environment
 from simsplit.scenario import Scenario
 
 
@@ -51,4 +51,4 @@ def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> No
     """Write the resumed run's scenario, and add the resuming command to the environment."""
     writer.describe(scenario.yaml())
     with suppress(RunError):  # a lost note must not stop a run
-        writer.write_json(ENVIRONMENT, resumed(Run.load(path).environment))
+        writer.write_json(ENVIRONMENT, add_resumption(Run.load(path).environment))

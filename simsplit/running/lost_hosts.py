@@ -57,7 +57,7 @@ class LostHosts:
         complaints = self.checkpoints.resume()
         if complaints is None:
             live.parts.pool.return_to(0)
-            self.checkpoints.writer.rewind(self.checkpoints.writer.empty())
+            self.checkpoints.writer.rewind(self.checkpoints.writer.header_sizes)
         for complaint in complaints or ():
             self.observer.warn(complaint)
         live.leave_out(live.hosts.expelled)

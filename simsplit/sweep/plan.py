@@ -74,7 +74,7 @@ def unfinished(sweep: Sweep, directory: SweepDirectory) -> list[Cell]:
                 "Give another --out, or remove that folder to run the cell anew"
             )
         # its schedule and when it stops may change, and then the run goes on
-        if not directory.finished(cell.name) or _kept(saved) != _kept(cell.scenario):
+        if not directory.is_finished(cell.name) or _kept(saved) != _kept(cell.scenario):
             todo.append(cell)
     return todo
 

@@ -23,7 +23,7 @@ from simsplit.observers.base import refuse_lacking
 from simsplit.plugins import Origin, gathered_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
-from simsplit.results.processes import this_process
+from simsplit.results.processes import describe_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.own import collect_held
 from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
@@ -81,7 +81,7 @@ def run_sweep(
     todo = unfinished(sweep, directory)
     watch = watch or SilentSweep()
     jobs = min(default_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
-    directory.process = {**this_process(), "command": sys.argv}
+    directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
     watch.begin(directory.path, [cell.name for cell in sweep.cells], jobs)
     for cell in sweep.cells:

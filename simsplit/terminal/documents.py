@@ -36,7 +36,7 @@ def of_comparison(paths: Sequence[Path]) -> Document:
 
 def of_attack(run: Run, name: str) -> Document:
     """Describe what attacks of one's kind recovered, and the guesses that need none."""
-    figures = PRESENTATIONS[run.kind_of(name)].describe(run)
+    figures = PRESENTATIONS[run.find_kind(name)].describe(run)
     return {"path": str(run.path), "attack": name, "figures": figures}
 
 

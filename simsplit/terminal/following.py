@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simsplit.results import summary_of
+from simsplit.results import read_summary
 from simsplit.results.directory import ENVIRONMENT, SUMMARY
-from simsplit.results.processes import lives
-from simsplit.results.run import rows_in
+from simsplit.results.processes import is_alive
+from simsplit.results.run import read_rows
 from simsplit.rows import RoundRow, TimingRow
 
 
@@ -61,11 +61,11 @@ class Look:
 
 def look(path: Path) -> Look:
     """A run directory as it is now; nothing of it needs to be there yet."""
-    alive = lives(_read(path / ENVIRONMENT).get("process"))
-    summary = summary_of(path)  # after its process: one that has just ended has left its status
+    alive = is_alive(_read(path / ENVIRONMENT).get("process"))
+    summary = read_summary(path)  # after its process: one that has just ended has left its status
     resuming = _changed(path / SUMMARY) < _changed(path / ENVIRONMENT)
-    rounds = {row.round: row for row in rows_in(path / "rounds.csv", RoundRow)}
-    timing = {row.round: row for row in rows_in(path / "timing.csv", TimingRow)}
+    rounds = {row.round: row for row in read_rows(path / "rounds.csv", RoundRow)}
+    timing = {row.round: row for row in read_rows(path / "timing.csv", TimingRow)}
     return Look(rounds, timing, summary, alive, resuming, _still_s(path))
 
 

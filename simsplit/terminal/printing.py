@@ -38,7 +38,7 @@ def print_run(run: Run, form: Format = "table") -> None:
 
 def print_attack(run: Run, name: str, form: Format) -> None:
     """What an attack recovered of a finished run, and where its picture lies."""
-    presented = PRESENTATIONS[run.kind_of(name)]
+    presented = PRESENTATIONS[run.find_kind(name)]
     for table in (presented.show_attack or presented.show)(run):
         print_table(table, form)
     if presented.draw_attack is not None:

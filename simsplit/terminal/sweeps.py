@@ -19,7 +19,7 @@ from rich.text import Text
 from simsplit.errors import counted
 from simsplit.metrics.headline import said
 from simsplit.progress import SilentSweep, SweepObserver
-from simsplit.results import RunProgress, progress_of
+from simsplit.results import RunProgress, read_progress
 from simsplit.terminal.pace import clock
 
 _URGENT = ("running", "failed", "killed", "interrupted", "waiting", "finished", "kept")
@@ -58,7 +58,7 @@ class _Seen:
         if self.status == "running":
             self.elapsed_s = time.monotonic() - self.started
         if self.status != "waiting":
-            self.progress = progress_of(path)
+            self.progress = read_progress(path)
 
     @property
     def cells(self) -> tuple[str, str, str, str]:

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from simsplit.errors import RunError, counted
-from simsplit.results import SCENARIO, SWEEP, SweepDirectory, summary_of
-from simsplit.results.processes import lives
+from simsplit.results import SCENARIO, SWEEP, SweepDirectory, read_summary
+from simsplit.results.processes import is_alive
 from simsplit.terminal.following import Look, look
 from simsplit.terminal.pace import clock, rate_of
 from simsplit.terminal.runs import figures
@@ -105,7 +105,7 @@ class _Sweep:
             assert isinstance(lines, SweepLines), "it is not quiet"
             lines.begin(self.path, [cell.name for cell in directory.cells], 1)
             while True:
-                alive = lives(directory.process)
+                alive = is_alive(directory.process)
                 directory = SweepDirectory.load(self.path)
                 for cell in directory.cells:
                     self._tell(lines, directory, cell.name)
@@ -128,7 +128,7 @@ class _Sweep:
             lines.starts(cell)
             lines.seen[cell].started -= look(path).elapsed_s
         if status != "running":
-            reason = directory.failed.get(cell) or summary_of(path).get("reason", "")
+            reason = directory.failed.get(cell) or read_summary(path).get("reason", "")
             lines.ends(cell, status, str(reason))
         self.told[cell] = status
 

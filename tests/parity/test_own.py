@@ -16,7 +16,7 @@ from simsplit import SplitModel, load_sweep, own, run, run_sweep
 from simsplit.data import batch_indices
 from simsplit.errors import DataError, ScenarioError, SimsplitError
 from simsplit.results import Run
-from simsplit.results.checkpoints import digest_of, load
+from simsplit.results.checkpoints import compute_digest, load
 from simsplit.scenario import load_scenario
 from simsplit.scenario.files import dump
 
@@ -58,7 +58,7 @@ def test_training_is_a_plain_loop(tmp_path: Path) -> None:
             nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
             optimizer.step()
     scenario = load_scenario(tmp_path / "run" / "scenario.yaml")
-    found = load(tmp_path / "run" / "checkpoints", digest_of(scenario.identity()))
+    found = load(tmp_path / "run" / "checkpoints", compute_digest(scenario.identity()))
     assert found is not None
     ours = [tensor for tensor in found[0].values() if tensor.dtype == torch.float32]
     for parameter in net.parameters():

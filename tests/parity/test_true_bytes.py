@@ -207,7 +207,7 @@ def test_resumed_is_as_never_stopped(case: str, tmp_path: Path) -> None:
 
 def as_earlier_versions_kept_it(given: Scenario, path: Path) -> dict[str, Tensor]:
     """Rewrite the newest checkpoint with all weights in it, and no fingerprint."""
-    digest = checkpoints.digest_of(given.identity())
+    digest = checkpoints.compute_digest(given.identity())
     tensors, progress, _ = checkpoints.load(path / "checkpoints", digest)
     made = experiment(given, path)
     del tensors["frozen"]

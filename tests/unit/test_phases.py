@@ -137,7 +137,7 @@ def test_resumed_in_and_between_the_phases(after: int, tmp_path: Path) -> None:
     for table in ("rounds", "clients", "wire"):
         one, other = (tmp_path / run / f"{table}.csv" for run in ("whole", "broken"))
         assert one.read_text() == other.read_text()
-    digest = checkpoints.digest_of(given.identity())
+    digest = checkpoints.compute_digest(given.identity())
     states = [
         checkpoints.load(tmp_path / run / "checkpoints", digest) for run in ("whole", "broken")
     ]

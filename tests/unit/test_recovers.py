@@ -76,7 +76,7 @@ def test_its_table_is_written_beside_the_others(ended):
 
 
 def test_what_its_judge_keeps_is_saved_round_by_round(ended):
-    files = lengths.FILES.all_of(ended.path)
+    files = lengths.FILES.list_all(ended.path)
     assert [file.name for file in files] == ["round-000001.jsonl", "round-000002.jsonl"]
     assert set(json.loads(files[0].read_text())) == {"norms", lengths.GUESS}
 
@@ -116,7 +116,7 @@ def test_a_finished_run_is_attacked_for_it(ended, simsplit):
     assert (folder / "lengths.csv").is_file()
     assert not (folder / "recovered.csv").exists()
     run = Run.load(ended.path)
-    assert run.kind_of("later") == lengths.KIND
+    assert run.find_kind("later") == lengths.KIND
     assert set(run.read_recovered(lengths.KIND)["attack"]) == {"norms", "later", lengths.GUESS}
     words = ("attack", ended.path, "--kind", "norms", "--plugin", "lengths", "--set", "name=last")
     code, out, _ = simsplit(*words, "--json")

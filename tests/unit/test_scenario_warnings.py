@@ -20,7 +20,7 @@ from simsplit.progress import Observer
 from simsplit.report.detections import write_clients
 from simsplit.report.input_tables import _shorten
 from simsplit.report.timing import time_to_accuracy
-from simsplit.results import progress_of
+from simsplit.results import read_progress
 from simsplit.rows import RoundRow
 from simsplit.scenario.warnings import list_data_warnings, list_warnings
 from simsplit.terminal.runs import figures
@@ -155,7 +155,7 @@ def test_answers_come_before_tokens_wherever_one_figure_is_warned_of(tmp_path):
     assert table.columns[0] == "answers"
     best = made.rounds["test_answers"].max()
     assert table.rows[-1][0] == f"best: {best:.2%}"
-    seen = progress_of(made.path)
+    seen = read_progress(made.path)
     assert (seen.figure, seen.score) == ("test_answers", best)
 
 

@@ -5,7 +5,7 @@ import pytest
 from builders import scenario
 
 from simsplit import run
-from simsplit.results import Run, saved_scenario
+from simsplit.results import Run, load_saved_scenario
 from simsplit.scenario.files import dump, merge
 
 
@@ -28,7 +28,7 @@ def variant(finished_run, tmp_path):
     def make(name, scenario=None, last=None, total=None, **summary):
         path = tmp_path / name
         shutil.copytree(finished_run.path, path)
-        values = merge(saved_scenario(path), {"name": name, **(scenario or {})})
+        values = merge(load_saved_scenario(path), {"name": name, **(scenario or {})})
         (path / "scenario.yaml").write_text(dump(values))
         facts = json.loads((path / "summary.json").read_text()) | {"name": name} | summary
         for chosen in ("last", "best_on_validation", "best_on_test"):

@@ -22,7 +22,12 @@ from simsplit.report.session_tables import (
 )
 from simsplit.results import Run
 from simsplit.results.kept import SESSIONS, encode_lines
-from simsplit.results.session_results import COLUMNS, judged_last, strongest, summarise_sessions
+from simsplit.results.session_results import (
+    COLUMNS,
+    average_last_judged,
+    find_strongest,
+    summarise_sessions,
+)
 
 mpl.use("agg")
 
@@ -55,8 +60,8 @@ def run(tmp_path):
 
 
 def test_the_strongest_is_by_both_ends_and_no_floor(run):
-    last = judged_last(run.sessions)
-    assert strongest(last) == "strong"
+    last = average_last_judged(run.sessions)
+    assert find_strongest(last) == "strong"
     told = summarise_sessions(run.sessions)["sessions"]
     assert told["attack"] == "strong"
     assert told["ap_both"] == pytest.approx(0.7)

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from simsplit.progress import SilentSweep
-from simsplit.results import progress_of
+from simsplit.results import read_progress
 from simsplit.terminal.sweeps import SweepLines, SweepLive, watching_sweep
 
 CELLS = ["lr=0.1,seed=0", "lr=0.1,seed=1", "lr=0.2,seed=0"]
@@ -59,9 +59,9 @@ def test_who_watches_depends_on_where(monkeypatch):
 
 def test_a_run_in_progress_is_read_up_to_its_last_whole_line(wrote, tmp_path):
     path = wrote("a", ["1,0.5,0.25", "2,0.4,", "3,0.3,0.9"])
-    seen = progress_of(path)
+    seen = read_progress(path)
     assert (seen.done, seen.rounds, seen.score) == (2, 5, 0.25)
-    nothing = progress_of(tmp_path / "none")
+    nothing = read_progress(tmp_path / "none")
     assert (nothing.done, nothing.rounds, nothing.score) == (0, None, None)
 
 

@@ -13,8 +13,8 @@ from builders import StopAt, scenario
 from commands import Command, wait_for_rounds, written
 
 from simsplit import load_sweep, run, run_sweep
-from simsplit.results.processes import lives, this_process
-from simsplit.results.run import rows_in
+from simsplit.results.processes import describe_process, is_alive
+from simsplit.results.run import read_rows
 from simsplit.rows import RoundRow
 from simsplit.terminal.following import look
 
@@ -46,26 +46,26 @@ def given_to(path, process):
 def a_dead_process():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return {**this_process(), "pid": process.pid}
+    return {**describe_process(), "pid": process.pid}
 
 
 def test_a_process_is_told_from_a_dead_one_and_from_a_later_one_of_its_number():
-    assert lives(this_process()) is True
-    assert lives({**this_process(), "began": 1}) is False
-    assert lives(a_dead_process()) is False
-    assert lives({**this_process(), "host": "elsewhere"}) is None
-    assert lives(None) is None
+    assert is_alive(describe_process()) is True
+    assert is_alive({**describe_process(), "began": 1}) is False
+    assert is_alive(a_dead_process()) is False
+    assert is_alive({**describe_process(), "host": "elsewhere"}) is None
+    assert is_alive(None) is None
 
 
 def test_half_a_line_is_left_for_the_next_look(tmp_path):
     file = tmp_path / "rounds.csv"
-    assert rows_in(file, RoundRow) == []
+    assert read_rows(file, RoundRow) == []
     file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25,tra")
-    (row,) = rows_in(file, RoundRow)
+    (row,) = read_rows(file, RoundRow)
     assert (row.round, row.train_loss, row.phase) == (1, 0.5, "train")
     assert "test_accuracy" not in row
     file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25\n")
-    assert [row.round for row in rows_in(file, RoundRow)] == [1]
+    assert [row.round for row in read_rows(file, RoundRow)] == [1]
 
 
 def test_a_finished_run_is_printed_and_left(simsplit, ended):
