@@ -25,7 +25,7 @@ from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.record import changed
-from simsplit.progress import Observer, Observers, Plan, RoundTold
+from simsplit.progress import Observer, Observers, Plan, RoundEnded
 from simsplit.results import Run
 from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
@@ -194,7 +194,7 @@ class Experiment:
         progress.simulated_s = row.simulated_total_s or 0.0
         progress.round = number
         main = live.program.is_last(lineup.phase)
-        self.observers.round(RoundTold(number, row, clients, figures, progress.elapsed_s, main))
+        self.observers.round(RoundEnded(number, row, clients, figures, progress.elapsed_s, main))
 
     def evaluate_untrained(self) -> None:
         """Evaluate and attack the untrained model, and report it as round 0 without steps."""
@@ -215,7 +215,7 @@ class Experiment:
         row, clients = self.ledger.enter(entry, self.parts.wire, 0.0)
         self.live.progress.elapsed_s = spent
         self.ledger.time(0, 0.0, spent, spent)
-        self.observers.round(RoundTold(0, row, clients, figures, spent))
+        self.observers.round(RoundEnded(0, row, clients, figures, spent))
 
     def _resume(self) -> bool:
         """Resume from the newest checkpoint, and return whether there is one."""

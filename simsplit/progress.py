@@ -1,9 +1,10 @@
 """This module defines what a run reports to its observers: terminals, notebooks and trackers."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from simsplit.rows import ClientRow, RoundRow
 
@@ -12,7 +13,7 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a run before it trains."""
+    """The facts about a run that are known before it trains."""
 
     path: Path
     name: str
@@ -25,7 +26,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class RoundTold:
+class RoundEnded:
     """The results of one round."""
 
     number: int
@@ -62,7 +63,7 @@ class Observer:
     def work(self, what: str, done: int, total: int) -> None:
         """Note that `done` of `total` units of an attack's work are done; 0 is an unknown total."""
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Note that a round is done and its rows are in the tables."""
 
     def end(self, status: Status) -> None:
@@ -87,8 +88,8 @@ class Observers(Observer):
     def work(self, what: str, done: int, total: int) -> None:
         self._notify(lambda observer: observer.work(what, done, total))
 
-    def round(self, told: RoundTold) -> None:
-        self._notify(lambda observer: observer.round(told))
+    def round(self, ended: RoundEnded) -> None:
+        self._notify(lambda observer: observer.round(ended))
 
     def end(self, status: Status) -> None:
         self._notify(lambda observer: observer.end(status))
@@ -124,6 +125,16 @@ class SweepObserver(Protocol):
 
     def warn(self, message: str) -> None:
         """Show a warning to the user."""
+
+
+if not TYPE_CHECKING:  # type checkers should not accept every name of this module
+
+    def __getattr__(name: str) -> object:
+        """Return RoundEnded for its old name, RoundTold, with a warning."""
+        if name != "RoundTold":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn("RoundTold is now RoundEnded", FutureWarning, stacklevel=2)
+        return RoundEnded
 
 
 class SilentSweep:

@@ -22,20 +22,20 @@ class HeartbeatConfig(ObserverConfig):
 
 
 class Heartbeat(Observer):
-    """Every hook of an observer does nothing; what matters is overridden."""
+    """An observer that overrides two hooks; the other hooks of its base class do nothing."""
 
     def __init__(self, file, every_s):
         self.file, self.every_s, self.number, self.last = file, every_s, 0, 0.0
 
     def step(self, done, total):
-        """Told after every step of training: be quick."""
+        """Write the current round, unless the file is recent; called after every step."""
         if time.monotonic() - self.last > self.every_s:
             self.last = time.monotonic()
             self.file.write_text(f"in round {self.number + 1}\n")
 
-    def round(self, told):
-        """`told.row` is the round's line in rounds.csv, `told.clients` those of clients.csv."""
-        self.number = told.number
+    def round(self, ended):
+        """Write the round: `ended.row` is its line in rounds.csv, `ended.clients` in clients.csv."""
+        self.number = ended.number
         self.file.write_text(f"after round {self.number}\n")
 
 

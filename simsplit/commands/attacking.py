@@ -43,14 +43,14 @@ def attack(
     from rich.console import Console
 
     from simsplit.attacking.finished import attack as attack_finished
-    from simsplit.terminal.documents import of_attack
+    from simsplit.terminal.documents import document_attack
     from simsplit.terminal.printing import print_attack
-    from simsplit.terminal.runs import counting
+    from simsplit.terminal.runs import count_work
 
     changes = pairs_of(set_ or [])
     name, known = changes.get("name", kind), plugins_of(plugin)
     try:
-        with counting(Console(stderr=True), name, quiet=quiet or as_json) as progress:
+        with count_work(Console(stderr=True), name, quiet=quiet or as_json) as progress:
             run = attack_finished(
                 run_dir, kind, changes, resume=resume, progress=progress, plugins=known
             )
@@ -60,7 +60,7 @@ def attack(
         say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if as_json:
-        print_json(of_attack(run, name))
+        print_json(document_attack(run, name))
     elif not quiet:
         print_attack(run, name, format_)
 
@@ -92,4 +92,4 @@ def chat(
         typer.echo(written.text)
         if written.read is not None:
             typer.echo(f"the server reads: {written.read}")
-        print_table(written.told(), format_)
+        print_table(written.tabulate_bytes(), format_)

@@ -89,15 +89,20 @@ def pretrain(
     from simsplit import pretrain as training
     from simsplit.machine import pinned_threads
     from simsplit.pretrain.tiers import config_of
-    from simsplit.terminal.pretraining import closing, named_device, opening, watching_pretraining
+    from simsplit.terminal.pretraining import (
+        describe_end,
+        describe_start,
+        find_device,
+        watch_pretraining,
+    )
 
     config = config_of(tier, {name: got for name, got in fields.items() if got is not None})
-    place, kept = named_device(device), training.is_there(out, config)
+    place, kept = find_device(device), training.is_there(out, config)
     if not (quiet or as_json or kept):
-        say(opening(config, out))
+        say(describe_start(config, out))
     try:
         with (
-            watching_pretraining(Console(stderr=True), config, quiet=quiet or as_json) as watch,
+            watch_pretraining(Console(stderr=True), config, quiet=quiet or as_json) as watch,
             pinned_threads(threads),
         ):
             training.pretrain(config, out, watch, place)
@@ -108,4 +113,4 @@ def pretrain(
     if as_json:
         print_json({**facts, "path": str(out)})
     elif not quiet:
-        typer.echo(closing(facts, out, kept=kept))
+        typer.echo(describe_end(facts, out, kept=kept))

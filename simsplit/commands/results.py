@@ -16,12 +16,12 @@ def show_(
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
-    from simsplit.terminal.documents import of_run
+    from simsplit.terminal.documents import document_run
     from simsplit.terminal.printing import print_run
 
     plugins_of(plugin)
     if as_json:
-        print_json(of_run(Run.load(run_dir)))
+        print_json(document_run(Run.load(run_dir)))
     else:
         print_run(Run.load(run_dir), format_)
 
@@ -60,12 +60,12 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs in tables or a drawing; seeds become means."""
-    from simsplit.terminal.documents import of_comparison
+    from simsplit.terminal.documents import document_comparison
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
     plugins_of(plugin)
     if as_json:
-        print_json(of_comparison(run_dirs))
+        print_json(document_comparison(run_dirs))
     elif plot is not None:
         typer.echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, say)}")
     else:

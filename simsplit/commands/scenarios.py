@@ -25,29 +25,29 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     """Check a scenario without running it, and say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
     from simsplit.scenario.warnings import list_warnings
-    from simsplit.terminal.documents import of_mistakes, of_scenario
-    from simsplit.terminal.validating import told, told_of_cells
+    from simsplit.terminal.documents import document_mistakes, document_scenario
+    from simsplit.terminal.validating import describe_cells, describe_scenario
 
     overrides, known = pairs_of(set_ or []), plugins_of(plugin)
     try:
         if has_sweep(file, overrides):
             cells = load_sweep(file, overrides, known).cells
             names = [cell.name for cell in cells]
-            said, warnings = told_of_cells(names), list_warnings(cells[0].scenario)
+            words, warnings = describe_cells(names), list_warnings(cells[0].scenario)
             document: dict[str, object] = {"valid": True, "cells": names}
         else:
             scenario = load_scenario(file, overrides, known)
-            said, document = told(scenario), of_scenario(scenario)
+            words, document = describe_scenario(scenario), document_scenario(scenario)
             warnings = list_warnings(scenario)
     except ScenarioError as error:
         if not as_json:
             raise
-        print_json(of_mistakes(error))
+        print_json(document_mistakes(error))
         raise typer.Exit(2) from None
     if as_json:
         print_json({"file": str(file), **document, "warnings": warnings})
         return
-    typer.echo(f"{file}: {said}")
+    typer.echo(f"{file}: {words}")
     for warning in warnings:
         say(f"warning: {warning}")
 
@@ -90,12 +90,12 @@ def list_(
 ) -> None:
     """List the parts that a scenario can name, and their fields."""
     from simsplit.catalogue import catalogue
-    from simsplit.terminal.documents import of_tables
+    from simsplit.terminal.documents import document_tables
     from simsplit.terminal.printing import print_table
 
     tables = catalogue(what, plugins_of(plugin), part)
     if as_json:
-        print_json(of_tables(tables))
+        print_json(document_tables(tables))
         return
     for table in tables:
         print_table(table, format_)

@@ -49,16 +49,16 @@ def run(
         from simsplit.running.directories import choose_run_directory
         from simsplit.scenario import load_scenario
         from simsplit.scenario.tracked import add_observers
-        from simsplit.terminal.reminding import reminded
-        from simsplit.terminal.runs import observer_for
+        from simsplit.terminal.reminding import remind_of_plugins
+        from simsplit.terminal.runs import make_observer
 
-        with reminded(file, pairs_of(overrides), out, known, resume=resume):
+        with remind_of_plugins(file, pairs_of(overrides), out, known, resume=resume):
             scenario = load_scenario(file, pairs_of(overrides), known)
         scenario = add_observers(scenario, track or [])
         path = choose_run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *flags("--set", overrides)]
         again += [*flags("--plugin", plugin or []), *flags("--track", track or [])]
-        observer = observer_for(Console(stderr=True), quiet=quiet or as_json)
+        observer = make_observer(Console(stderr=True), quiet=quiet or as_json)
         result = experiment.run(scenario, path, resume=resume, observers=[observer])
     except KeyboardInterrupt:
         say(f"\ninterrupted; go on with: {shlex.join(again)}")
@@ -102,11 +102,11 @@ def sweep(
         from simsplit.scenario.tracked import add_observers_to_sweep
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import sweep_directory
-        from simsplit.terminal.reminding import reminded
-        from simsplit.terminal.sweeps import watching_sweep
+        from simsplit.terminal.reminding import remind_of_plugins
+        from simsplit.terminal.sweeps import watch_sweep
 
         known = plugins_of(plugin)
-        with reminded(file, pairs_of(overrides), out, known, resume=resume):
+        with remind_of_plugins(file, pairs_of(overrides), out, known, resume=resume):
             loaded = load_sweep(file, pairs_of(overrides), known)
         for name in filter(loaded.hides, pairs_of(overrides)):
             say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
@@ -115,7 +115,7 @@ def sweep(
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*flags("--set", overrides), *flags("--plugin", plugin or [])]
         again += flags("--track", track or [])
-        with watching_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
+        with watch_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
     except KeyboardInterrupt:
         say(f"\ninterrupted; go on with: {shlex.join(again)}")

@@ -93,7 +93,7 @@ def serve(
     from simsplit.deploy.server_run import serve as serve_run
     from simsplit.running.directories import choose_run_directory
     from simsplit.terminal.printing import print_run
-    from simsplit.terminal.runs import observer_for
+    from simsplit.terminal.runs import make_observer
 
     scenario, proof = _load_deployable(file, set_), load_keys(keys, SERVER)
     path = choose_run_directory(scenario, out, resume=resume)
@@ -110,7 +110,7 @@ def serve(
             mode=mode,
             deadline_s=deadline,
             patience_s=patience,
-            observers=[observer_for(console, quiet=quiet)],
+            observers=[make_observer(console, quiet=quiet)],
             say=_ignore if quiet else _say,
         )
     except KeyboardInterrupt:

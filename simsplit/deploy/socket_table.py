@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Call
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.results.directory import SOCKET, writing
 
 COLUMNS = ("round", "client", "call", "leg", "down_frames", "down_bytes", "up_frames", "up_bytes")
@@ -53,7 +53,7 @@ class SocketTable(Observer):
         self.up += up
         self.down += down
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Append a row for each purpose of the frames since the last round."""
         counts_of_round, self._counts = self._counts, {}
         with writing(self.file):
@@ -63,4 +63,4 @@ class SocketTable(Observer):
                 if is_new:
                     writer.writerow(COLUMNS)
                 for (client, purpose), counts in counts_of_round.items():
-                    writer.writerow([told.number, client, purpose.call, purpose.leg, *counts])
+                    writer.writerow([ended.number, client, purpose.call, purpose.leg, *counts])

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from simsplit.observers.base import ObserverConfig
-from simsplit.progress import Observer, Plan, RoundTold
+from simsplit.progress import Observer, Plan, RoundEnded
 from simsplit.results.directory import replace, writing
 
 
@@ -37,10 +37,10 @@ class Jsonl(Observer):
         whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
         self._rewrite({json.loads(line)["round"]: line for line in whole}, plan.done)
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Append the round's line."""
-        row = {name: _to_json_value(value) for name, value in told.row.items()}
-        number, line = told.number, json.dumps(row | {"elapsed_s": told.elapsed_s}) + "\n"
+        row = {name: _to_json_value(value) for name, value in ended.row.items()}
+        number, line = ended.number, json.dumps(row | {"elapsed_s": ended.elapsed_s}) + "\n"
         if number <= max(self.lines, default=0):
             self._rewrite(self.lines, number - 1)
         self.lines[number] = line

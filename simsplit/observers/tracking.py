@@ -17,7 +17,7 @@ from typing import Any
 
 from simsplit.errors import install_command
 from simsplit.observers.base import ObserverConfig
-from simsplit.progress import Observer, Plan, RoundTold, Status
+from simsplit.progress import Observer, Plan, RoundEnded, Status
 from simsplit.results import SWEEP, load_saved_scenario
 from simsplit.results.directory import replace
 from simsplit.results.input_results import PICTURE
@@ -60,13 +60,13 @@ class Tracker(Observer, ABC):
         with self.hush():
             self.known = self.first = self.open(plan)
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Pass a round on, unless the tracker has it."""
-        if told.number > self.known:
-            figures = {**select_numbers(told.row), **count_flagged(told.clients)}
+        if ended.number > self.known:
+            figures = {**select_numbers(ended.row), **count_flagged(ended.clients)}
             with self.hush():
-                self.keep(told.number, figures, collect_spreads(told.clients))
-            self.known = told.number
+                self.keep(ended.number, figures, collect_spreads(ended.clients))
+            self.known = ended.number
 
     def end(self, status: Status) -> None:
         """Pass on the picture of a finished run, and close the tracker."""

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from simsplit.errors import RunError, ScenarioError
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.results import CHECKPOINTS, SCENARIO, RunWriter, checkpoints
 from simsplit.running.live import LiveRun
 from simsplit.running.stopping import Stopping
@@ -22,10 +22,10 @@ class Checkpoints(Observer):
         self.kept = 0
         """The round of the last checkpoint."""
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Write a checkpoint if one is due or the run is over."""
         every = self.config.every
-        if not self.stopping.is_over and (every == 0 or told.number % every):
+        if not self.stopping.is_over and (every == 0 or ended.number % every):
             return
         live, progress = self.live, self.live.progress
         wire = live.parts.wire
@@ -33,9 +33,9 @@ class Checkpoints(Observer):
         progress.tables = self.writer.sync_tables()
         progress.holder = live.parts.exchange.holder
         # Remote clients keep their own state; they must have kept it before the checkpoint exists.
-        live.parts.pool.keep(told.number)
+        live.parts.pool.keep(ended.number)
         checkpoints.save(self.folder, live.state(), progress, self.digest, self.config.keep)
-        self.kept = told.number
+        self.kept = ended.number
 
     def _refuse_another(self) -> None:
         """Raise RunError, with the fields, if the run's own scenario differs from this one."""

@@ -1,6 +1,6 @@
 """Early stopping counts the evaluations since a figure last improved."""
 
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.running.live import LiveRun
 from simsplit.scenario.fields import StopConfig
 
@@ -19,12 +19,12 @@ class Stopping(Observer):
             return True
         return self.config is not None and progress.waited >= self.config.patience
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Compare the round's figure with the best, except in a warm-up."""
         config, progress = self.config, self.live.progress
-        if config is None or not told.main or config.metric not in told.figures:
+        if config is None or not ended.main or config.metric not in ended.figures:
             return
-        value = told.figures[config.metric] * (-1 if config.smaller_is_better else 1)
+        value = ended.figures[config.metric] * (-1 if config.smaller_is_better else 1)
         if progress.best is None or value > progress.best + config.min_delta:
             progress.best, progress.waited = value, 0
         else:

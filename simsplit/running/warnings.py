@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from simsplit.data import Prepared
 from simsplit.methods import MethodConfig
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.running.accounting import MISSING, lacks_accountant
 from simsplit.scenario import Scenario
 from simsplit.scenario.warnings import list_data_warnings, list_warnings
@@ -30,17 +30,17 @@ class Idle(Observer):
     def __init__(self, methods: Sequence[MethodConfig], warn: Callable[[str], None]) -> None:
         self.methods, self._warn, self._checked = methods, warn, False
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Check the methods' shares of changes in the first round of training."""
-        if self._checked or not told.main:
+        if self._checked or not ended.main:
             return
         self._checked = True
         for index, method in enumerate(self.methods):
             column = method.changes
             # Clients that took no step report no share.
-            shares = [row[column] for row in told.clients if column is not None and column in row]
+            shares = [row[column] for row in ended.clients if column is not None and column in row]
             if shares and not any(shares):
                 self._warn(
-                    f"scenario.method.{index}: {column} is 0 in round {told.number}: the method "
+                    f"scenario.method.{index}: {column} is 0 in round {ended.number}: the method "
                     "changed nothing, so it hides nothing; a lower epsilon changes more"
                 )

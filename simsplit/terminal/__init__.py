@@ -1,1 +1,1 @@
-"""What a terminal shows: runs and sweeps while they go on, tables when they are done."""
+"""A terminal shows runs and sweeps while they go on, and tables when they are done."""

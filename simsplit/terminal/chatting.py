@@ -1,4 +1,4 @@
-"""Writing through the cut of a finished run, and what crossed it meanwhile beside the text."""
+"""A user can write through the cut of a finished run, and see what crossed it for each text."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,22 +25,23 @@ COLUMNS = ("leg", "packets", "bytes", "bytes per new token")
 
 @dataclass(frozen=True)
 class Written:
-    """A text, and what crossed for it."""
+    """A written text, and the packets that crossed for it."""
 
     text: str
     tokens: int
     packets: list[Packet]
     read: str | None
-    """What the server makes of its features with the pretrained tail (or its own, where it has
-    one); None where it has none, or they are not those of one text."""
+    """The text that the server reads from its features, with its own or the pretrained tail.
 
-    def told(self) -> Table:
-        """The bytes by leg."""
+    None without such a tail, or if the features are not those of one text."""
+
+    def tabulate_bytes(self) -> Table:
+        """Return a table of the packets and bytes by leg."""
         legs = dict.fromkeys(packet.leg for packet in self.packets)
-        rows = [(str(leg), *self._row(leg)) for leg in legs]
+        rows = [(str(leg), *self._format_leg(leg)) for leg in legs]
         return Table("what crossed the cut", COLUMNS, rows)
 
-    def _row(self, leg: Leg) -> tuple[str, ...]:
+    def _format_leg(self, leg: Leg) -> tuple[str, ...]:
         sizes = [packet.nbytes for packet in self.packets if packet.leg is leg]
         return str(len(sizes)), size(sum(sizes)), size(sum(sizes) / max(1, self.tokens))
 
@@ -58,33 +59,34 @@ class Chat:
         self.scenario, self.client, self.reader = scenario, client, scenario.text_reader()
         assembler, self.parts, _ = restore(run.path, scenario, scenario.prepared(), client)
         writer = build_writer(scenario, self.parts.exchange)
-        assert writer is not None, "a causal_lm writes"
+        assert writer is not None, "a causal language model has a writer"
         self.writer: Writer = writer
-        self.tail = _pretrained_tail(scenario, assembler)
+        self.tail = _load_pretrained_tail(scenario, assembler)
         self._packets: list[Packet] = []
         self.parts.wire.taps.append(self)
 
     def observe(self, packet: Packet) -> None:
-        """A tap of the wire."""
+        """Keep a packet; the chat is a tap of the wire."""
         self._packets.append(packet)
 
     def write(self, prompt: str, tokens: int, sampling: Sampling | None = None) -> Written:
-        """What the model says after a prompt."""
+        """Return what the model writes after a prompt, and the packets that crossed for it."""
         begin = [] if self.reader.begin is None else [self.reader.begin]
         (ids,) = self.reader.encode([prompt])
         if not ids:
             raise SimsplitError("the prompt is empty; give it a word or more to go on with")
         self._packets.clear()
         writer = replace(self.writer, sampling=sampling)
-        (said,) = writer.write(self.client, [torch.tensor([*begin, *ids])], tokens)
+        (written,) = writer.write(self.client, [torch.tensor([*begin, *ids])], tokens)
         crossed, start = list(self._packets), len(begin) + len(ids) - 1
-        text = self.reader.decode(said)
+        text = self.reader.decode(written)
         has_tail = "tail" in self.scenario.crossings.served
-        return Written(text, len(said), crossed, text if has_tail else self._read(crossed, start))
+        read = text if has_tail else self._read(crossed, start)
+        return Written(text, len(written), crossed, read)
 
     @torch.no_grad()
     def _read(self, packets: list[Packet], start: int) -> str | None:
-        """The server's reading of what was written, by the tail that everyone can download."""
+        """Return the text that the server reads with the tail that everyone can download."""
         if self.tail is None:
             return None
         server, seen = self.parts.server, torch.empty(0)
@@ -92,13 +94,13 @@ class Chat:
             made = server.stack.unpack(packet.leg, packet.tensors, server.end.open_step(packet))
             seen = torch.cat([seen, made], 1) if packet.position else made
         if len(seen) != 1:
-            return None  # several rows for one text: a method mixes, or covers
+            return None  # a method that mixes or covers sends several rows for one text
         read: Tensor = self.tail(seen)[0, start:].argmax(-1)
         return self.reader.decode(read.tolist())
 
 
-def _pretrained_tail(scenario: Scenario, assembler: Assembler) -> torch.nn.Module | None:
-    """The tail as clients began with it, where that is public."""
+def _load_pretrained_tail(scenario: Scenario, assembler: Assembler) -> torch.nn.Module | None:
+    """Return the tail with its initial weights if these are public, else None."""
     model = scenario.model
     if not isinstance(model, CausalLM) or not model.start_known:
         return None

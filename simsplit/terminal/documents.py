@@ -1,4 +1,4 @@
-"""What commands with --json print: plain values, and numbers as they are."""
+"""Commands with --json print these documents: plain values, with numbers that are not rounded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,33 +15,33 @@ from simsplit.scenario import Scenario
 Document = dict[str, Any]
 
 
-def of_run(run: Run) -> Document:
-    """A run's summary, and where it lies."""
+def document_run(run: Run) -> Document:
+    """Return a run's summary, and its path."""
     return {**run.summary, "path": str(run.path)}
 
 
-def of_comparison(paths: Sequence[Path]) -> Document:
-    """Each run's summary, and what its sweep set; which cells are left out, and why."""
+def document_comparison(paths: Sequence[Path]) -> Document:
+    """Return each run's summary and settings in its sweep, and the reasons for left-out cells."""
     entries, left_out = load_entries(paths)
     runs = [
         {
             "sweep": entry.sweep and str(entry.sweep),
             "set": dict(entry.settings),
-            **of_run(entry.run),
+            **document_run(entry.run),
         }
         for entry in entries
     ]
     return {"runs": runs, "left_out": left_out}
 
 
-def of_attack(run: Run, name: str) -> Document:
-    """Describe what attacks of one's kind recovered, and the guesses that need none."""
+def document_attack(run: Run, name: str) -> Document:
+    """Return the figures of the attacks of this attack's kind, and of guesses without attack."""
     figures = PRESENTATIONS[run.find_kind(name)].describe(run)
     return {"path": str(run.path), "attack": name, "figures": figures}
 
 
-def of_tables(tables: Sequence[Table]) -> list[Document]:
-    """Tables as their titles and rows."""
+def document_tables(tables: Sequence[Table]) -> list[Document]:
+    """Return the titles and rows of tables."""
     return [
         {
             "title": table.title,
@@ -51,8 +51,8 @@ def of_tables(tables: Sequence[Table]) -> list[Document]:
     ]
 
 
-def of_scenario(scenario: Scenario) -> Document:
-    """What a valid scenario would send, as far as that is known before anything is loaded."""
+def document_scenario(scenario: Scenario) -> Document:
+    """Return the shapes that a valid scenario sends, if they are known before data are loaded."""
     info = scenario.data.describe()
     if info is None or not scenario.model.at_hand:
         return {"valid": True, "shapes": None}
@@ -63,7 +63,7 @@ def of_scenario(scenario: Scenario) -> Document:
     return {"valid": True, "shapes": shapes}
 
 
-def of_mistakes(error: ScenarioError) -> Document:
-    """What is wrong with a scenario, by field."""
+def document_mistakes(error: ScenarioError) -> Document:
+    """Return the problems of a scenario by field."""
     problems = [{"field": each.field, "reason": each.reason} for each in error.problems]
     return {"valid": False, "problems": problems}

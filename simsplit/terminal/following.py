@@ -1,6 +1,6 @@
-"""What a run or a sweep in another process leaves on the disk, read while it grows.
+"""A run in another process is followed by reading its directory while it grows.
 
-Nothing is locked, and nothing is written: lines that are not whole yet are left for the next look.
+Nothing is locked, and nothing is written. A line that is still incomplete is read the next time.
 """
 
 import json
@@ -18,40 +18,40 @@ from simsplit.rows import RoundRow, TimingRow
 
 
 @dataclass(frozen=True)
-class Look:
-    """A run as it was at one moment."""
+class Snapshot:
+    """The state of a run at one moment."""
 
     rows: Mapping[int, RoundRow] = field(default_factory=dict)
-    """Of `rounds.csv`, by round."""
+    """Rows of `rounds.csv`, by round."""
     timing: Mapping[int, TimingRow] = field(default_factory=dict)
-    """Of `timing.csv`."""
+    """Rows of `timing.csv`, by round."""
     summary: Mapping[str, Any] = field(default_factory=dict)
     alive: bool | None = None
-    """Whether its process is; None where that cannot be known."""
+    """Whether the run's process lives; None if unknown."""
     resuming: bool = False
-    """Whether another process goes on with it, which has not yet said so in the summary."""
+    """Whether another process resumes the run, but has not yet written the summary."""
     still_s: float = 0.0
-    """Seconds since it last wrote anything."""
+    """Seconds since the run last wrote a file."""
 
     @property
     def status(self) -> str:
-        """What the run says of itself, or that it was killed."""
+        """The status in the run's summary, or `killed` if its process is gone without one."""
         status = "running" if self.resuming else str(self.summary.get("status", "running"))
         return "killed" if status == "running" and self.alive is False else status
 
     @property
     def done(self) -> int:
-        """Rounds that are done."""
+        """The number of the last round done."""
         return max(self.rows, default=0)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds that its rounds took, those before a resume included."""
+        """Seconds of all rounds so far, including those before a resume."""
         return self.timing[max(self.timing)].elapsed_s if self.timing else 0.0
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the last round ends, at the pace of all so far."""
+        """Estimated seconds until the last round ends, at the mean pace so far."""
         rounds, done = self.summary.get("rounds"), max(self.timing, default=0)
         if rounds is None or not done:
             return None
@@ -59,23 +59,25 @@ class Look:
         return max(0.0, each * (int(rounds) - done) - min(self.still_s, each))
 
 
-def look(path: Path) -> Look:
-    """A run directory as it is now; nothing of it needs to be there yet."""
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a run's current state from its directory, which may still be empty."""
     alive = is_alive(_read(path / ENVIRONMENT).get("process"))
-    summary = read_summary(path)  # after its process: one that has just ended has left its status
-    resuming = _changed(path / SUMMARY) < _changed(path / ENVIRONMENT)
+    # The summary is read after the check: a process that has just ended has written its status.
+    summary = read_summary(path)
+    resuming = _find_change(path / SUMMARY) < _find_change(path / ENVIRONMENT)
     rounds = {row.round: row for row in read_rows(path / "rounds.csv", RoundRow)}
     timing = {row.round: row for row in read_rows(path / "timing.csv", TimingRow)}
-    return Look(rounds, timing, summary, alive, resuming, _still_s(path))
+    return Snapshot(rounds, timing, summary, alive, resuming, _measure_silence(path))
 
 
-def _still_s(path: Path) -> float:
-    last = max(map(_changed, path.glob("*.*")), default=0.0)
+def _measure_silence(path: Path) -> float:
+    """Return the seconds since a file of the directory was last written."""
+    last = max(map(_find_change, path.glob("*.*")), default=0.0)
     return max(0.0, time.time() - last) if last else 0.0
 
 
-def _changed(file: Path) -> float:
-    """When a file was last written; 0 where there is none (any more)."""
+def _find_change(file: Path) -> float:
+    """Return the time at which a file was last written, or 0 if there is no such file."""
     try:
         return file.stat().st_mtime
     except OSError:
@@ -84,7 +86,7 @@ def _changed(file: Path) -> float:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told
+    return values

@@ -1,4 +1,4 @@
-"""Libraries that say on stderr what they are at: the hub's retries, progress of downloads."""
+"""Some libraries print on stderr: the hub's retries, progress of downloads. They can be hushed."""
 
 import logging
 import os
@@ -8,12 +8,12 @@ _LIBRARIES = {
     "datasets": "DATASETS_VERBOSITY",
     "transformers": "TRANSFORMERS_VERBOSITY",
 }
-"""Their loggers, and where each reads its level when it is imported."""
+"""The libraries' loggers, and the variable from which each reads its level on import."""
 _NO_BARS = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
 
 
 def hush() -> None:
-    """Let them say errors alone from now on, unless the user has set their levels."""
+    """Have the libraries print errors only, unless the user has set their levels."""
     for name, variable in _LIBRARIES.items():
         if variable not in os.environ:
             os.environ[variable] = "error"

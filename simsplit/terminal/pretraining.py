@@ -1,4 +1,4 @@
-"""How a pretraining shows itself in a terminal: a live bar where there is one, else plain lines."""
+"""A pretraining shows its progress as a live bar in a terminal, and as plain lines elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,14 +14,12 @@ from simsplit.machine import device_of
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.pretrain.watching import Progress as Reached
 from simsplit.pretrain.watching import Tenths, Watch
-from simsplit.terminal.pace import clock
+from simsplit.terminal.pace import format_clock
 
 
 @contextmanager
-def watching_pretraining(
-    console: Console, config: PretrainConfig, *, quiet: bool
-) -> Iterator[Watch]:
-    """What to tell of every few steps; a bar is taken away however it ends."""
+def watch_pretraining(console: Console, config: PretrainConfig, *, quiet: bool) -> Iterator[Watch]:
+    """Open a context with a function that shows progress; a bar is always removed at its end."""
     if quiet:
         yield lambda reached: None
     elif not console.is_terminal or console.no_color:
@@ -41,8 +39,8 @@ def watching_pretraining(
             yield watch
 
 
-def opening(config: PretrainConfig, out: Path) -> str:
-    """The line before training."""
+def describe_start(config: PretrainConfig, out: Path) -> str:
+    """Return the lines that are printed before training."""
     text = config.text or "Python's own documentation"
     return (
         f"{config.family}, {config.layers} layers of width {config.width}, a vocabulary of "
@@ -51,10 +49,10 @@ def opening(config: PretrainConfig, out: Path) -> str:
     )
 
 
-def closing(facts: Mapping[str, Any], out: Path, *, kept: bool) -> str:
-    """Return the lines after it: how it went, where it lies, what for."""
+def describe_end(facts: Mapping[str, Any], out: Path, *, kept: bool) -> str:
+    """Return the lines that are printed after training: the results, and how to use the model."""
     losses = f"validation loss {facts['validation_loss']:.3f}, training {facts['train_loss']:.3f}"
-    spent = f"{facts['tokens_seen']:,} tokens in {clock(facts['seconds'])}"
+    spent = f"{facts['tokens_seen']:,} tokens in {format_clock(facts['seconds'])}"
     return (
         f"{facts['weights']:,} weights, {losses}, {spent}\n"
         f"The model lies in {out}{', where it was already' if kept else ''}; "
@@ -62,8 +60,8 @@ def closing(facts: Mapping[str, Any], out: Path, *, kept: bool) -> str:
     )
 
 
-def named_device(name: str) -> torch.device:
-    """The device that an option names."""
+def find_device(name: str) -> torch.device:
+    """Return the device that --device names; raise SimsplitError if there is none."""
     try:
         return device_of(name)
     except ScenarioError as error:

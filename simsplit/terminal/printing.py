@@ -1,4 +1,4 @@
-"""Tables on stdout: for a terminal as wide as it is, or in the form that was asked for."""
+"""Tables are printed on stdout: fitted to the terminal's width, or in another format."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from simsplit.results.recovers import RECOVERS
 
 
 def print_run(run: Run, form: Format = "table") -> None:
-    """A run's figures and bytes."""
+    """Print a run's figures and bytes."""
     if form == "table":
         typer.echo(write_heading(run))
     for table in show(run):
@@ -37,7 +37,7 @@ def print_run(run: Run, form: Format = "table") -> None:
 
 
 def print_attack(run: Run, name: str, form: Format) -> None:
-    """What an attack recovered of a finished run, and where its picture lies."""
+    """Print the tables of an attack on a finished run, and the file with its picture."""
     presented = PRESENTATIONS[run.find_kind(name)]
     for table in (presented.show_attack or presented.show)(run):
         print_table(table, form)
@@ -47,7 +47,7 @@ def print_attack(run: Run, name: str, form: Format) -> None:
 
 
 def print_pictures(runs: Mapping[str, Run], sweep: Path) -> None:
-    """Save pictures of what attacks recovered of a sweep's cells; print where they lie."""
+    """Save pictures of what attacks recovered in a sweep's cells, and print their files."""
     for each in PRESENTATIONS.values():
         if (file := each.save_pictures(runs, sweep)) is not None:
             typer.echo(f"what was recovered, in a picture: {file}")
@@ -62,9 +62,9 @@ def print_comparison(
     *,
     table: str | None = None,
 ) -> None:
-    """Runs and sweeps beside each other; `say` is told of the cells that are left out.
+    """Print tables that compare runs and sweeps; `say` gets a line for each left-out cell.
 
-    `table` names the one table that is wanted. CSV holds one in any case, of raw numbers.
+    `table` selects one table. CSV always has only one, with raw numbers.
     """
     if table is not None:
         refuse_table(table)
@@ -85,7 +85,7 @@ def print_comparison(
         of_kind = {RECOVERS[kind].table: presented.compare}
         of_kind |= presented.compare_on_request if table else {}
         for name, make in of_kind.items():
-            made[name] = partial(_compared, make, entries, baseline)
+            made[name] = partial(_compare, make, entries, baseline)
     tables = [each for name in ([table] if table else made) for each in made[name]() if each]
     if not tables:
         raise RunError(f"--table {table}: none of these runs has such figures")
@@ -93,7 +93,7 @@ def print_comparison(
         print_table(each, form)
 
 
-def _compared(make: Compare, entries: Sequence[Entry], baseline: str | None) -> Sequence[Table]:
+def _compare(make: Compare, entries: Sequence[Entry], baseline: str | None) -> Sequence[Table]:
     return make(entries, parse_baseline(baseline, entries))
 
 
@@ -117,7 +117,7 @@ def print_table(table: Table, form: Format) -> None:
 def plot_comparison(
     paths: Sequence[Path], pair: str, out: Path | None, figure: str, say: Callable[[str], None]
 ) -> Path:
-    """Draw settings by two of their figures; where the drawing lies."""
+    """Draw settings by two of their figures, and return the drawing's file."""
     from simsplit.report.grouping import name_rows
     from simsplit.report.scatter import scatter
 

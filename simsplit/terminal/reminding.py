@@ -1,4 +1,7 @@
-"""Who goes on with a run and forgets its plugins is told so, and not that a kind is unknown."""
+"""A user who resumes a run without its plugins is reminded of them.
+
+The plain error, that a kind is unknown, would not say what to do.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,20 +14,20 @@ from simsplit.scenario.files import read
 
 
 @contextmanager
-def reminded(
+def remind_of_plugins(
     file: Path, overrides: Mapping[str, str], out: Path | None, plugins: Plugins, *, resume: bool
 ) -> Iterator[None]:
-    """A block that reads a scenario file, to go on with the run or sweep in `out`."""
+    """Open a context that reads a scenario file, to resume the run or sweep in `out`."""
     try:
         yield
     except ScenarioError as error:
         if resume:
-            remind(error, out or _usual(file, overrides), plugins, cells=True)
+            remind(error, out or _find_default(file, overrides), plugins, cells=True)
         raise
 
 
-def _usual(file: Path, overrides: Mapping[str, str]) -> Path:
-    """Where it lies if nobody said otherwise; by plain values, for the scenario is not valid."""
+def _find_default(file: Path, overrides: Mapping[str, str]) -> Path:
+    """Return the default directory, from plain values, because the scenario is not valid."""
     values = read(file, overrides)
     output = values.get("output")
     root = output.get("root", "runs") if isinstance(output, dict) else "runs"

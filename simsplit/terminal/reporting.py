@@ -1,4 +1,4 @@
-"""`simsplit report`: the page in its file, and the figures of the runs that were named."""
+"""`simsplit report` writes a page to its file, and draws the figures of the given runs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ NAME = "report.html"
 
 
 def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], None]) -> Path:
-    """Write the page and say where; `say` is told of cells that are left out, and of warnings."""
+    """Write the page and return its file; `say` gets left-out cells and warnings."""
     target = out or (paths[0] / NAME if len(paths) == 1 else Path(NAME))
     if target.suffix not in (".html", ".htm"):
         raise RunError(f"--out takes a file that ends with .html, got '{target}'")

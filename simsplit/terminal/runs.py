@@ -1,4 +1,4 @@
-"""How a run shows itself in a terminal: a live line where there is one, plain lines where not."""
+"""A run shows its progress as a live line in a terminal, and as plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,26 +11,26 @@ from rich.text import Text
 from simsplit.errors import counted
 from simsplit.metrics.headline import headline, said
 from simsplit.preflight import size
-from simsplit.progress import Observer, Plan, RoundTold, Status
+from simsplit.progress import Observer, Plan, RoundEnded, Status
 from simsplit.rows import RoundRow
-from simsplit.terminal.pace import Pace, clock
+from simsplit.terminal.pace import Pace, format_clock
 
 QUIET_S = 20.0
-"""How long a log may be without a line."""
+"""A log gets a line after at most this many seconds."""
 
 
-def observer_for(console: Console, *, quiet: bool) -> Observer:
-    """Live progress on a terminal, a line a round elsewhere, nothing if quiet.
+def make_observer(console: Console, *, quiet: bool) -> Observer:
+    """Make an observer: live progress on a terminal, a line a round elsewhere, nothing if quiet.
 
-    Live progress takes escape codes even where it takes no colours, so NO_COLOR has lines too.
+    Live progress needs escape codes even without colours, so NO_COLOR gets lines too.
     """
     if quiet:
         return Observer()
     return Live(console) if console.is_terminal and not console.no_color else Lines(console)
 
 
-def opening(plan: Plan) -> str:
-    """The line before training."""
+def describe_plan(plan: Plan) -> str:
+    """Return the lines that are printed before training."""
     going_on = f", going on after round {plan.done}" if plan.done else ""
     engine = "" if plan.engine == "inline" else f"\nengine: {plan.engine}"
     return (
@@ -40,8 +40,8 @@ def opening(plan: Plan) -> str:
     )
 
 
-def figures(row: RoundRow) -> str:
-    """Say in a few words how a round went: its task's figures, its loss and its bytes."""
+def describe_round(row: RoundRow) -> str:
+    """Return a round's main figures, its loss and its bytes in a few words."""
     words = []
     for split in ("test", "validation"):
         name = headline(row, split) or ""
@@ -50,74 +50,76 @@ def figures(row: RoundRow) -> str:
     if row.train_loss is not None:
         words.append(f"loss {row.train_loss:.4f}")
     else:
-        words.append("methods alone learned" if row.steps else _idle(row))
+        words.append("methods alone learned" if row.steps else _explain_idle(row))
     words.append(f"{size(row.bytes_total)} sent")
     return "  ".join(words)
 
 
-def _idle(row: RoundRow) -> str:
-    """Say why a round has no training loss."""
+def _explain_idle(row: RoundRow) -> str:
+    """Return why a round has no training loss."""
     named = {"dropped out": row.dropped, "late": row.late}
     counts = [f"{count} {word}" for word, count in named.items() if count]
     return f"nobody trained ({', '.join(counts) or 'no client could be reached'})"
 
 
 class Lines(Observer):
-    """One plain line a round, and now and then one within it: for logs and pipes."""
+    """An observer that prints a line a round, and lines within long rounds: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
 
     def begin(self, plan: Plan) -> None:
-        """Say what is about to run."""
+        """Print what is about to run."""
         self.pace = Pace(plan)
-        self.said = time.monotonic()
-        self._print(opening(plan))
+        self.printed_at = time.monotonic()
+        self._print(describe_plan(plan))
 
     def warn(self, message: str) -> None:
-        """Pass a warning on."""
+        """Print a warning."""
         self._print(f"warning: {message}")
 
     def step(self, done: int, total: int) -> None:
-        """Say how far a long round is."""
+        """Print the progress of a long round."""
         self.pace.step(done, total)
-        if self._due():
-            told = f"{done:,} of {total:,} steps  {self.pace.rate}  {clock(self.pace.left())} left"
-            self._print(f"{self._numbered(self._now)}  {told}")
+        if self._is_due():
+            left = format_clock(self.pace.estimate_left())
+            words = f"{done:,} of {total:,} steps  {self.pace.rate}  {left} left"
+            self._print(f"{self._number(self._now)}  {words}")
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Say how far an attack is, if it takes long."""
+        """Print the progress of a long attack."""
         self.pace.work(what, done, total)
-        if self._due():
-            self._print(f"{self._numbered(self._now)}  {self.pace.beside}")
+        if self._is_due():
+            self._print(f"{self._number(self._now)}  {self.pace.beside}")
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         """Print the round on a line."""
-        self.pace.round(told)
-        left = f"{clock(told.elapsed_s)} gone, {clock(self.pace.left())} left"
-        words = (self._numbered(told.number), figures(told.row), self.pace.rate, left)
+        self.pace.round(ended)
+        gone, left = format_clock(ended.elapsed_s), format_clock(self.pace.estimate_left())
+        clocks = f"{gone} gone, {left} left"
+        words = (self._number(ended.number), describe_round(ended.row), self.pace.rate, clocks)
         self._print("  ".join(filter(None, words)))
 
     @property
     def _now(self) -> int:
-        """The round that is under way; 0 of a run that does not train."""
+        """The number of the current round; 0 if the run does not train."""
         return min(self.pace.done + 1, self.pace.rounds)
 
-    def _numbered(self, number: int) -> str:
+    def _number(self, number: int) -> str:
         rounds = self.pace.rounds
         return f"round {number:>{len(str(rounds))}}/{rounds}"
 
-    def _due(self) -> bool:
-        """Whether nothing has been said for long."""
-        return time.monotonic() - self.said > QUIET_S
+    def _is_due(self) -> bool:
+        """Return whether the last line was printed long ago."""
+        return time.monotonic() - self.printed_at > QUIET_S
 
     def _print(self, text: str) -> None:
-        self.said = time.monotonic()
+        self.printed_at = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class _TimeLeft(ProgressColumn):
-    """Time left at the pace of the run so far."""
+    """A column with the time left at the pace of the run so far."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
@@ -125,11 +127,11 @@ class _TimeLeft(ProgressColumn):
 
     def render(self, task: object) -> str:
         del task
-        return f"{clock(self.pace.left())} left" if self.pace.begun else ""
+        return f"{format_clock(self.pace.estimate_left())} left" if self.pace.has_begun else ""
 
 
 class _Bar(Progress):
-    """A bar, and a line below it of what is going on at the moment."""
+    """A bar, with a line below it for what is going on at the moment."""
 
     below = ""
 
@@ -140,10 +142,10 @@ class _Bar(Progress):
 
 
 class Live(Lines):
-    """A bar that moves with every step, the last round's figures beside it, the rate below it."""
+    """An observer with a bar that moves with every step; figures and the rate are beside it."""
 
     def begin(self, plan: Plan) -> None:
-        """Say what is about to run, and start the bar."""
+        """Print what is about to run, and start the bar."""
         super().begin(plan)
         self.bar = _Bar(
             TextColumn("round {task.fields[number]}/{task.total:.0f}"),
@@ -165,7 +167,7 @@ class Live(Lines):
         self._move(f"step {done:,} of {total:,}  {self.pace.rate}")
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Say below the bar how far an attack is."""
+        """Show the progress of an attack below the bar."""
         self.pace.work(what, done, total)
         self._move(self.pace.beside, at_once=not done)
 
@@ -175,30 +177,30 @@ class Live(Lines):
             self.shown, self.bar.below = now, below
             self.bar.update(self.task, completed=self.pace.reached)
 
-    def round(self, told: RoundTold) -> None:
-        """Put the round's figures beside the bar."""
-        self.pace.round(told)
+    def round(self, ended: RoundEnded) -> None:
+        """Show the round's figures beside the bar."""
+        self.pace.round(ended)
         self.bar.below = self.pace.rate
         self.bar.update(
             self.task,
-            completed=told.number,
-            number=told.number,
-            figures=figures(told.row),
+            completed=ended.number,
+            number=ended.number,
+            figures=describe_round(ended.row),
             refresh=True,
         )
 
     def end(self, status: Status) -> None:
-        """Take the bar away, however the run ends."""
+        """Remove the bar, whatever the status is."""
         del status
         if getattr(self, "bar", None) is not None:
             self.bar.stop()
 
 
 @contextmanager
-def counting(
+def count_work(
     console: Console, what: str, *, quiet: bool
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """What to tell of an attack's pieces of work: a bar, or a line for every tenth."""
+    """Open a context with a function that shows an attack's progress: a bar, or lines."""
     if quiet or not console.is_terminal or console.no_color:
         yield _Tenths(console, quiet=quiet)
         return
@@ -210,12 +212,14 @@ def counting(
 
 
 class _Tenths:
+    """A printer of a line for every tenth of an attack's work."""
+
     def __init__(self, console: Console, *, quiet: bool) -> None:
         self.console, self.quiet = console, quiet
-        self.said = 0
+        self.printed = 0
 
     def __call__(self, what: str, done: int, total: int) -> None:
         tenth = 10 * done // total if total else 0
-        if tenth > self.said and not self.quiet:
+        if tenth > self.printed and not self.quiet:
             self.console.print(f"{what}: {done} of {total}", highlight=False, markup=False)
-        self.said = tenth
+        self.printed = tenth

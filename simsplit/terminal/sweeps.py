@@ -1,6 +1,6 @@
-"""How a sweep shows itself in a terminal: a table of its cells that follows them, or plain lines.
+"""A sweep shows its cells as a live table in a terminal, and as plain lines elsewhere.
 
-How far a cell has come is read from its run directory, whichever process writes it.
+The progress of a cell is read from its run directory, whichever process writes it.
 """
 
 import time
@@ -20,18 +20,18 @@ from simsplit.errors import counted
 from simsplit.metrics.headline import said
 from simsplit.progress import SilentSweep, SweepObserver
 from simsplit.results import RunProgress, read_progress
-from simsplit.terminal.pace import clock
+from simsplit.terminal.pace import format_clock
 
 _URGENT = ("running", "failed", "killed", "interrupted", "waiting", "finished", "kept")
-"""Which cells to show first where there is no room for all."""
+"""The order of cells by status, for a terminal that has no room for all."""
 _COLOURS = {"running": "bold", "failed": "red", "waiting": "dim", "kept": "dim"}
 _FRAME_LINES = 7
-"""Of the terminal, taken by the table's header, the counts and the prompt."""
+"""The terminal's lines that the table's header, the counts and the prompt take."""
 
 
 @contextmanager
-def watching_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
-    """An observer for the length of a sweep; a live table is taken away however it ends."""
+def watch_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
+    """Open a context with an observer of a sweep; a live table is always removed at its end."""
     if quiet:
         yield SilentSweep()
     elif not console.is_terminal or console.no_color:
@@ -45,8 +45,8 @@ def watching_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
 
 
 @dataclass
-class _Seen:
-    """A cell as it is shown."""
+class _ShownCell:
+    """The state of a cell that is shown."""
 
     status: str = "waiting"
     started: float = 0.0
@@ -54,7 +54,7 @@ class _Seen:
     progress: RunProgress = field(default_factory=RunProgress)
 
     def refresh(self, path: Path) -> None:
-        """Look into the run directory again."""
+        """Read the run directory again."""
         if self.status == "running":
             self.elapsed_s = time.monotonic() - self.started
         if self.status != "waiting":
@@ -62,25 +62,25 @@ class _Seen:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Status, rounds, what the task came to, elapsed."""
+        """The status, the rounds, the task's main figure, and the elapsed time."""
         done, rounds, score = self.progress.done, self.progress.rounds, self.progress.score
         return (
             self.status,
             f"{done}/{rounds}" if rounds is not None else "",
             f"{score:.1%}" if score is not None else "",
-            clock(self.elapsed_s) if self.elapsed_s is not None else "",
+            format_clock(self.elapsed_s) if self.elapsed_s is not None else "",
         )
 
 
 class SweepLines:
-    """A plain line as a cell starts, and one as it ends: for logs and pipes."""
+    """An observer that prints a line when a cell starts or ends: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """Say what is about to run."""
-        self.path, self.seen = path, {cell: _Seen() for cell in cells}
+        """Print what is about to run."""
+        self.path, self.seen = path, {cell: _ShownCell() for cell in cells}
         at_once = f", {jobs} at a time" if jobs > 1 else ""
         self.say(f"{counted(len(cells), 'cell')}{at_once}\nsweep directory: {path}")
 
@@ -96,22 +96,22 @@ class SweepLines:
         seen.refresh(self.path / cell)
         seen.status = status
         over = sum(1 for other in self.seen.values() if other.status not in ("waiting", "running"))
-        self.say(f"{cell}: {_ending(seen, reason)}  ({over} of {len(self.seen)} done)")
+        self.say(f"{cell}: {_describe_end(seen, reason)}  ({over} of {len(self.seen)} done)")
 
     def warn(self, message: str) -> None:
-        """Pass a warning on."""
+        """Print a warning."""
         self.say(f"warning: {message}")
 
     def say(self, text: str) -> None:
-        """A line, as it is."""
+        """Print a line without markup or wrapping."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class SweepLive(SweepLines):
-    """One table of all cells, drawn anew twice a second."""
+    """An observer with one table of all cells, which is drawn again twice a second."""
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """Say what is about to run, and draw the table."""
+        """Print what is about to run, and draw the table."""
         super().begin(path, cells, jobs)
         self.live = RichLive(
             get_renderable=self.render,
@@ -127,15 +127,15 @@ class SweepLive(SweepLines):
         seen.status, seen.started = "running", time.monotonic()
 
     def ends(self, cell: str, status: str, reason: str = "") -> None:
-        """Mark the row; a failure stays on the screen when the table has gone."""
+        """Mark the row, and print a failure, because the table is removed at the end."""
         seen = self.seen[cell]
         seen.refresh(self.path / cell)
         seen.status = status
         if status == "failed":
-            self.say(f"{cell}: {_ending(seen, reason)}")
+            self.say(f"{cell}: {_describe_end(seen, reason)}")
 
     def render(self) -> RenderableType:
-        """The table as it is now: all cells in order, or those that matter most."""
+        """Return the current table: all cells in order, or the most urgent ones that have room."""
         room = max(3, self.console.height - _FRAME_LINES)
         shown = list(self.seen)
         if len(shown) > room:
@@ -151,18 +151,18 @@ class SweepLive(SweepLines):
                 seen.refresh(self.path / cell)
             table.add_row(*map(Text, (cell, *seen.cells)), style=_COLOURS.get(seen.status, ""))
         counts = Counter(seen.status for seen in self.seen.values())
-        told = ", ".join(f"{counts[status]} {status}" for status in _URGENT if counts[status])
+        words = ", ".join(f"{counts[status]} {status}" for status in _URGENT if counts[status])
         hidden = len(shown) - room
         more = f" ({hidden} not shown)" if hidden > 0 else ""
-        return Group(table, Text(f"{counted(len(shown), 'cell')}: {told}{more}"))
+        return Group(table, Text(f"{counted(len(shown), 'cell')}: {words}{more}"))
 
     def close(self) -> None:
-        """Take the table away."""
+        """Remove the table."""
         if getattr(self, "live", None) is not None:
             self.live.stop()
 
 
-def _ending(seen: _Seen, reason: str) -> str:
+def _describe_end(seen: _ShownCell, reason: str) -> str:
     _, rounds, score, elapsed = seen.cells
     words = [
         seen.status,
@@ -170,5 +170,5 @@ def _ending(seen: _Seen, reason: str) -> str:
         f"{said(seen.progress.figure)} {score}" if score else "",
         elapsed,
     ]
-    told = ", ".join(word for word in words if word)
-    return f"{told}: {reason.splitlines()[0]}" if reason else told
+    end = ", ".join(word for word in words if word)
+    return f"{end}: {reason.splitlines()[0]}" if reason else end

@@ -1,4 +1,4 @@
-"""What `simsplit validate` says of a scenario that is valid."""
+"""`simsplit validate` describes a valid scenario by the shapes that it sends."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from simsplit.packets import Leg
 from simsplit.scenario import Scenario
 
 
-def told(scenario: Scenario) -> str:
-    """That it is valid, and what it would send."""
+def describe_scenario(scenario: Scenario) -> str:
+    """Return lines on a valid scenario, with the shapes that it sends."""
     lines = ["a valid scenario"]
     info = scenario.data.describe()
     if info is None:
@@ -24,7 +24,7 @@ def told(scenario: Scenario) -> str:
     return "\n".join(lines)
 
 
-def told_of_cells(names: Sequence[str]) -> str:
-    """That a sweep is valid, and what its cells are called."""
+def describe_cells(names: Sequence[str]) -> str:
+    """Return lines on a valid sweep, with the names of its first cells."""
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return f"a valid sweep of {len(names)} cells\n{'  '.join(names[:6])}{more}"

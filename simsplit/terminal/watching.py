@@ -1,4 +1,4 @@
-"""`simsplit watch`: a run or a sweep that goes on in another process, followed from the disk."""
+"""`simsplit watch` follows a run or a sweep in another process by what it writes to the disk."""
 
 import shlex
 import time
@@ -13,30 +13,30 @@ from rich.text import Text
 from simsplit.errors import RunError, counted
 from simsplit.results import SCENARIO, SWEEP, SweepDirectory, read_summary
 from simsplit.results.processes import is_alive
-from simsplit.terminal.following import Look, look
-from simsplit.terminal.pace import clock, rate_of
-from simsplit.terminal.runs import figures
-from simsplit.terminal.sweeps import SweepLines, watching_sweep
+from simsplit.terminal.following import Snapshot, read_snapshot
+from simsplit.terminal.pace import format_clock, format_rate
+from simsplit.terminal.runs import describe_round
+from simsplit.terminal.sweeps import SweepLines, watch_sweep
 
-LOOK_EVERY_S = 1.0
+READ_EVERY_S = 1.0
 _EARLIER = 10
-"""Rounds that are shown of those before the first look."""
+"""So many of the earlier rounds are shown at first."""
 _STILL_S = 600.0
-"""Without a sign of life for so long, a run that cannot be asked is said to be silent."""
+"""After so many seconds without a file, a run whose process is unknown is reported as silent."""
 
 _OVER = ("finished", "interrupted", "failed", "killed")
 
 
 def watch(path: Path, console: Console) -> bool:
-    """Follow a run or sweep until it ends; whether it has finished."""
+    """Follow a run or sweep until it ends, and return whether it has finished."""
     if (path / SWEEP).exists():
-        return _Sweep(path, console).follow()
+        return _FollowedSweep(path, console).follow()
     if not (path / SCENARIO).exists():
         raise RunError(f"{path} holds no run and no sweep (neither {SCENARIO} nor {SWEEP} in it)")
-    return _Run(path, console).follow()
+    return _FollowedRun(path, console).follow()
 
 
-class _Run:
+class _FollowedRun:
     """A run that is followed."""
 
     def __init__(self, path: Path, console: Console) -> None:
@@ -45,137 +45,141 @@ class _Run:
         self.silent = False
 
     def follow(self) -> bool:
-        seen = look(self.path)
+        seen = read_snapshot(self.path)
         self._say(f"{seen.summary.get('name', self.path.name)}: {self.path}")
         if (skipped := seen.done - _EARLIER) > 0:
             self.shown = skipped
             self._say(f"(before: {counted(skipped, 'round')}, not shown)")
         with _line_below(self.console) as below:
             while True:
-                self._tell(seen)
+                self._print_news(seen)
                 if seen.status in _OVER:
                     break
-                below(_now(seen))
-                time.sleep(LOOK_EVERY_S)
-                seen = look(self.path)
-        self._say(self._ending(seen))
+                below(_describe_now(seen))
+                time.sleep(READ_EVERY_S)
+                seen = read_snapshot(self.path)
+        self._say(self._describe_end(seen))
         return seen.status == "finished"
 
-    def _tell(self, seen: Look) -> None:
-        """A line for each round that has not been told of, and one for a long silence."""
+    def _print_news(self, seen: Snapshot) -> None:
+        """Print a line for each new round, and one for a long silence."""
         if seen.done < self.shown:
             self._say(f"(going on after round {seen.done}, from the last checkpoint)")
             self.shown = seen.done
         for number in sorted(seen.rows):
             timed = number in seen.timing or seen.status in _OVER
             if number > self.shown and timed:
-                self._say(_round(seen, number))
+                self._say(_describe_round(seen, number))
                 self.shown = number
         if seen.alive is None and seen.still_s > _STILL_S and not self.silent:
             self.silent = True
             self._say(
-                f"(it has written nothing for {clock(seen.still_s)}, and its process cannot be "
-                f"asked from here; if it is gone: {_resumed(self.path)})"
+                f"(it has written nothing for {format_clock(seen.still_s)}, and its process cannot "
+                f"be asked from here; if it is gone: {_make_resume_command(self.path)})"
             )
 
-    def _ending(self, seen: Look) -> str:
-        """How the run ended, and what to do next."""
+    def _describe_end(self, seen: Snapshot) -> str:
+        """Return how the run ended, and the command to go on with."""
         rounds = seen.summary.get("rounds")
         of_all = counted(rounds, "round") if rounds else "? rounds"
-        how = f"{seen.status}, {seen.done} of {of_all}, {clock(seen.elapsed_s)}"
+        how = f"{seen.status}, {seen.done} of {of_all}, {format_clock(seen.elapsed_s)}"
         if seen.status == "finished":
             return f"{how}  ({shlex.join(['simsplit', 'show', str(self.path)])})"
         why = f": {seen.summary['reason']}" if "reason" in seen.summary else ""
-        return f"{how}{why}\ngo on with: {_resumed(self.path)}"
+        return f"{how}{why}\ngo on with: {_make_resume_command(self.path)}"
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-class _Sweep:
+class _FollowedSweep:
     """A sweep that is followed."""
 
     def __init__(self, path: Path, console: Console) -> None:
         self.path, self.console = path, console
-        self.told: dict[str, str] = {}
+        self.statuses: dict[str, str] = {}
+        """The statuses of cells that have been shown."""
 
     def follow(self) -> bool:
         directory = SweepDirectory.load(self.path)
-        with watching_sweep(self.console, quiet=False) as lines:
-            assert isinstance(lines, SweepLines), "it is not quiet"
+        with watch_sweep(self.console, quiet=False) as lines:
+            assert isinstance(lines, SweepLines), "only a quiet sweep has another observer"
             lines.begin(self.path, [cell.name for cell in directory.cells], 1)
             while True:
                 alive = is_alive(directory.process)
                 directory = SweepDirectory.load(self.path)
                 for cell in directory.cells:
-                    self._tell(lines, directory, cell.name)
-                if self._over(directory, alive):
+                    self._show_cell(lines, directory, cell.name)
+                if self._is_over(directory, alive):
                     break
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(READ_EVERY_S)
         self._end(directory, lines)
-        return all(status == "finished" for status in self.told.values())
+        return all(status == "finished" for status in self.statuses.values())
 
-    def _tell(self, lines: SweepLines, directory: SweepDirectory, cell: str) -> None:
-        """Tell of a cell's change."""
-        if self.told.get(cell) == "finished":
+    def _show_cell(self, lines: SweepLines, directory: SweepDirectory, cell: str) -> None:
+        """Show a cell's status if it has changed."""
+        if self.statuses.get(cell) == "finished":
             return
         path = directory.run_path(cell)
-        status = "failed" if cell in directory.failed else look(path).status
-        if not path.exists() or self.told.get(cell) == status:
-            self.told.setdefault(cell, "waiting")
+        status = "failed" if cell in directory.failed else read_snapshot(path).status
+        if not path.exists() or self.statuses.get(cell) == status:
+            self.statuses.setdefault(cell, "waiting")
             return
-        if self.told.get(cell) != "running":
+        if self.statuses.get(cell) != "running":
             lines.starts(cell)
-            lines.seen[cell].started -= look(path).elapsed_s
+            lines.seen[cell].started -= read_snapshot(path).elapsed_s
         if status != "running":
             reason = directory.failed.get(cell) or read_summary(path).get("reason", "")
             lines.ends(cell, status, str(reason))
-        self.told[cell] = status
+        self.statuses[cell] = status
 
-    def _over(self, directory: SweepDirectory, alive: bool | None) -> bool:
-        waited_for = [s for s in self.told.values() if s in ("waiting", "running")]
+    def _is_over(self, directory: SweepDirectory, alive: bool | None) -> bool:
+        waited_for = [s for s in self.statuses.values() if s in ("waiting", "running")]
+        # A sweep without a named process has nobody who would start the waiting cells.
         nobody = directory.process is None and "running" not in waited_for
         return alive is False or nobody or not waited_for
 
     def _end(self, directory: SweepDirectory, lines: SweepLines) -> None:
-        done = sum(status == "finished" for status in self.told.values())
-        how = f"finished: {done} of {counted(len(self.told), 'cell')}"
-        if done == len(self.told):
+        done = sum(status == "finished" for status in self.statuses.values())
+        how = f"finished: {done} of {counted(len(self.statuses), 'cell')}"
+        if done == len(self.statuses):
             lines.say(f"{how}  ({shlex.join(['simsplit', 'compare', str(self.path)])})")
             return
         command = (directory.process or {}).get("command", ())
-        lines.say(f"the sweep has ended; {how}\ngo on with: {_swept_again(command, self.path)}")
+        again = _make_sweep_command(command, self.path)
+        lines.say(f"the sweep has ended; {how}\ngo on with: {again}")
 
 
-def _round(seen: Look, number: int) -> str:
-    """A finished round in a line."""
+def _describe_round(seen: Snapshot, number: int) -> str:
+    """Return the line of a finished round."""
     row, timing = seen.rows[number], seen.timing.get(number)
     rounds = seen.summary.get("rounds", "?")
-    rate = rate_of(row.steps, row.samples, timing.train_s) if timing else ""
-    gone = f"{clock(timing.elapsed_s)} gone" if timing else ""
-    words = (f"round {number:>{len(str(rounds))}}/{rounds}", figures(row), rate, gone)
+    rate = format_rate(row.steps, row.samples, timing.train_s) if timing else ""
+    gone = f"{format_clock(timing.elapsed_s)} gone" if timing else ""
+    words = (f"round {number:>{len(str(rounds))}}/{rounds}", describe_round(row), rate, gone)
     return "  ".join(filter(None, words))
 
 
-def _now(seen: Look) -> str:
-    """What goes on: the round, since when, and how long all of it will take."""
-    left = f"  {clock(seen.left_s)} left" if seen.left_s is not None else ""
+def _describe_now(seen: Snapshot) -> str:
+    """Return the current round, its time so far, and the time left of the run."""
+    left = f"  {format_clock(seen.left_s)} left" if seen.left_s is not None else ""
     rounds = seen.summary.get("rounds")
     if rounds is None:
         return "starting"
-    return f"in round {min(seen.done + 1, rounds)} of {rounds} for {clock(seen.still_s)}{left}"
+    number, still = min(seen.done + 1, rounds), format_clock(seen.still_s)
+    return f"in round {number} of {rounds} for {still}{left}"
 
 
-def _resumed(path: Path) -> str:
-    """The command that goes on with a run; its own file says all of it but plugins."""
+def _make_resume_command(path: Path) -> str:
+    """Return the command that resumes a run; its scenario file has everything except plugins."""
     from simsplit.plugins.record import flags_of
 
     words = ["simsplit", "run", str(path / SCENARIO), "--out", str(path), "--resume"]
     return shlex.join([*words, *flags_of(path)])
 
 
-def _swept_again(command: Sequence[str], path: Path) -> str:
-    """The command of a sweep, to go on with it."""
+def _make_sweep_command(command: Sequence[str], path: Path) -> str:
+    """Return the command that resumes a sweep, from the one that started it."""
     if "sweep" not in command[1:2]:
         return f"simsplit sweep FILE --out {shlex.quote(str(path))} --resume"
     words = ["simsplit", *command[1:]]
@@ -185,7 +189,7 @@ def _swept_again(command: Sequence[str], path: Path) -> str:
 
 @contextmanager
 def _line_below(console: Console) -> Iterator[Callable[[str], None]]:
-    """A line that is written anew, below all others; none where there is no terminal."""
+    """Open a context with a function that rewrites the lowest line; it does nothing in a pipe."""
     if not console.is_terminal or console.no_color:
         yield lambda text: None
         return

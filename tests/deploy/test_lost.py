@@ -12,7 +12,7 @@ from builders import TINY, finished
 from commands import Command, wait_for_rounds, written
 from deployed import Deployment, assert_as_inline, free_port
 
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -66,8 +66,8 @@ class Stops(Observer):
     def __init__(self, process: BaseProcess) -> None:
         self.process, self.stopped = process, False
 
-    def round(self, told: RoundTold) -> None:
-        if told.number == 1:
+    def round(self, ended: RoundEnded) -> None:
+        if ended.number == 1:
             os.kill(self.process.pid or 0, signal.SIGSTOP)
             self.stopped = True
 

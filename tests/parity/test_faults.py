@@ -19,7 +19,7 @@ from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import DataError, RunFailedError
 from simsplit.experiment import Experiment
 from simsplit.packets import Packet
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.results import Run
 from simsplit.running.lost_hosts import LOSSES
 from simsplit.scenario import Scenario, parse
@@ -59,8 +59,8 @@ class Kill(Observer):
             del self.kills[self.current]
             kill(self.hosts, victims)
 
-    def round(self, told: RoundTold) -> None:
-        self.current = told.number + 1
+    def round(self, ended: RoundEnded) -> None:
+        self.current = ended.number + 1
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)

@@ -15,11 +15,11 @@ from simsplit.data.samples import IGNORED
 from simsplit.experiment import Experiment
 from simsplit.packets import Leg, Packet
 from simsplit.parties.client import Client
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.results import Run
 from simsplit.rows import RoundRow
 from simsplit.scenario import Scenario
-from simsplit.terminal.runs import figures
+from simsplit.terminal.runs import describe_round
 
 APART = {"auxiliary": 0.3, "source": {"length": 32}}
 """Long enough for texts to differ."""
@@ -131,7 +131,7 @@ class Weights(Observer):
         self.client: Client | None = None
         self.after: list[dict[str, torch.Tensor]] = []
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         client = self.client.training.end
         parts = {"calibration": client.stack.modules, "head": client.head, "tail": client.tail}
         self.after.append(
@@ -250,4 +250,4 @@ def test_public_texts_need_no_classes(tmp_path, task):
 
 def test_a_round_in_which_methods_alone_learn_is_told_as_one():
     row = RoundRow(1, steps=3, bytes_total=2048, method_loss=0.5)
-    assert figures(row) == "methods alone learned  2.0 KiB sent"
+    assert describe_round(row) == "methods alone learned  2.0 KiB sent"

@@ -17,7 +17,7 @@ from texts import text_scenario
 from simsplit.data import Samples, prepare
 from simsplit.engine.ray_pool import Hosts
 from simsplit.experiment import Experiment
-from simsplit.progress import Observer, RoundTold
+from simsplit.progress import Observer, RoundEnded
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -181,7 +181,7 @@ class StopInRoundTwo(Observer):
         if self.rounds == 1 and done >= total / 2:
             raise KeyboardInterrupt
 
-    def round(self, told: RoundTold) -> None:
+    def round(self, ended: RoundEnded) -> None:
         self.rounds += 1
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from builders import StopAt, scenario
 
-from simsplit import run
+from simsplit import progress, run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.jsonl import JsonlConfig
-from simsplit.progress import Observer, Observers, Plan, RoundTold, Status
+from simsplit.progress import Observer, Observers, Plan, RoundEnded, Status
 from simsplit.rows import ClientRow, RoundRow
 
 
@@ -28,17 +28,24 @@ class Heard(Observer):
     def step(self, done: int, total: int) -> None:
         self.said.append((self.name, "step", done, total))
 
-    def round(self, told: RoundTold) -> None:
-        clients = [row["client"] for row in told.clients]
-        self.said.append((self.name, "round", told.row["round"], told.elapsed_s, clients))
+    def round(self, ended: RoundEnded) -> None:
+        clients = [row["client"] for row in ended.clients]
+        self.said.append((self.name, "round", ended.row["round"], ended.elapsed_s, clients))
 
     def end(self, status: Status) -> None:
         self.said.append((self.name, "end", status))
 
 
-def told_of(number: int, elapsed_s: float = 1.0, **row: float) -> RoundTold:
+def test_the_old_name_of_an_ended_round_works_and_warns() -> None:
+    with pytest.warns(FutureWarning, match="RoundEnded"):
+        assert progress.RoundTold is RoundEnded  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        _ = progress.RoundLost  # type: ignore[attr-defined]
+
+
+def told_of(number: int, elapsed_s: float = 1.0, **row: float) -> RoundEnded:
     clients = (ClientRow(number, 0), ClientRow(number, 1))
-    return RoundTold(number, RoundRow.of({"round": number, **row}), clients, {}, elapsed_s)
+    return RoundEnded(number, RoundRow.of({"round": number, **row}), clients, {}, elapsed_s)
 
 
 def plan(done: int) -> Plan:

@@ -23,7 +23,7 @@ from simsplit.report.timing import time_to_accuracy
 from simsplit.results import read_progress
 from simsplit.rows import RoundRow
 from simsplit.scenario.warnings import list_data_warnings, list_warnings
-from simsplit.terminal.runs import figures
+from simsplit.terminal.runs import describe_round
 
 
 class Warned(Observer):
@@ -147,7 +147,7 @@ def test_answers_come_before_tokens_wherever_one_figure_is_warned_of(tmp_path):
     assert headline(["validation_accuracy"]) is None
     scores = {"test_accuracy": 0.759, "test_answers": 0.53}
     row = RoundRow(1, train_loss=0.1, further=scores, bytes_total=2)
-    assert figures(row).startswith("test answers 53.0%  loss")
+    assert describe_round(row).startswith("test answers 53.0%  loss")
     given = text_scenario(tmp_path, model=CAUSAL, schedule={"rounds": 1}, threads=1)
     made = run(given, tmp_path / "run")
     table = time_to_accuracy(made)

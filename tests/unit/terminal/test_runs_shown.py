@@ -10,15 +10,15 @@ from builders import StopAt, scenario
 from rich.console import Console
 
 from simsplit.experiment import Experiment
-from simsplit.progress import Observer, Plan, RoundTold
+from simsplit.progress import Observer, Plan, RoundEnded
 from simsplit.rows import RoundRow
-from simsplit.terminal.pace import Pace, clock, rate_of
+from simsplit.terminal.pace import Pace, format_clock, format_rate
 from simsplit.terminal.runs import (
     Lines,
     Live,
-    figures,
-    observer_for,
-    opening,
+    describe_plan,
+    describe_round,
+    make_observer,
 )
 
 PLAN = Plan(
@@ -34,7 +34,7 @@ ROW = RoundRow(
 
 def told(number, elapsed_s=1.0):
     """Of a round that ended so."""
-    return RoundTold(number, replace(ROW, round=number), (), {}, elapsed_s)
+    return RoundEnded(number, replace(ROW, round=number), (), {}, elapsed_s)
 
 
 def terminal(**options):
@@ -44,11 +44,11 @@ def terminal(**options):
 
 def test_who_watches_depends_on_where(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert type(observer_for(terminal(), quiet=False)) is Lines
-    assert type(observer_for(terminal(force_terminal=True), quiet=False)) is Live
-    assert type(observer_for(terminal(force_terminal=True), quiet=True)) is Observer
+    assert type(make_observer(terminal(), quiet=False)) is Lines
+    assert type(make_observer(terminal(force_terminal=True), quiet=False)) is Live
+    assert type(make_observer(terminal(force_terminal=True), quiet=True)) is Observer
     monkeypatch.setenv("NO_COLOR", "1")
-    assert type(observer_for(terminal(force_terminal=True), quiet=False)) is Lines
+    assert type(make_observer(terminal(force_terminal=True), quiet=False)) is Lines
 
 
 def test_lines_say_what_runs_and_then_a_line_a_round():
@@ -81,7 +81,7 @@ def test_lines_say_what_runs_and_then_a_line_a_round():
 )
 def test_a_round_in_which_nobody_trained_says_why(fell_out, why):
     row = replace(ROW, train_loss=None, **fell_out)
-    assert f"validation accuracy 50.0%  nobody trained ({why})  2.0 KiB sent" in figures(row)
+    assert f"validation accuracy 50.0%  nobody trained ({why})  2.0 KiB sent" in describe_round(row)
 
 
 def test_lines_are_never_wrapped():
@@ -94,14 +94,14 @@ def test_lines_are_never_wrapped():
 
 def test_a_resumed_run_says_where_it_goes_on():
     plan = Plan(Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="", engine="inline")
-    assert "10 rounds, going on after round 4" in opening(plan)
+    assert "10 rounds, going on after round 4" in describe_plan(plan)
 
 
 @pytest.mark.parametrize("stop_at", [3, 10])
 def test_live_progress_moves_and_goes_away(monkeypatch, stop_at):
     monkeypatch.delenv("NO_COLOR", raising=False)
     console = terminal(force_terminal=True)
-    live = observer_for(console, quiet=False)
+    live = make_observer(console, quiet=False)
     live.begin(PLAN)
     for number in range(1, stop_at + 1):
         live.step(1, 2)
@@ -118,14 +118,14 @@ def test_live_progress_moves_and_goes_away(monkeypatch, stop_at):
 
 def test_the_bar_goes_away_when_a_run_is_stopped(monkeypatch, tmp_path):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    live = observer_for(terminal(force_terminal=True), quiet=False)
+    live = make_observer(terminal(force_terminal=True), quiet=False)
     with pytest.raises(KeyboardInterrupt):
         Experiment(scenario(), tmp_path / "run", [live, StopAt(1)]).run(resume=False)
     assert not live.bar.live.is_started
 
 
 def test_a_run_that_fails_before_it_begins_has_no_bar_to_take_away():
-    live = observer_for(terminal(force_terminal=True, no_color=False), quiet=False)
+    live = make_observer(terminal(force_terminal=True, no_color=False), quiet=False)
     live.end("failed")
     assert getattr(live, "bar", None) is None
 
@@ -138,7 +138,7 @@ def test_a_run_that_fails_before_it_begins_has_no_bar_to_take_away():
     ],
 )
 def test_figures(row, words):
-    assert figures(row) == words
+    assert describe_round(row) == words
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_figures(row, words):
     [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599.9, "1:00:00"), (7384, "2:03:04")],
 )
 def test_clock(seconds, shown):
-    assert clock(seconds) == shown
+    assert format_clock(seconds) == shown
 
 
 def test_the_time_left_counts_from_where_the_run_went_on():
@@ -179,7 +179,7 @@ def test_what_is_left_of_a_long_round_counts_its_steps():
     ],
 )
 def test_rate(counts, words):
-    assert rate_of(*counts) == words
+    assert format_rate(*counts) == words
 
 
 def test_a_rate_is_of_training_alone_and_samples_are_known_after_a_round():
@@ -188,7 +188,7 @@ def test_a_rate_is_of_training_alone_and_samples_are_known_after_a_round():
     pace.step(8, 8)
     assert pace.rate == "2.0 steps/s"
     pace.work("attack ridge", 1, 2)  # takes its time, and is no training
-    pace.round(RoundTold(1, replace(ROW, steps=8, samples=256), (), {}, 9.0))
+    pace.round(RoundEnded(1, replace(ROW, steps=8, samples=256), (), {}, 9.0))
     assert pace.rate == "2.0 steps/s, 64 samples/s"
 
 
@@ -212,7 +212,7 @@ def test_lines_tell_of_a_long_round_and_of_a_long_attack(monkeypatch):
 
 def test_an_attack_has_a_line_below_the_bar(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    live = observer_for(terminal(force_terminal=True), quiet=False)
+    live = make_observer(terminal(force_terminal=True), quiet=False)
     live.begin(PLAN)
     live.round(told(1))
     live.step(2, 2)

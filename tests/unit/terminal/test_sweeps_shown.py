@@ -6,7 +6,7 @@ from rich.console import Console
 
 from simsplit.progress import SilentSweep
 from simsplit.results import read_progress
-from simsplit.terminal.sweeps import SweepLines, SweepLive, watching_sweep
+from simsplit.terminal.sweeps import SweepLines, SweepLive, watch_sweep
 
 CELLS = ["lr=0.1,seed=0", "lr=0.1,seed=1", "lr=0.2,seed=0"]
 
@@ -53,7 +53,7 @@ def test_who_watches_depends_on_where(monkeypatch):
         (terminal(force_terminal=True), True, SilentSweep),
         (terminal(force_terminal=True, no_color=True), False, SweepLines),
     ]:
-        with watching_sweep(console, quiet=quiet) as watch:
+        with watch_sweep(console, quiet=quiet) as watch:
             assert type(watch) is kind
 
 
@@ -89,7 +89,7 @@ def test_a_line_as_a_cell_starts_and_one_as_it_ends(wrote, tmp_path):
 
 def test_the_live_table_follows_the_run_directories(wrote, tmp_path):
     console = terminal(force_terminal=True, color_system=None)
-    with watching_sweep(console, quiet=False) as live:
+    with watch_sweep(console, quiet=False) as live:
         live.begin(tmp_path, CELLS, 2)
         live.starts(CELLS[0])
         wrote(CELLS[0], ["1,0.5,0.25", ""])
@@ -107,7 +107,7 @@ def test_the_live_table_follows_the_run_directories(wrote, tmp_path):
 def test_with_more_cells_than_lines_the_running_ones_are_shown_first(tmp_path):
     console = terminal(height=12, force_terminal=True, color_system=None)
     cells = [f"seed={index}" for index in range(50)]
-    with watching_sweep(console, quiet=False) as live:
+    with watch_sweep(console, quiet=False) as live:
         live.begin(tmp_path, cells, 2)
         for cell in cells[:30]:
             live.ends(cell, "kept")

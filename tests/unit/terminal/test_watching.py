@@ -16,7 +16,7 @@ from simsplit import load_sweep, run, run_sweep
 from simsplit.results.processes import describe_process, is_alive
 from simsplit.results.run import read_rows
 from simsplit.rows import RoundRow
-from simsplit.terminal.following import look
+from simsplit.terminal.following import read_snapshot
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,9 @@ def test_a_failed_run_says_why(simsplit, copied):
 
 def test_a_run_that_is_taken_up_again_is_not_over(copied):
     changed(copied, status="interrupted")
-    assert look(copied).status == "interrupted"
+    assert read_snapshot(copied).status == "interrupted"
     os.utime(copied / "environment.json", (2**31, 2**31))  # later than the summary
-    assert look(copied).status == "running"
+    assert read_snapshot(copied).status == "running"
 
 
 def test_what_is_no_run_is_refused(simsplit, tmp_path):
@@ -113,7 +113,7 @@ def test_what_is_no_run_is_refused(simsplit, tmp_path):
 
 def test_what_remains_is_told_at_the_pace_so_far(copied):
     changed(copied, status="running", rounds=6)
-    seen = look(copied)
+    seen = read_snapshot(copied)
     each = seen.elapsed_s / 2
     assert each > 0
     assert seen.left_s == pytest.approx(4 * each, abs=each)
