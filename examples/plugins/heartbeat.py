@@ -34,7 +34,7 @@ class Heartbeat(Observer):
             self.file.write_text(f"in round {self.number + 1}\n")
 
     def round(self, ended):
-        """Write the round: `ended.row` is its line in rounds.csv, `ended.clients` in clients.csv."""
+        """Write the round: `ended.row` is in rounds.csv, `ended.clients` are in clients.csv."""
         self.number = ended.number
         self.file.write_text(f"after round {self.number}\n")
 

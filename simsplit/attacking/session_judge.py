@@ -87,7 +87,7 @@ def write_sessions(
     assert generator is not None, "the scenario's checks refuse sessions without generation"
     writer, reader = generator.writer, generator.reader
     samples, rows = targets.choose(data)
-    prompts, references = generator.prompts_and_answers(samples.take(rows), halved=True)
+    prompts, references = generator.split_prompts(samples.take(rows), halved=True)
     recorder = _Recorder()
     parts.wire.taps.append(recorder)
     try:

@@ -1,4 +1,4 @@
-"""How a run is scored: by metrics over held-out data, and over texts that its model generates."""
+"""A run is scored by metrics over held-out data, and over texts that its model generates."""
 
 from simsplit.evaluation.evaluator import (
     ATTACK_SUCCESS,
@@ -8,8 +8,8 @@ from simsplit.evaluation.evaluator import (
     Evaluator,
     Split,
     choose,
-    columns_of,
-    success_columns,
+    list_figure_columns,
+    list_success_columns,
 )
 
 __all__ = [
@@ -20,6 +20,6 @@ __all__ = [
     "Evaluator",
     "Split",
     "choose",
-    "columns_of",
-    "success_columns",
+    "list_figure_columns",
+    "list_success_columns",
 ]

@@ -1,9 +1,9 @@
-"""How a run is scored: on held-out data, through the same wire, with whose head and tail.
+"""The evaluator scores a run on held-out data, through the same wire as training.
 
-Where the head is shared there is one model to score, the one that trained last. Where heads are per
-client each is scored on the whole split with its own head and tail, and the figure is their mean.
-An attack's success is then the mean over honest clients, whom the backdoor must reach through the
-trunk; the mean over all, the attackers' own heads among them, stands beside it.
+If the head is shared, one model is scored: that of the client which trained last. If heads are per
+client, each client is scored on the whole split with its own head and tail, and the figure is the
+mean. An attack's success is then the mean over honest clients, whom the backdoor must reach through
+the trunk. The mean over all clients, which includes the attackers' own heads, is reported too.
 """
 
 import math
@@ -44,10 +44,10 @@ AnyMetric = Literal[
     "code_bleu",
 ]
 TRIGGERED = "triggered"
-"""The test samples by which an attack is judged."""
+"""The name of the split with the triggered test samples, which measure a backdoor's success."""
 ATTACK_SUCCESS = "attack_success"
 ATTACK_SUCCESS_ALL = "attack_success_all"
-"""With per-client heads: over the malicious clients' as well."""
+"""The success over all clients, including malicious ones; only with per-client heads."""
 
 
 class EvaluateConfig(Config):
@@ -91,12 +91,12 @@ class EvaluateConfig(Config):
         return Views(self.mirrored, self.shifted)
 
     def due(self, round_number: int, rounds: int) -> bool:
-        """Whether this round is evaluated."""
+        """Return whether this round is evaluated."""
         return round_number == rounds or (self.every > 0 and round_number % self.every == 0)
 
 
 class Evaluator:
-    """Scores the run's models on its splits."""
+    """The scorer of a run's models on its splits."""
 
     def __init__(
         self,
@@ -114,10 +114,21 @@ class Evaluator:
         own: Mapping[str, ClassMetric] | None = None,
         malicious: Collection[ClientId] = (),
     ) -> None:
-        """`clients` are those with models of their own, if any; `wanted` is what an attack wants
-        the triggered samples to be taken for; `choices` says that models write words, and `reader`
-        which, by `writer`; `own` are the metrics of plugins; attacks are judged by who is not
-        `malicious`.
+        """Take what the evaluation needs, and choose the clients that are scored.
+
+        Args:
+            config: When, on which splits and by which metrics to evaluate.
+            exchange: The exchange with clients and the server.
+            splits: The samples of each split.
+            clients: The clients that have their own models; None if the model is shared.
+            seed: The scenario's seed.
+            metrics: The names of the metrics.
+            wanted: The labels that a backdoor wants for the triggered samples.
+            choices: The answers of a causal model that classifies.
+            reader: The tokenizer of generated texts.
+            writer: The writer of generated texts.
+            own: The metrics of plugins.
+            malicious: The clients that are left out when a backdoor's success is measured.
         """
         self.config, self.metrics = config, metrics
         of_splits: dict[str, Samples] = {split: splits[split] for split in splits}
@@ -128,23 +139,24 @@ class Evaluator:
             sizes = {"texts": config.generated_texts, "tokens": config.max_new_tokens}
             self.generator = Generator(writer, reader, **sizes)
             for metric in set(metrics) & GENERATION_METRICS.keys():
-                GENERATION_METRICS[metric](["x"], ["x"])  # a package that lacks is told of now
+                GENERATION_METRICS[metric](["x"], ["x"])  # a missing package raises now
         self.splits = splits
         self.wanted = wanted
         self.malicious = frozenset(malicious)
         self.clients = None if clients is None else choose(clients, config.clients, seed)
+        # Without an honest client among the chosen ones, a backdoor's success has no mean.
         if wanted is not None and self.clients is not None and not self._honest:
             honest = [client for client in clients or () if client not in self.malicious]
             self.clients = choose(honest, config.clients, seed)
 
     def leave_out(self, clients: Collection[ClientId]) -> None:
-        """Score these no more."""
+        """Exclude these clients from further evaluations."""
         if self.clients is not None:
             self.clients = [client for client in self.clients if client not in clients]
 
     @property
     def scored(self) -> list[ClientId]:
-        """Whose heads and tails are scored: each one's own, or whoever holds the shared ones."""
+        """The clients whose heads and tails are scored; for shared ones, the client with them."""
         if self.clients is not None:
             return self.clients
         holder = self.exchange.holder
@@ -152,9 +164,10 @@ class Evaluator:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the figures that `evaluate` gives."""
-        names = columns_of(tuple(self.splits), self.metrics, self.config.controls)
-        return [*names, *success_columns(aimed=self.wanted is not None, own=bool(self.clients))]
+        """The names of the figures that `evaluate` returns."""
+        names = list_figure_columns(tuple(self.splits), self.metrics, self.config.controls)
+        aimed = self.wanted is not None
+        return [*names, *list_success_columns(aimed=aimed, own=bool(self.clients))]
 
     @property
     def _honest(self) -> list[ClientId]:
@@ -163,13 +176,13 @@ class Evaluator:
     def evaluate(
         self, round_number: int
     ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
-        """The round's figures, and where models are per client those of each."""
+        """Return the round's figures, and those of each client that has its own model."""
         rows = {client: self._score(client, round_number) for client in self.scored}
-        means = {column: _mean(rows.values(), column) for column in next(iter(rows.values()))}
+        means = {column: _average(rows.values(), column) for column in next(iter(rows.values()))}
         if ATTACK_SUCCESS_ALL in self.columns:
             honest = [rows[client] for client in self._honest]
             means[ATTACK_SUCCESS_ALL] = means[ATTACK_SUCCESS]
-            means[ATTACK_SUCCESS] = _mean(honest, ATTACK_SUCCESS)
+            means[ATTACK_SUCCESS] = _average(honest, ATTACK_SUCCESS)
         return means, rows if self.clients is not None else {}
 
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:
@@ -177,17 +190,17 @@ class Evaluator:
         for split, samples in self.splits.items():
             for control in ("", *self.config.controls):
                 with self.exchange.read_as(control):
-                    figures = self._figures(client, split, round_number, samples)
-                row |= {_column(split, name, control): each for name, each in figures.items()}
+                    figures = self._score_split(client, split, round_number, samples)
+                row |= {_name_column(split, name, control): each for name, each in figures.items()}
         if self.wanted is not None:
-            outputs = self._outputs(client, TRIGGERED, round_number, len(self.wanted))
+            outputs = self._predict(client, TRIGGERED, round_number, len(self.wanted))
             row[ATTACK_SUCCESS] = accuracy(outputs, self.wanted)
         return row
 
-    def _figures(
+    def _score_split(
         self, client: ClientId, split: str, round_number: int, samples: Samples
     ) -> dict[str, float]:
-        """Of a split: scored here, or by a client that keeps outputs and labels to itself."""
+        """Return a split's figures, scored here or by a remote client, which keeps its labels."""
         batches = range(math.ceil(len(samples) / self.config.batch_size))
         probes = [Probe(split, round_number, number) for number in batches]
         if self.exchange.pool.remote:
@@ -203,7 +216,7 @@ class Evaluator:
             figures |= self.generator.figures(client, samples, round_number, self.metrics)
         return figures
 
-    def _outputs(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
+    def _predict(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
         batches = range(math.ceil(num_samples / self.config.batch_size))
         outputs = [
             self.exchange.predict(client, Probe(split, round_number, each)) for each in batches
@@ -211,27 +224,34 @@ class Evaluator:
         return torch.cat(outputs).cpu()
 
 
-def success_columns(*, aimed: bool, own: bool) -> list[str]:
-    """The columns of an attack's success: of the one model, or of honest clients' and of all."""
+def list_success_columns(*, aimed: bool, own: bool) -> list[str]:
+    """List the columns of a backdoor's success; with own models, honest clients and all differ."""
     names = [ATTACK_SUCCESS, *([ATTACK_SUCCESS_ALL] if own else [])]
     return names if aimed else []
 
 
-def _mean(rows: Collection[Mapping[str, float]], column: str) -> float:
+def _average(rows: Collection[Mapping[str, float]], column: str) -> float:
     return sum(row[column] for row in rows) / len(rows)
 
 
-def columns_of(splits: Sequence[str], metrics: Sequence[str], controls: Sequence[str]) -> list[str]:
-    """The columns of an evaluation; those of controls after the others."""
-    return [_column(s, name, each) for each in ("", *controls) for s in splits for name in metrics]
+def list_figure_columns(
+    splits: Sequence[str], metrics: Sequence[str], controls: Sequence[str]
+) -> list[str]:
+    """List the columns of an evaluation; those of controls are last."""
+    return [
+        _name_column(split, metric, control)
+        for control in ("", *controls)
+        for split in splits
+        for metric in metrics
+    ]
 
 
-def _column(split: str, metric: str, control: str) -> str:
+def _name_column(split: str, metric: str, control: str) -> str:
     return "_".join(filter(None, (split, metric, control)))
 
 
 def choose(clients: Sequence[ClientId], at_most: int | None, seed: int) -> list[ClientId]:
-    """At most so many of the clients, by seed, in order; all of them where there is no limit."""
+    """Choose at most `at_most` of the clients by the seed, in order; None chooses all."""
     if at_most is None or at_most >= len(clients):
         return list(clients)
     chosen = numpy_rng_for(seed, "evaluate").choice(len(clients), at_most, replace=False)

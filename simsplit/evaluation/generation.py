@@ -1,4 +1,4 @@
-"""Scores of texts that a split model writes: what it says after prompts, against what was meant."""
+"""A split model generates texts after prompts, which are scored against the reference texts."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,26 +14,28 @@ from simsplit.packets import ClientId
 Score = Callable[[Sequence[str], Sequence[str]], float]
 
 
-def _mean(near: Callable[[str, str], float]) -> Score:
-    def score(said: Sequence[str], meant: Sequence[str]) -> float:
-        pairs = zip(said, meant, strict=True)
-        return sum(near(*pair) for pair in pairs) / max(1, len(said))
+def _average(compare: Callable[[str, str], float]) -> Score:
+    """Return the metric that is the mean of `compare` over pairs of texts."""
+
+    def score(texts: Sequence[str], references: Sequence[str]) -> float:
+        pairs = zip(texts, references, strict=True)
+        return sum(compare(*pair) for pair in pairs) / max(1, len(texts))
 
     return score
 
 
 GENERATION_METRICS: dict[str, Score] = {
     "exact_answers": exact_answers,
-    "rouge_l": _mean(rouge_l),
-    "meteor": _mean(meteor),
+    "rouge_l": _average(rouge_l),
+    "meteor": _average(meteor),
     "bleu": bleu,
     "code_bleu": code_bleu,
 }
-"""Each compares generated texts with reference texts."""
+"""Metrics that compare generated texts with reference texts, by name."""
 
 
 class Generator:
-    """Generates texts from prompts, and scores them."""
+    """A generator of texts from prompts, which scores them too."""
 
     def __init__(self, writer: Writer, reader: Reader, *, texts: int, tokens: int) -> None:
         self.writer, self.reader = writer, reader
@@ -42,40 +44,40 @@ class Generator:
     def figures(
         self, client: ClientId, samples: Samples, round_number: int, metrics: Sequence[str]
     ) -> dict[str, float]:
-        """Those of the metrics that score generated texts, for the first texts of a split."""
+        """Generate the first texts of a split, and return their figures by metric."""
         wanted = [name for name in metrics if name in GENERATION_METRICS]
         if not wanted:
             return {}
         chosen = samples.take(torch.arange(min(self.texts, len(samples))))
-        prompts, meant = self.prompts_and_answers(chosen)
-        said = self.generate(client, prompts, round_number)
-        return {name: GENERATION_METRICS[name](said, meant) for name in wanted}
+        prompts, references = self.split_prompts(chosen)
+        texts = self.generate(client, prompts, round_number)
+        return {name: GENERATION_METRICS[name](texts, references) for name in wanted}
 
     def generate(self, client: ClientId, prompts: Sequence[Tensor], round_number: int) -> list[str]:
-        """A continuation of each prompt by a client's model, up to its end token or the limit."""
-        said = self.writer.write(client, prompts, self.tokens, round_number)
-        return [self.reader.decode(text).strip() for text in said]
+        """Return a continuation of each prompt by a client's model, up to its end or the limit."""
+        texts = self.writer.write(client, prompts, self.tokens, round_number)
+        return [self.reader.decode(text).strip() for text in texts]
 
-    def prompts_and_answers(
+    def split_prompts(
         self, samples: Samples, *, halved: bool = False
     ) -> tuple[list[Tensor], list[str]]:
-        """The samples' prompts, and the answers that should follow them."""
-        return prompts_and_answers(self.reader, samples, halved=halved)
+        """Return the samples' prompts, and the reference answers to them."""
+        return split_prompts(self.reader, samples, halved=halved)
 
 
-def prompts_and_answers(
+def split_prompts(
     reader: Reader, samples: Samples, *, halved: bool = False
 ) -> tuple[list[Tensor], list[str]]:
-    """The samples' prompts, and the answers that should follow them.
+    """Return the samples' prompts, and the reference answers to them.
 
-    `halved`: of texts without a prompt the first half is taken for one.
+    `halved`: the first half of a text without a prompt serves as its prompt.
     """
-    assert samples.texts is not None, "asked of texts alone"
+    assert samples.texts is not None, "only texts have prompts"
     info = samples.texts
     prompts, answers = [], []
     begin = 0 if reader.begin is None else 1
-    told = zip(samples.inputs, info.lengths.tolist(), info.prompts.tolist(), strict=True)
-    for ids, length, shown in told:
+    texts = zip(samples.inputs, info.lengths.tolist(), info.prompts.tolist(), strict=True)
+    for ids, length, shown in texts:
         real = ids[-length:] if info.left else ids[:length]
         if halved and shown <= begin:
             shown = max(1, (length + begin) // 2)

@@ -1,7 +1,7 @@
-"""Which token comes next: the likeliest, or one that is drawn.
+"""The next token of a text is the likeliest one, or one that is drawn.
 
-A draw is a number in [0, 1) for each text, given from outside: a text's draws are its own, whatever
-texts are written beside it and in however many passes.
+A draw is a number in [0, 1) for each text. The caller gives it, so that a text's draws do not
+depend on the other texts or on the number of passes.
 """
 
 import torch
@@ -21,8 +21,8 @@ class Sampling(Config):
     """Only the likeliest tokens that together have this probability are drawn from; 1: all."""
 
 
-def chosen(logits_BV: Tensor, sampling: Sampling | None, draws_B: Tensor) -> Tensor:
-    """The next token of each text: by its draw, or without `sampling` the likeliest."""
+def choose_tokens(logits_BV: Tensor, sampling: Sampling | None, draws_B: Tensor) -> Tensor:
+    """Return the next token of each text: by its draw, or the likeliest without `sampling`."""
     if not torch.isfinite(logits_BV).all():
         raise RunFailedError(
             "the model's scores for the next token are no numbers (NaN, or infinite), so none can "
@@ -31,22 +31,22 @@ def chosen(logits_BV: Tensor, sampling: Sampling | None, draws_B: Tensor) -> Ten
         )
     if sampling is None:
         return logits_BV.argmax(-1)
-    return drawn(warped(logits_BV, sampling), draws_B)
+    return draw_tokens(warp_scores(logits_BV, sampling), draws_B)
 
 
-def warped(logits_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Scores at a temperature; minus infinity for tokens that are not drawn from."""
+def warp_scores(logits_BV: Tensor, sampling: Sampling) -> Tensor:
+    """Return the scores at the temperature, with minus infinity for tokens outside `top_p`."""
     scores_BV = logits_BV / sampling.temperature
     if sampling.top_p == 1.0:
         return scores_BV
     rising_BV, order_BV = scores_BV.sort(-1)
     below_BV = rising_BV.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
-    below_BV[:, -1] = False  # the likeliest is always there
+    below_BV[:, -1] = False  # the likeliest token always stays
     return scores_BV.masked_fill(below_BV.scatter(1, order_BV, below_BV), -torch.inf)
 
 
-def drawn(scores_BV: Tensor, draws_B: Tensor) -> Tensor:
-    """The token at which the probabilities so far first exceed a text's draw."""
+def draw_tokens(scores_BV: Tensor, draws_B: Tensor) -> Tensor:
+    """Return the first token at which the cumulative probability exceeds a text's draw."""
     sums_BV = scores_BV.double().softmax(-1).cumsum(-1)
     aims_B1 = draws_B.to(sums_BV)[:, None] * sums_BV[:, -1:]
     return torch.searchsorted(sums_BV, aims_B1, right=True)[:, 0]

@@ -1,4 +1,4 @@
-"""Figures of a split out of a model's outputs, batch by batch: wherever the labels are."""
+"""A scorer turns a model's outputs for a split into figures; it works where the labels are."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -13,7 +13,7 @@ from simsplit.metrics.tokens import TokenMetric, TokenScore
 
 
 class Scorer:
-    """Collects the outputs for one split after another, and scores them against its labels."""
+    """A collector of a model's outputs for one split after another, which scores them."""
 
     def __init__(
         self,
@@ -24,13 +24,16 @@ class Scorer:
         choices: Choices | None = None,
         own: Mapping[str, ClassMetric] | None = None,
     ) -> None:
-        """`choices` says that models write words; `own` are the metrics of plugins."""
+        """Take the splits and metrics.
+
+        `choices` are the answers of a causal model that classifies; `own` are plugins' metrics.
+        """
         self.splits, self.metrics, self.choices = splits, metrics, choices
         self.batch_size, self.own = batch_size, own
         self._restart()
 
     def add(self, split: str, outputs: Tensor) -> None:
-        """Take the outputs for the next batch of a split."""
+        """Add the outputs for the next batch of a split."""
         if self.choices is None:
             self._outputs.append(outputs)
         else:
@@ -38,7 +41,7 @@ class Scorer:
         self._batches += 1
 
     def figures(self, split: str) -> dict[str, float]:
-        """The metrics over all that was added, which is then forgotten."""
+        """Return the metrics over all added outputs, and forget the outputs."""
         try:
             if self.choices is not None:
                 read = [name for name in self.metrics if name not in GENERATION_METRICS]

@@ -1,8 +1,8 @@
-"""Texts that a split model goes on with, pass by pass through the cut and back.
+"""A split model continues texts token by token, with a pass through the cut for each token.
 
-In a session each token crosses once: both sides keep what they computed of it, and a method's draw
-for it is kept with that. A text that has ended is left out from then on. Methods that cannot treat
-tokens one by one (`MethodConfig.in_sessions`) are sent whole texts in every pass, drawn for anew.
+In a session each token crosses once: both sides keep what they computed from it, including a
+method's draw. A text that has ended is left out of later passes. Methods that cannot treat tokens
+one by one (`MethodConfig.in_sessions`) send whole texts in every pass, with new draws.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import SimsplitError
-from simsplit.evaluation.sampling import Sampling, chosen
+from simsplit.evaluation.sampling import Sampling, choose_tokens
 from simsplit.packets import ClientId
 from simsplit.parties.calls import ContinueTexts, ProbeTexts
 from simsplit.schedules.exchange import Exchange
@@ -27,35 +27,35 @@ FIRST_STEP = 1_000_000
 
 
 Pass = ContinueTexts | ProbeTexts
-"""What a client is asked, who then has the scores of the next tokens."""
+"""A call to a client, which gets the scores of the next tokens by it."""
 
 
 class Passes(Protocol):
-    """Ways to get the scores of the next token."""
+    """A way to get the scores of the next token."""
 
     def begin(self) -> Pass:
-        """For the scores that follow each prompt."""
+        """Return the pass for the scores after each prompt."""
 
     def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
-        """For those that follow one more token; `left` is a mask of the texts that go on."""
+        """Return the pass for the scores after one more token; `left` masks unfinished texts."""
 
 
 @dataclass(frozen=True)
 class Pen:
-    """How texts are written, whoever it is that asks for the scores."""
+    """The rules by which texts are written, without the exchange that gives the scores."""
 
     seed: int
     end: int
-    """The token that ends a text; it is no part of what is written."""
+    """The token that ends a text; it does not belong to the text."""
     pad: int
     positions: int
-    """How many tokens the model can read."""
+    """The number of tokens that the model can read."""
     sampling: Sampling | None = None
-    """Null: always the likeliest token."""
+    """How tokens are drawn; None: always the likeliest token."""
     in_sessions: Callable[[str], bool] = lambda _: True
-    """Whether a control (empty: the run as it is) is evaluated in sessions."""
+    """A function that returns whether a control (empty: none) is evaluated in sessions."""
 
-    def passes(
+    def iterate_passes(
         self,
         client: ClientId,
         prompts: Sequence[Tensor],
@@ -63,33 +63,33 @@ class Pen:
         round_number: int,
         session: int | None,
     ) -> Generator[Pass, Tensor, list[list[int]]]:
-        """Asks for pass after pass, and is sent the scores of each; at last what was written.
+        """Yield pass after pass, receive the scores of each, and return the written texts.
 
-        Without a session, whole texts are sent in each.
+        Without a session, every pass has whole texts.
         """
         refuse_unreadable(prompts, self.positions)
-        # the last token needs no position, for it is not read again
+        # The last token needs no position, because it is not read again.
         limits = torch.tensor([min(tokens, self.positions - len(each) + 1) for each in prompts])
-        draws = self._draws(client, len(prompts), tokens, round_number)
+        draws = self._draw(client, len(prompts), tokens, round_number)
         texts: list[list[int]] = [[] for _ in prompts]
         rows = torch.arange(len(prompts))
         at = client, round_number, prompts, self.pad
         passes: Passes = WholeTexts(*at) if session is None else InSession(*at, session=session)
         scores = yield passes.begin()
         for number in range(tokens):
-            found = chosen(scores.cpu(), self.sampling, draws[rows, number])
-            said = found != self.end
-            for row, token in zip(rows[said].tolist(), found[said].tolist(), strict=True):
+            chosen = choose_tokens(scores.cpu(), self.sampling, draws[rows, number])
+            open_ = chosen != self.end
+            for row, token in zip(rows[open_].tolist(), chosen[open_].tolist(), strict=True):
                 texts[row].append(token)
-            left = said & (limits[rows] > number + 1)
+            left = open_ & (limits[rows] > number + 1)
             if not left.any():
                 break
             rows = rows[left]
-            scores = yield passes.go_on(found[left], left)
+            scores = yield passes.go_on(chosen[left], left)
         return texts
 
-    def _draws(self, client: ClientId, texts: int, tokens: int, round_number: int) -> Tensor:
-        """A number for each token of each text; zeros where none is drawn."""
+    def _draw(self, client: ClientId, texts: int, tokens: int, round_number: int) -> Tensor:
+        """Draw a number for each token of each text; zeros without sampling."""
         if self.sampling is None:
             return torch.zeros(texts, tokens)
         streams = (rng_for(self.seed, "write", client, round_number, n) for n in range(texts))
@@ -98,33 +98,33 @@ class Pen:
 
 @dataclass(frozen=True)
 class Writer(Pen):
-    """Has clients' models go on with texts."""
+    """A pen that has clients' models continue texts through the exchange."""
 
     exchange: Exchange = field(kw_only=True)
 
     def write(
         self, client: ClientId, prompts: Sequence[Tensor], tokens: int, round_number: int = 0
     ) -> list[list[int]]:
-        """What a client's model writes after each prompt: so many tokens at most."""
-        with self._session(client) as session:
-            passes = self.passes(client, prompts, tokens, round_number, session)
-            asked = next(passes)
+        """Return what a client's model writes after each prompt, at most `tokens` tokens each."""
+        with self._open_session(client) as session:
+            passes = self.iterate_passes(client, prompts, tokens, round_number, session)
+            following = next(passes)
             while True:
-                scores = self.exchange.predict(client, asked)
+                scores = self.exchange.predict(client, following)
                 try:
-                    asked = passes.send(scores)
+                    following = passes.send(scores)
                 except StopIteration as over:
                     written: list[list[int]] = over.value
                     return written
 
-    def _session(self, client: ClientId) -> AbstractContextManager[int | None]:
+    def _open_session(self, client: ClientId) -> AbstractContextManager[int | None]:
         if self.in_sessions(self.exchange.reading):
             return self.exchange.open_session(client)
         return nullcontext()
 
 
 def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:
-    """SimsplitError for prompts that no model, or not this one, can go on with."""
+    """Raise SimsplitError if there is no prompt, or if one is empty or too long for the model."""
     if not prompts:
         raise SimsplitError("there is no prompt to go on with")
     for number, prompt in enumerate(prompts):
@@ -137,7 +137,7 @@ def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:
 
 
 class InSession:
-    """Each token once, as both sides keep what they computed of it."""
+    """The passes of a session: each token crosses once, and both sides keep their results."""
 
     def __init__(
         self,
@@ -154,29 +154,29 @@ class InSession:
         self.position = self.number = 0
 
     def begin(self) -> Pass:
-        """The prompts, padded on the left; their mask goes along where lengths differ."""
+        """Return the pass with the prompts, padded on the left, with a mask if lengths differ."""
         lengths = torch.tensor([len(prompt) for prompt in self.prompts])
         longest = int(lengths.max())
         mask = torch.arange(longest) >= longest - lengths[:, None]
         inputs = torch.full(mask.shape, self.pad).masked_scatter(mask, torch.cat([*self.prompts]))
-        return self._pass(inputs, None if mask.all() else mask, None)
+        return self._make_pass(inputs, None if mask.all() else mask, None)
 
     def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
-        """One more token of each text; the others are told to be over once."""
+        """Return the pass with one more token of each unfinished text."""
         self.indices = self.indices[left]
-        return self._pass(tokens[:, None], None, None if left.all() else left.nonzero()[:, 0])
+        return self._make_pass(tokens[:, None], None, None if left.all() else left.nonzero()[:, 0])
 
-    def _pass(self, inputs: Tensor, mask: Tensor | None, left: Tensor | None) -> Pass:
+    def _make_pass(self, inputs: Tensor, mask: Tensor | None, left: Tensor | None) -> Pass:
         batch = Batch(inputs, torch.full_like(inputs, IGNORED), self.indices, mask)
         at, step = (self.session, self.position), (self.round, FIRST_STEP + self.number)
-        asked = ContinueTexts(*at, batch, *step, left)
+        following = ContinueTexts(*at, batch, *step, left)
         self.position += inputs.shape[1]
         self.number += 1
-        return asked
+        return following
 
 
 class WholeTexts:
-    """All of each text again in every pass, padded on the right."""
+    """Passes without a session: every pass has the whole texts, padded on the right."""
 
     def __init__(
         self,
@@ -191,20 +191,21 @@ class WholeTexts:
         self.number = 0
 
     def begin(self) -> Pass:
-        """For the scores after each text as it is now, in a pass that sends all of it."""
+        """Return the pass with all texts so far."""
         lengths = torch.tensor([len(text) for text in self.texts])
         places = torch.arange(int(lengths.max()))
         real = places < lengths[:, None]
         inputs = torch.full(real.shape, self.pad).masked_scatter(real, torch.cat(self.texts))
-        asked = torch.full(real.shape, IGNORED)
-        asked[places == lengths[:, None] - 1] = 0  # any label: here something is to come out
-        batch = Batch(inputs, asked, self.indices)
+        labels = torch.full(real.shape, IGNORED)
+        # Scores are computed where a label is not ignored; which label it is does not matter.
+        labels[places == lengths[:, None] - 1] = 0
+        batch = Batch(inputs, labels, self.indices)
         probe = ProbeTexts(batch, self.round, FIRST_STEP + self.number)
         self.number += 1
         return probe
 
     def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
-        """The texts that are left, each longer by a token."""
+        """Return the pass with the unfinished texts, each longer by a token."""
         self.indices = self.indices[left]
         kept = [self.texts[row] for row in left.nonzero()[:, 0].tolist()]
         longer = zip(kept, tokens, strict=True)

@@ -20,7 +20,7 @@ from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.config import Engine, InlineEngine
-from simsplit.evaluation import EvaluateConfig, columns_of, success_columns
+from simsplit.evaluation import EvaluateConfig, list_figure_columns, list_success_columns
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.metrics import falls
 from simsplit.models import Model, SimpleCNN
@@ -202,10 +202,10 @@ class ScenarioFields(Config):
     @property
     def figures(self) -> list[str]:
         """The evaluation columns of the `rounds` table."""
-        names = columns_of(self.splits, self.metrics, self.evaluate.controls)
+        names = list_figure_columns(self.splits, self.metrics, self.evaluate.controls)
         aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
         own = self.clients.heads == "per_client"
-        return [*names, *success_columns(aimed=aimed, own=own)]
+        return [*names, *list_success_columns(aimed=aimed, own=own)]
 
     @property
     def aims(self) -> TargetsConfig:

@@ -42,7 +42,7 @@ def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(paddin
     evaluator = made.parts.evaluator
     generator = evaluator.generator
     assert isinstance(generator, Generator)
-    prompts, meant = generator.prompts_and_answers(evaluator.splits["test"].take(torch.arange(6)))
+    prompts, meant = generator.split_prompts(evaluator.splits["test"].take(torch.arange(6)))
     assert len({len(prompt) for prompt in prompts}) > 1
     assert all(answer.startswith("about a ") for answer in meant)
     (client,) = evaluator.scored

@@ -12,7 +12,7 @@ from texts import text_scenario
 from simsplit.assembly import Assembler
 from simsplit.assembly.evaluating import build_writer
 from simsplit.errors import ProtocolError, RunFailedError, ScenarioError, SimsplitError
-from simsplit.evaluation.sampling import Sampling, chosen, drawn, warped
+from simsplit.evaluation.sampling import Sampling, choose_tokens, draw_tokens, warp_scores
 from simsplit.evaluation.writing import InSession, WholeTexts
 from simsplit.models.transformer import Cut, copy_segment
 from simsplit.models.whole import Sizes, build_config
@@ -92,7 +92,7 @@ class Drawn(transformers.LogitsProcessor):
         self.draws, self.number = draws, 0
 
     def __call__(self, ids, scores):
-        tokens = drawn(scores, self.draws[:, self.number])
+        tokens = draw_tokens(scores, self.draws[:, self.number])
         self.number += 1
         return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
@@ -129,13 +129,13 @@ def test_scores_are_warped_as_transformers_does():
         expected = scores
         for warper in warpers(sampling):
             expected = warper(None, expected)
-        torch.testing.assert_close(warped(scores, sampling), expected, rtol=0, atol=0)
+        torch.testing.assert_close(warp_scores(scores, sampling), expected, rtol=0, atol=0)
 
 
 def test_draws_follow_the_probabilities():
     scores = torch.tensor([0.5, 0.0, 0.3, 0.2]).log()
     draws = (torch.arange(1000) + 0.5) / 1000
-    counts = drawn(scores.expand(1000, -1), draws).bincount(minlength=4)
+    counts = draw_tokens(scores.expand(1000, -1), draws).bincount(minlength=4)
     assert counts.tolist() == [500, 0, 300, 200]
 
 
@@ -331,7 +331,7 @@ def test_prompts_that_cannot_be_gone_on_with_are_refused(prompts, why, tmp_path)
 def test_scores_that_are_no_numbers_are_told(sampling):
     scores = torch.tensor([[0.0, 1.0], [0.0, torch.nan]])
     with pytest.raises(RunFailedError, match=r"no numbers.*has training diverged"):
-        chosen(scores, sampling, torch.zeros(2))
+        choose_tokens(scores, sampling, torch.zeros(2))
 
 
 def test_a_failure_leaves_no_session_open(tmp_path):
