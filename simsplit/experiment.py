@@ -24,7 +24,7 @@ from simsplit.observers.base import refuse_lacking
 from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
-from simsplit.plugins.record import changed
+from simsplit.plugins.record import list_changed
 from simsplit.progress import Observer, Observers, Plan, RoundEnded
 from simsplit.results import Run
 from simsplit.results.ledger import Ledger, Round
@@ -72,7 +72,7 @@ def run(
     refuse_lacking(scenario.observers)
     path = choose_run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
-    for warning in changed(path, scenario.plugins) if resume else ():
+    for warning in list_changed(path, scenario.plugins) if resume else ():
         Observers(watching).warn(warning)
     with pinned_threads(scenario.threads):
         data = scenario.prepared()

@@ -26,11 +26,11 @@ class TableRow(Mapping[str, object]):
     """Base class of rows: a dataclass with a field `further` among the others."""
 
     further: Cells
-    """Values of the columns that are no fields, in their order."""
+    """Values of the columns that are not fields, in their order."""
 
     @classmethod
     def of(cls, cells: Mapping[str, Any]) -> Self:
-        """Return the row that has these cells; those that are no fields become `further`."""
+        """Return the row with these cells; cells that are not fields go to `further`."""
         kinds, make = _kinds_of(cls), cast("Callable[..., Self]", cls)
         own: dict[str, object] = {}
         further: dict[str, object] = {}
@@ -94,7 +94,7 @@ class RoundRow(TableRow):
     """Mini-batches of all clients."""
     samples: int = 0
     clients: int | None = None
-    """How many clients took part; it and the next two where not all always do."""
+    """How many clients took part; None, like the next two, if all clients always take part."""
     dropped: int | None = None
     """How many clients dropped out in the middle of a step."""
     late: int | None = None
@@ -102,7 +102,7 @@ class RoundRow(TableRow):
     bytes_plain: int | None = None
     """Bytes that the cut would have sent without methods."""
     train_loss: float | None = None
-    """Null, like the other means, where nobody trained."""
+    """None, like the other means, if nobody trained."""
     train_accuracy: float | None = None
     method_loss: float | None = None
     """Mean of the terms that methods add to the loss."""
@@ -128,7 +128,7 @@ class RoundRow(TableRow):
 
 @dataclass(frozen=True, eq=False)
 class ClientRow(TableRow):
-    """A row of `clients`: what one client did in a round, and what was made of it."""
+    """A row of `clients`: one client's work in a round, and detectors' scores of it."""
 
     round: int
     client: ClientId
@@ -147,7 +147,7 @@ class ClientRow(TableRow):
     method_loss: float | None = None
     staleness: float | None = None
     further: Cells = field(default_factory=dict)
-    """Figures of the client's own model, what methods report, and what detectors say of it."""
+    """Figures of the client's own model, methods' reports, and detectors' scores of the client."""
     compute_s: float | None = None
     """Simulated seconds in which it computes; this and the next three columns where there is a
     network."""
@@ -159,7 +159,7 @@ class ClientRow(TableRow):
     """Share of the round's seconds in which it neither computes nor transfers."""
 
 
-# not frozen: a round of many clients has thousands, and freezing would be most of their cost
+# Not frozen: a round of many clients has thousands of these rows, and freezing would be slow.
 @dataclass(eq=False)
 class WireRow(TableRow):
     """A row of `wire`: what one client sent on one leg, in one phase of a round."""
@@ -172,7 +172,7 @@ class WireRow(TableRow):
     bytes: int = 0
     """Bytes of the packets' tensors."""
     received_packets: int | None = None
-    """Hand-overs of other clients that this one received; null where there were none."""
+    """Hand-overs of other clients that this one received; None if there were none."""
     received_bytes: int | None = None
     transfer_s: float | None = None
     """Simulated seconds on the link, where there is a network."""
@@ -198,7 +198,7 @@ class DetectionRow(TableRow):
     caught: int = 0
     """How many of the flagged clients are malicious."""
     auroc: float | None = None
-    """Null, like the other figures, in rounds in which it does not exist."""
+    """None, like the other figures, in rounds in which it does not exist."""
     tpr_at_1pct_fpr: float | None = None
     precision: float | None = None
     recall: float | None = None
@@ -221,7 +221,7 @@ class TimingRow(TableRow):
 
 @cache
 def _kinds_of(row: type[TableRow]) -> dict[str, Callable[[Any], object]]:
-    """Return a row's fields in their order, each with the type of a value that is there."""
+    """Return a row's fields in their order, each with the type of its value if it has one."""
     return {each.name: (get_args(each.type) or (each.type,))[0] for each in fields(row)}  # type: ignore[arg-type]
 
 
@@ -231,7 +231,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _number(value: object) -> object:
-    """Return a cell as a number, or as it is where it is none."""
+    """Return a cell as a number if it is one, else unchanged."""
     if not isinstance(value, str):
         return value
     try:

@@ -28,14 +28,14 @@ from typer.main import get_command
 
 import simsplit
 from simsplit.__main__ import app
-from simsplit.catalogue import catalogue
-from simsplit.commands.options import pairs_of, plugins_of
+from simsplit.catalogue import tabulate_catalogue
+from simsplit.commands.options import load_plugins, parse_pairs
 from simsplit.deploy.terms import refuse_undeployable
 from simsplit.experiment import choose_run_directory
 from simsplit.results import SCENARIO, SWEEP
 from simsplit.scenario import Scenario, has_sweep, load_scenario, load_sweep
 from simsplit.scenario.starting import start_file
-from simsplit.sweep.plan import sweep_directory
+from simsplit.sweep.plan import choose_sweep_directory
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -211,8 +211,8 @@ class Reader:
     # What each command would read or write
 
     def _load(self, name: str, given: dict[str, Any]) -> "list[tuple[str, Scenario]]":
-        file, overrides = given["file"], pairs_of(list(given["set_"] or ()))
-        plugins = plugins_of(list(given["plugin"] or ()))
+        file, overrides = given["file"], parse_pairs(list(given["set_"] or ()))
+        plugins = load_plugins(list(given["plugin"] or ()))
         if name == "validate" and has_sweep(file, overrides):
             name = "sweep"
         if name == "sweep":
@@ -228,8 +228,8 @@ class Reader:
 
     def _check_sweep(self, **given: Any) -> None:
         cells = self._load("sweep", given)
-        swept = load_sweep(given["file"], pairs_of(list(given["set_"] or ())))
-        folder = sweep_directory(swept, given["out"], resume=given["resume"])
+        swept = load_sweep(given["file"], parse_pairs(list(given["set_"] or ())))
+        folder = choose_sweep_directory(swept, given["out"], resume=given["resume"])
         for cell, scenario in cells:
             self._wrote(folder / cell, scenario)
         (folder / SWEEP).write_text("")
@@ -245,25 +245,25 @@ class Reader:
         start_file(name, from_, Path())
 
     def _check_list(self, *, what: str | None, plugin: Any, **rest: Any) -> None:
-        catalogue(what, plugins_of(list(plugin or ())))
+        tabulate_catalogue(what, load_plugins(list(plugin or ())))
         del rest
 
     def _check_serve(self, **given: Any) -> None:
-        scenario = load_scenario(given["file"], pairs_of(list(given["set_"] or ())))
+        scenario = load_scenario(given["file"], parse_pairs(list(given["set_"] or ())))
         refuse_undeployable(scenario)
         self._wrote(Path(given["out"] or scenario.output.root / scenario.name), scenario)
 
     def _check_join(self, **given: Any) -> None:
-        refuse_undeployable(load_scenario(given["approve"], pairs_of(list(given["set_"] or ()))))
+        refuse_undeployable(load_scenario(given["approve"], parse_pairs(list(given["set_"] or ()))))
 
     _check_check = _check_join
 
     def _check_attack(self, **given: Any) -> None:
-        changes = pairs_of(list(given["set_"] or ()))
+        changes = parse_pairs(list(given["set_"] or ()))
         outside = ("targets.", "data.")
         fields = {n if n.startswith(outside) else f"attacks.0.{n}": v for n, v in changes.items()}
         overrides = {"attacks": "[]", "attacks.0.kind": given["kind"], **fields}
-        known = plugins_of(list(given["plugin"] or ()))
+        known = load_plugins(list(given["plugin"] or ()))
         for folder in self._runs([given["run_dir"]]):
             load_scenario(folder / SCENARIO, overrides, known)
 

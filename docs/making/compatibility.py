@@ -1,7 +1,7 @@
 """Which part works with which data and topology, as a page."""
 
 from making.markup import plain, table
-from simsplit.catalogue import catalogue
+from simsplit.catalogue import tabulate_catalogue
 
 _HEAD = """\
 # Which part works with what
@@ -18,6 +18,6 @@ simsplit list compatibility --format markdown
 
 def page() -> str:
     """Return the table that `simsplit list compatibility` prints, with its head."""
-    (told,) = catalogue("compatibility")
+    (told,) = tabulate_catalogue("compatibility")
     rows = [[plain(cell) for cell in row] for row in told.rows]
     return f"{_HEAD}\n{table(told.columns, rows)}\n"

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 
 from making.markup import code, fenced, folded, plain, table
-from simsplit.catalogue import catalogue, groups
+from simsplit.catalogue import collect_groups, tabulate_catalogue
 from simsplit.report.tables import Table
 
 _TOLD_BY_MODULE = ("methods", "attacks", "detectors", "poisons")
@@ -22,7 +22,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def listed() -> list[tuple[str, str]]:
     """What `simsplit list` knows: each group, and the words of its parts."""
-    (index,) = catalogue(None)
+    (index,) = tabulate_catalogue(None)
     return [(group, words) for group, words in index.rows if group not in _NOT_HERE]
 
 
@@ -45,7 +45,7 @@ def _words(words: str) -> str:
 def _page(group: str) -> str:
     head = f"# {group}\n\nThe same in a terminal: `simsplit list {group}`."
     told = _by_module(group)
-    return "\n\n".join([head, *(_section(each, told) for each in catalogue(group))])
+    return "\n\n".join([head, *(_section(each, told) for each in tabulate_catalogue(group))])
 
 
 def _section(part: Table, told: dict[str, str]) -> str:
@@ -65,5 +65,5 @@ def _by_module(group: str) -> dict[str, str]:
     """What the file of each part says of it; nothing where a group's parts share files."""
     if group not in _TOLD_BY_MODULE:
         return {}
-    modules = {kind: inspect.getmodule(config) for kind, config in groups()[group].items()}
+    modules = {kind: inspect.getmodule(config) for kind, config in collect_groups()[group].items()}
     return {kind: inspect.getdoc(module) or "" for kind, module in modules.items()}

@@ -11,7 +11,7 @@ from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool
 from simsplit.held import hold
 from simsplit.packets import ClientId
-from simsplit.plugins import gathered_again
+from simsplit.plugins import gather_again
 from simsplit.scenario import Scenario
 from simsplit.scenario.own import collect_held
 
@@ -37,7 +37,7 @@ class HostRecipe:
         there are no plugins.
         """
         away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
-        return partial(gathered_again, away) if away else None
+        return partial(gather_again, away) if away else None
 
     def build(self, numbers: Sequence[ClientId]) -> InlinePool:
         """Build these clients in their state before training."""

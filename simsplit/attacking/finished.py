@@ -15,7 +15,7 @@ from simsplit.assembly.restored import restore
 from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import device_of, pinned_threads
-from simsplit.plugins import Given, gathered
+from simsplit.plugins import Given, gather_plugins
 from simsplit.results import SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
 from simsplit.results.recovers import RECOVERS
@@ -53,7 +53,7 @@ def attack(
     run = Run.load(path)
     fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
-    known, file = gathered(plugins), run.path / SCENARIO
+    known, file = gather_plugins(plugins), run.path / SCENARIO
     original = load_scenario(file, {}, known)
     try:
         scenario = load_scenario(file, overrides, known)

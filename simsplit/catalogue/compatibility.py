@@ -1,7 +1,7 @@
-"""Which part works with which data and under which topology, and what else it needs.
+"""This table shows which part works with which data and topology, and what else it needs.
 
-Read off the parts' own `needs`, as they are by default; scenarios are held against the
-same.
+It is read from the `needs` of the parts with default options; scenarios are checked against the
+same needs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ _WORDS: dict[Given, str] = {
     Given.ASKED: "{least} clients a round",
     Given.BATCH: "batches of {least}",
 }
-"""A need in a few words; empty where a column of its own says it."""
+"""The words for each need; empty for needs that have columns of their own."""
 _OF: dict[Given, frozenset[Modality]] = {
     Given.IMAGES: IMAGES,
     Given.TABLES: TABLES,
@@ -61,28 +61,30 @@ _OF: dict[Given, frozenset[Modality]] = {
 }
 
 
-def compatibility(
+def tabulate_compatibility(
     parts: Mapping[str, Mapping[str, type[BaseModel]]], topologies: Mapping[str, Topology]
 ) -> Table:
-    """A row per part of these registries: data, topologies, and what else it needs by default."""
+    """Return a row per part of these registries: data, topologies, and other needs by default."""
     rows = [
-        (group, ", ".join(kinds), *_cells(config, topologies))
+        (group, ", ".join(kinds), *_make_cells(config, topologies))
         for group, registry in parts.items()
-        for config, kinds in _alike(registry)
+        for config, kinds in _group_kinds(registry)
     ]
     columns = ("", "kind", *MODALITIES, *topologies, "what else it needs")
     title = "which part works with which data and topology, with default options"
-    return Table(title, columns, _once(rows), "l" * len(columns))
+    return Table(title, columns, _blank_repeats(rows), "l" * len(columns))
 
 
-def _alike(registry: Mapping[str, type[BaseModel]]) -> Iterator[tuple[type[BaseModel], list[str]]]:
-    """Each config, with the kinds that it stands for."""
+def _group_kinds(
+    registry: Mapping[str, type[BaseModel]],
+) -> Iterator[tuple[type[BaseModel], list[str]]]:
+    """Yield each config with its kinds: several kinds may share one config."""
     for config in dict.fromkeys(registry.values()):
         yield config, [kind for kind, other in registry.items() if other is config]
 
 
-def _once(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """With the first cell only where it is another than above."""
+def _blank_repeats(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the rows with an empty first cell where it would repeat the one above."""
     before = ("", *(row[0] for row in rows))
     return [
         ("" if row[0] == last else row[0], *row[1:])
@@ -90,27 +92,27 @@ def _once(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     ]
 
 
-def _cells(config: type[BaseModel], topologies: Mapping[str, Topology]) -> tuple[str, ...]:
+def _make_cells(config: type[BaseModel], topologies: Mapping[str, Topology]) -> tuple[str, ...]:
     part: Any = config()
-    data = [_data(part, each) for each in MODALITIES]
-    cuts = [_under(part, each) for each in topologies.values()]
-    return (*data, *cuts, "; ".join(dict.fromkeys(filter(None, map(_words, part.needs)))))
+    data = [_format_data(part, each) for each in MODALITIES]
+    cuts = [_format_topology(part, each) for each in topologies.values()]
+    return (*data, *cuts, "; ".join(dict.fromkeys(filter(None, map(_format_need, part.needs)))))
 
 
-def _data(part: Any, modality: str) -> str:  # noqa: ANN401 - any part's config
-    """Whether no need excludes a kind of data."""
-    asked = [_OF[need.what] for need in part.needs if need.what in _OF]
-    return "yes" if all(modality in each for each in asked) else ""
+def _format_data(part: Any, modality: str) -> str:  # noqa: ANN401 - any part's config
+    """Return "yes" if no need of a part excludes a kind of data, else an empty text."""
+    allowed = [_OF[need.what] for need in part.needs if need.what in _OF]
+    return "yes" if all(modality in each for each in allowed) else ""
 
 
-def _under(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's config
-    """Whether all that it needs crosses; or with which other values of the field that asks."""
-    if topology.of_texts and not _data(part, "texts"):
+def _format_topology(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's config
+    """Return "yes" if all that a part needs crosses, else the values of its field that would do."""
+    if topology.of_texts and not _format_data(part, "texts"):
         return ""
-    lacking = [need for need in part.needs if not _crosses(need, topology)]
-    if not lacking:
+    unmet = [need for need in part.needs if not _crosses(need, topology)]
+    if not unmet:
         return "yes"
-    field = lacking[0].field
+    field = unmet[0].field
     if field == "kind":
         return ""
     others = [
@@ -123,6 +125,7 @@ def _under(part: Any, topology: Topology) -> str:  # noqa: ANN401 - any part's c
 
 
 def _crosses(need: Need, topology: Topology) -> bool:
+    """Return whether a topology satisfies a need; needs that are not of a topology are met."""
     if need.what is Given.SCORING:
         return topology.tail_with_client
     if need.what is Given.SESSIONS:
@@ -132,7 +135,8 @@ def _crosses(need: Need, topology: Topology) -> bool:
     return need.what is not Given.CROSSES or need.leg in topology.training.legs
 
 
-def _words(need: Need) -> str:
+def _format_need(need: Need) -> str:
+    """Return a need in words; empty if every scenario meets it."""
     if need.least == 1 and need.what in (Given.CLIENTS, Given.ASKED, Given.BATCH):
         return ""
     leg = need.leg.words if need.leg else ""

@@ -1,1 +1,1 @@
-"""The commands of the program, and the options that they share."""
+"""The program's commands are defined here, with the options that they share."""

@@ -1,4 +1,4 @@
-"""Commands of who looks in: `simsplit attack`, and `chat`, which shows what is read of a text."""
+"""`simsplit attack` attacks a finished run, and `chat` shows what the server reads of a text."""
 
 import shlex
 from pathlib import Path
@@ -11,10 +11,10 @@ from simsplit.commands.options import (
     Json,
     Plugin,
     Quiet,
-    flags,
     hush_if,
-    pairs_of,
-    plugins_of,
+    load_plugins,
+    make_flags,
+    parse_pairs,
     print_json,
     say,
 )
@@ -47,8 +47,8 @@ def attack(
     from simsplit.terminal.printing import print_attack
     from simsplit.terminal.runs import count_work
 
-    changes = pairs_of(set_ or [])
-    name, known = changes.get("name", kind), plugins_of(plugin)
+    changes = parse_pairs(set_ or [])
+    name, known = changes.get("name", kind), load_plugins(plugin)
     try:
         with count_work(Console(stderr=True), name, quiet=quiet or as_json) as progress:
             run = attack_finished(
@@ -56,7 +56,7 @@ def attack(
             )
     except KeyboardInterrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
-        again += [*flags("--set", set_ or []), *flags("--plugin", plugin or [])]
+        again += [*make_flags("--set", set_ or []), *make_flags("--plugin", plugin or [])]
         say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if as_json:
@@ -69,7 +69,7 @@ def chat(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     *,
     prompt: Annotated[
-        str | None, typer.Option(help="One prompt; without it they are asked for, one by one.")
+        str | None, typer.Option(help="One prompt; without it, the program asks for prompts.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="New tokens per text, at most.")] = 64,
     temperature: Annotated[
@@ -84,7 +84,7 @@ def chat(
     from simsplit.terminal.chatting import Chat
     from simsplit.terminal.printing import print_table
 
-    made = Chat(run_dir, client, plugins_of(plugin))
+    made = Chat(run_dir, client, load_plugins(plugin))
     sampling = None if temperature is None else Sampling(temperature=temperature)
     asked = [prompt] if prompt is not None else iter(lambda: typer.prompt("prompt", ""), "")
     for each in asked:

@@ -1,11 +1,11 @@
-"""`simsplit bench`, and `pretrain`, which makes a model to measure with."""
+"""`simsplit bench` measures the simulator, and `pretrain` makes a model to measure with."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Quiet, plugins_of, print_json, say
+from simsplit.commands.options import Quiet, load_plugins, print_json, say
 
 
 def bench(
@@ -36,16 +36,16 @@ def bench(
     from simsplit.bench import benches
     from simsplit.terminal.printing import print_table
 
-    told: dict[str, dict[str, object]] = {}
-    known = plugins_of(plugin)
+    document: dict[str, dict[str, object]] = {}
+    known = load_plugins(plugin)
     for each, table, figures in benches(
         name, device=device, quick=quick, say=say, plugins=known, model=model
     ):
-        told.setdefault(each, {})[table.title] = figures
+        document.setdefault(each, {})[table.title] = figures
         if not as_json:
             print_table(table, "table")
     if as_json:
-        print_json(told)
+        print_json(document)
 
 
 def pretrain(

@@ -1,4 +1,4 @@
-"""What several commands take, and how they answer."""
+"""Several commands share these options, and the functions by which they print."""
 
 import json
 import math
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from simsplit.plugins import Plugins
 
 
-def scenario_names(incomplete: str) -> list[str]:
-    """Shipped scenarios, for the shell's completion."""
+def complete_scenario_names(incomplete: str) -> list[str]:
+    """Return the shipped scenarios that complete a name, for the shell."""
     from simsplit.scenario.shipped import list_names
 
     return [name for name in list_names() if name.startswith(incomplete)]
@@ -24,7 +24,7 @@ File = Annotated[
     Path,
     typer.Argument(
         help="A scenario file (YAML), or the name of a shipped one: simsplit list scenarios.",
-        autocompletion=scenario_names,
+        autocompletion=complete_scenario_names,
     ),
 ]
 Set = Annotated[
@@ -61,8 +61,8 @@ Format = Annotated[
 ]
 
 
-def pairs_of(overrides: list[str]) -> dict[str, str]:
-    """What each --set gives, by field; SimsplitError for one that is not FIELD=VALUE."""
+def parse_pairs(overrides: list[str]) -> dict[str, str]:
+    """Return the values of --set by field; raise SimsplitError for one that is not FIELD=VALUE."""
     pairs = {}
     for override in overrides:
         field, equals, value = override.partition("=")
@@ -72,34 +72,34 @@ def pairs_of(overrides: list[str]) -> dict[str, str]:
     return pairs
 
 
-def plugins_of(named: list[str] | None) -> "Plugins":
-    """What the modules and files of --plugin bring."""
-    from simsplit.plugins import gathered
+def load_plugins(named: list[str] | None) -> "Plugins":
+    """Load the modules and files of --plugin."""
+    from simsplit.plugins import gather_plugins
 
-    return gathered(named or ())
+    return gather_plugins(named or ())
 
 
-def flags(option: str, values: list[str]) -> list[str]:
-    """The same option for each value, as it would be typed."""
+def make_flags(option: str, values: list[str]) -> list[str]:
+    """Return the words that give an option once for each value."""
     return [word for value in values for word in (option, value)]
 
 
-def print_json(told: object) -> None:
-    """The one document that a command with --json has on stdout."""
-    typer.echo(json.dumps(_finite(told), indent=2, allow_nan=False))
+def print_json(document: object) -> None:
+    """Print the one document that a command with --json has on stdout."""
+    typer.echo(json.dumps(_replace_infinite(document), indent=2, allow_nan=False))
 
 
-def _finite(told: object) -> object:
-    """With null for what is no number, which JSON knows nothing of."""
-    if isinstance(told, dict):
-        return {name: _finite(value) for name, value in told.items()}
-    if isinstance(told, list | tuple):
-        return [_finite(value) for value in told]
-    return None if isinstance(told, float) and not math.isfinite(told) else told
+def _replace_infinite(value: object) -> object:
+    """Return a value with null in place of infinities and NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _replace_infinite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_infinite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def hush_if(quiet: bool) -> None:
-    """Have nothing but errors printed."""
+    """Have libraries print errors only, if the command is quiet."""
     if quiet:
         from simsplit.terminal.hushing import hush
 
@@ -107,5 +107,5 @@ def hush_if(quiet: bool) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the user, beside what is printed for programs."""
+    """Print a message for the user on stderr; stdout is for results."""
     typer.echo(text, err=True)

@@ -1,11 +1,11 @@
-"""Commands on finished runs: `simsplit show`, `compare`, `report` and `export`."""
+"""`simsplit show`, `compare`, `report` and `export` read finished runs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Format, Json, Plugin, Unneeded, plugins_of, print_json, say
+from simsplit.commands.options import Format, Json, Plugin, Unneeded, load_plugins, print_json, say
 
 
 def show_(
@@ -19,7 +19,7 @@ def show_(
     from simsplit.terminal.documents import document_run
     from simsplit.terminal.printing import print_run
 
-    plugins_of(plugin)
+    load_plugins(plugin)
     if as_json:
         print_json(document_run(Run.load(run_dir)))
     else:
@@ -63,7 +63,7 @@ def compare(
     from simsplit.terminal.documents import document_comparison
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
-    plugins_of(plugin)
+    load_plugins(plugin)
     if as_json:
         print_json(document_comparison(run_dirs))
     elif plot is not None:
@@ -85,7 +85,7 @@ def report(
     """Write one HTML page on runs and sweeps; draw runs' figures anew."""
     from simsplit.terminal.reporting import write_report
 
-    plugins_of(plugin)
+    load_plugins(plugin)
     typer.echo(f"report: {write_report(run_dirs, out, say)}")
 
 
@@ -106,7 +106,7 @@ def export(
     from simsplit.assembly.exporting import export as write
     from simsplit.assembly.trained import trained
 
-    network = trained(run_dir, client, plugins_of(plugin))
+    network = trained(run_dir, client, load_plugins(plugin))
     for file in write(network, out or run_dir / "export", as_):
         typer.echo(str(file))
     if as_ == "safetensors" and network.scenario.method:

@@ -1,4 +1,4 @@
-"""Commands on scenario files: `simsplit validate`, `new`, `schema` and `list`."""
+"""`simsplit validate`, `new`, `schema` and `list` help to write scenario files."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,11 @@ from simsplit.commands.options import (
     Json,
     Plugin,
     Set,
-    pairs_of,
-    plugins_of,
+    complete_scenario_names,
+    load_plugins,
+    parse_pairs,
     print_json,
     say,
-    scenario_names,
 )
 from simsplit.errors import ScenarioError
 
@@ -28,7 +28,7 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     from simsplit.terminal.documents import document_mistakes, document_scenario
     from simsplit.terminal.validating import describe_cells, describe_scenario
 
-    overrides, known = pairs_of(set_ or []), plugins_of(plugin)
+    overrides, known = parse_pairs(set_ or []), load_plugins(plugin)
     try:
         if has_sweep(file, overrides):
             cells = load_sweep(file, overrides, known).cells
@@ -60,7 +60,7 @@ def new(
             "--from",
             metavar="SCENARIO",
             help="The file or shipped scenario to start from.",
-            autocompletion=scenario_names,
+            autocompletion=complete_scenario_names,
         ),
     ] = "quickstart",
 ) -> None:
@@ -76,7 +76,7 @@ def schema(plugin: Plugin = None) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from simsplit.scenario import file_schema
 
-    typer.echo(json.dumps(file_schema(plugins_of(plugin)), indent=2))
+    typer.echo(json.dumps(file_schema(load_plugins(plugin)), indent=2))
 
 
 def list_(
@@ -89,11 +89,11 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the parts that a scenario can name, and their fields."""
-    from simsplit.catalogue import catalogue
+    from simsplit.catalogue import tabulate_catalogue
     from simsplit.terminal.documents import document_tables
     from simsplit.terminal.printing import print_table
 
-    tables = catalogue(what, plugins_of(plugin), part)
+    tables = tabulate_catalogue(what, load_plugins(plugin), part)
     if as_json:
         print_json(document_tables(tables))
         return

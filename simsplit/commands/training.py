@@ -1,4 +1,4 @@
-"""Commands that train: `simsplit run`, `sweep`, and `watch` of another process."""
+"""`simsplit run` and `sweep` train, and `watch` follows the training of another process."""
 
 import shlex
 from pathlib import Path
@@ -13,10 +13,10 @@ from simsplit.commands.options import (
     Quiet,
     Set,
     Track,
-    flags,
     hush_if,
-    pairs_of,
-    plugins_of,
+    load_plugins,
+    make_flags,
+    parse_pairs,
     print_json,
     say,
 )
@@ -42,7 +42,7 @@ def run(
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "run", str(file)]
     try:
-        known = plugins_of(plugin)
+        known = load_plugins(plugin)
         from rich.console import Console
 
         from simsplit import experiment
@@ -52,12 +52,12 @@ def run(
         from simsplit.terminal.reminding import remind_of_plugins
         from simsplit.terminal.runs import make_observer
 
-        with remind_of_plugins(file, pairs_of(overrides), out, known, resume=resume):
-            scenario = load_scenario(file, pairs_of(overrides), known)
+        with remind_of_plugins(file, parse_pairs(overrides), out, known, resume=resume):
+            scenario = load_scenario(file, parse_pairs(overrides), known)
         scenario = add_observers(scenario, track or [])
         path = choose_run_directory(scenario, out, resume=resume)
-        again += ["--out", str(path), "--resume", *flags("--set", overrides)]
-        again += [*flags("--plugin", plugin or []), *flags("--track", track or [])]
+        again += ["--out", str(path), "--resume", *make_flags("--set", overrides)]
+        again += [*make_flags("--plugin", plugin or []), *make_flags("--track", track or [])]
         observer = make_observer(Console(stderr=True), quiet=quiet or as_json)
         result = experiment.run(scenario, path, resume=resume, observers=[observer])
     except KeyboardInterrupt:
@@ -101,27 +101,27 @@ def sweep(
         from simsplit.scenario import load_sweep
         from simsplit.scenario.tracked import add_observers_to_sweep
         from simsplit.sweep import run_sweep
-        from simsplit.sweep.plan import sweep_directory
+        from simsplit.sweep.plan import choose_sweep_directory
         from simsplit.terminal.reminding import remind_of_plugins
         from simsplit.terminal.sweeps import watch_sweep
 
-        known = plugins_of(plugin)
-        with remind_of_plugins(file, pairs_of(overrides), out, known, resume=resume):
-            loaded = load_sweep(file, pairs_of(overrides), known)
-        for name in filter(loaded.hides, pairs_of(overrides)):
+        known = load_plugins(plugin)
+        with remind_of_plugins(file, parse_pairs(overrides), out, known, resume=resume):
+            loaded = load_sweep(file, parse_pairs(overrides), known)
+        for name in filter(loaded.hides, parse_pairs(overrides)):
             say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
         loaded = add_observers_to_sweep(loaded, track or [])
-        path = sweep_directory(loaded, out, resume=resume)
+        path = choose_sweep_directory(loaded, out, resume=resume)
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
-        again += [*flags("--set", overrides), *flags("--plugin", plugin or [])]
-        again += flags("--track", track or [])
+        again += [*make_flags("--set", overrides), *make_flags("--plugin", plugin or [])]
+        again += make_flags("--track", track or [])
         with watch_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
     except KeyboardInterrupt:
         say(f"\ninterrupted; go on with: {shlex.join(again)}")
         raise typer.Exit(130) from None
     if as_json:
-        print_json(result.told())
+        print_json(result.to_dict())
     elif not quiet:
         from simsplit.terminal.printing import print_comparison, print_pictures
 

@@ -76,7 +76,7 @@ class Prepared:
             channels_last=channels_last,
         )
 
-    def told(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Return the content of `data.json`: sizes, classes, and what a table was fitted on."""
         splits = {
             "train": self.train,

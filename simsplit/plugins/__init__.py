@@ -1,6 +1,6 @@
-"""Parts of the user's own: modules named by `--plugin` or in a Python call, and nowhere else."""
+"""Users add parts of their own in modules that `--plugin` or a Python call names."""
 
-from simsplit.plugins.gathering import NO_PLUGINS, Given, Plugins, gathered, gathered_again
+from simsplit.plugins.gathering import NO_PLUGINS, Given, Plugins, gather_again, gather_plugins
 from simsplit.plugins.loading import Origin, Plugin
 from simsplit.plugins.parts import EXPORTS, PARTS, Part
 
@@ -13,6 +13,6 @@ __all__ = [
     "Part",
     "Plugin",
     "Plugins",
-    "gathered",
-    "gathered_again",
+    "gather_again",
+    "gather_plugins",
 ]

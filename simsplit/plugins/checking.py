@@ -1,4 +1,4 @@
-"""Whether what a plugin exports can join a scenario: said when it is loaded, in its own words."""
+"""A plugin's exports are checked when it is loaded, so that errors name the plugin's own parts."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,53 +11,60 @@ from simsplit.results.recovers import RECOVERS
 from simsplit.topologies import TOPOLOGIES, Topology
 
 Parts = Mapping[str, Mapping[str, Any]]
-"""What is exported: name of a dict -> kind -> config class, or function."""
+"""Exported parts: the name of a dict -> a kind -> a config class or function."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
-"""Kinds are field values, columns of tables and names of folders."""
+"""A kind must fit field values, columns of tables and names of folders."""
 
 
-def checked(plugin: str, exported: Mapping[str, Any]) -> Parts:
-    """The dicts among what a module has; SimsplitError where one is unfit, or there is none."""
-    found = {name: exported[name] for name in EXPORTS if _is_own(name, exported)}
-    if not found:
-        raise SimsplitError(f"plugin {plugin}: has none of {', '.join(EXPORTS)}{_meant(exported)}")
-    for name, parts in found.items():
-        for wrong in _problems(name, parts):
-            raise SimsplitError(f"plugin {plugin}: {wrong}")
-    return found
+def check_exports(plugin: str, exported: Mapping[str, Any]) -> Parts:
+    """Return the parts among a module's names; raise SimsplitError if one is unfit, or none is."""
+    own = {name: exported[name] for name in EXPORTS if _is_own(name, exported)}
+    if not own:
+        hint = _suggest_name(exported)
+        raise SimsplitError(f"plugin {plugin}: has none of {', '.join(EXPORTS)}{hint}")
+    for name, parts in own.items():
+        for problem in _list_problems(name, parts):
+            raise SimsplitError(f"plugin {plugin}: {problem}")
+    return own
 
 
 def _is_own(name: str, exported: Mapping[str, Any]) -> bool:
-    """Whether it is there; a module may have imported what ships, to build on it."""
+    """Return whether a module has a dict of its own by this name.
+
+    A module may also have imported the dict that ships, to build on it.
+    """
     shipped = _VALUES[name].shipped if name in _VALUES else PARTS[name].shipped
     return name in exported and exported[name] is not shipped
 
 
-def _meant(exported: Mapping[str, Any]) -> str:
+def _suggest_name(exported: Mapping[str, Any]) -> str:
+    """Return a hint on a dict whose name is nearly one of a plugin's exports."""
     for name, value in exported.items():
-        if isinstance(value, dict) and (meant := near(name.upper(), EXPORTS)):
-            return f"; it has {name}{meant}"
+        if isinstance(value, dict) and (suggestion := near(name.upper(), EXPORTS)):
+            return f"; it has {name}{suggestion}"
     return ""
 
 
-def _problems(name: str, parts: Any) -> Iterator[str]:  # noqa: ANN401 - whatever it exports
-    wanted = _VALUES[name].wanted if name in _VALUES else f"{_bases(PARTS[name])} classes"
+def _list_problems(name: str, parts: Any) -> Iterator[str]:  # noqa: ANN401 - any export
+    wanted = _VALUES[name].wanted if name in _VALUES else f"{_name_bases(PARTS[name])} classes"
     if not isinstance(parts, Mapping):
         yield f"{name} must be a dict of names -> {wanted}, got {type(parts).__name__}"
         return
     for kind, part in parts.items():
         if not (isinstance(kind, str) and _KIND.fullmatch(kind)):
             yield f"{name}[{kind!r}] must be named in lower case, digits and underscores"
-        wrong = (
-            _wrong_value(name, kind, part) if name in _VALUES else _wrong(PARTS[name], kind, part)
+        problem = (
+            _find_value_problem(name, kind, part)
+            if name in _VALUES
+            else _find_problem(PARTS[name], kind, part)
         )
-        if wrong is not None:
-            yield f"{name}['{kind}'] {wrong}"
+        if problem is not None:
+            yield f"{name}['{kind}'] {problem}"
 
 
 class _Values(NamedTuple):
-    """Parts that are no configs."""
+    """Parts that are not configs, and how they are checked."""
 
     word: str
     wanted: str
@@ -84,7 +91,8 @@ _VALUES = {
 }
 
 
-def _wrong_value(name: str, kind: str, part: object) -> str | None:
+def _find_value_problem(name: str, kind: str, part: object) -> str | None:
+    """Return why a part that is not a config cannot join its kind of parts, or None."""
     values = _VALUES[name]
     if not values.fits(part):
         return values.misfit
@@ -94,10 +102,10 @@ def _wrong_value(name: str, kind: str, part: object) -> str | None:
     return None
 
 
-def _wrong(part: Part, kind: str, config: object) -> str | None:
-    """Why a config cannot join its kind of parts; None where it can."""
+def _find_problem(part: Part, kind: str, config: object) -> str | None:
+    """Return why a config cannot join its kind of parts, or None."""
     if not (isinstance(config, type) and issubclass(config, part.bases)):
-        return f"is no {_bases(part)} class"
+        return f"is no {_name_bases(part)} class"
     if missing := sorted(getattr(config, "__abstractmethods__", ())):
         return f"is not complete: {config.__name__} does not define {', '.join(missing)}"
     recovers = getattr(config, "recovers", None)
@@ -105,14 +113,15 @@ def _wrong(part: Part, kind: str, config: object) -> str | None:
         known = f"{near(recovers, RECOVERS) or ','} allowed: {', '.join(RECOVERS)}"
         return f"recovers unknown '{recovers}'{known}"
     field = config.model_fields.get("kind")
-    told = None if field is None else field.default
-    is_word = field is not None and get_origin(field.annotation) is Literal
-    if told != kind or not is_word or get_args(field.annotation if field else None) != (kind,):
-        return f"needs `kind: Literal['{kind}'] = '{kind}'`, got {told!r}"
+    default = None if field is None else field.default
+    is_literal = field is not None and get_origin(field.annotation) is Literal
+    values = get_args(field.annotation if field else None)
+    if default != kind or not is_literal or values != (kind,):
+        return f"needs `kind: Literal['{kind}'] = '{kind}'`, got {default!r}"
     if kind in part.shipped:
         return f"is there already: '{kind}' is a {part.word} that ships; choose another name"
     return None
 
 
-def _bases(part: Part) -> str:
+def _name_bases(part: Part) -> str:
     return " or ".join(base.__name__ for base in part.bases)

@@ -1,4 +1,4 @@
-"""All plugins of a scenario as one value, which knows where each came from."""
+"""All plugins of a scenario are gathered in one value, which knows the origin of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -8,13 +8,13 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from simsplit.errors import RunError, SimsplitError
-from simsplit.plugins.checking import Parts, checked
-from simsplit.plugins.loading import Origin, Plugin, again, loaded
+from simsplit.plugins.checking import Parts, check_exports
+from simsplit.plugins.loading import Origin, Plugin, load_again, load_plugin
 
 
 @dataclass(frozen=True)
 class Plugins:
-    """The parts of all plugins; one plugin's kinds are no other's."""
+    """The parts of all plugins; no two plugins have the same kind."""
 
     parts: Parts = field(default_factory=dict)
     origins: tuple[Origin, ...] = ()
@@ -23,15 +23,18 @@ class Plugins:
         return hash((self.origins, *((name, *parts) for name, parts in self.parts.items())))
 
     def of(self, name: str) -> Mapping[str, Any]:
-        """What they add to one registry, such as METHODS: kind -> config class, or function."""
+        """Return the additions to one registry, such as METHODS: kind -> config or function."""
         return self.parts.get(name, MappingProxyType({}))
 
-    def told(self) -> list[dict[str, object]]:
-        """Where they came from, as plain values."""
+    def describe_origins(self) -> list[dict[str, object]]:
+        """Return the plugins' origins as plain values."""
         return [asdict(origin) for origin in self.origins]
 
-    def portable(self) -> tuple[Origin, ...]:
-        """Where other processes import them from; RunError where one is in a script or notebook."""
+    def require_portable(self) -> tuple[Origin, ...]:
+        """Return the origins for other processes; raise RunError if one cannot be imported there.
+
+        Plugins in a script or a notebook cannot.
+        """
         for origin in self.origins:
             if not origin.portable:
                 raise RunError(
@@ -43,11 +46,11 @@ class Plugins:
 
 NO_PLUGINS = Plugins()
 Given = Plugins | Plugin | Sequence[Plugin]
-"""What a Python call takes for plugins."""
+"""The types that a Python call accepts for plugins."""
 
 
-def gathered(given: Given = ()) -> Plugins:
-    """Import and check them; SimsplitError at what is no plugin, or takes another's names."""
+def gather_plugins(given: Given = ()) -> Plugins:
+    """Import and check plugins; raise SimsplitError if one is unfit, or uses another's names."""
     if isinstance(given, Plugins):
         return given
     several = [given] if isinstance(given, str | Path | ModuleType | Mapping) else given
@@ -55,15 +58,15 @@ def gathered(given: Given = ()) -> Plugins:
     origins: dict[str | int, Origin] = {}
     owners: dict[tuple[str, str], str] = {}
     for each in several:
-        origin, exported = loaded(each)
+        origin, exported = load_plugin(each)
         if (origin.module or id(each)) in origins:
-            continue  # named twice
+            continue  # the user has named it twice
         origins[origin.module or id(each)] = origin
-        for name, found in checked(origin.name, exported).items():
-            for kind in found:
+        for name, own in check_exports(origin.name, exported).items():
+            for kind in own:
                 _refuse_taken(origin.name, name, kind, owners)
                 owners[name, kind] = origin.name
-            parts.setdefault(name, {}).update(found)
+            parts.setdefault(name, {}).update(own)
     return Plugins(parts, tuple(origins.values())) if origins else NO_PLUGINS
 
 
@@ -75,6 +78,6 @@ def _refuse_taken(plugin: str, name: str, kind: str, owners: Mapping[tuple[str, 
 
 
 @lru_cache(maxsize=8)
-def gathered_again(origins: tuple[Origin, ...]) -> Plugins:
-    """In another process, what `gathered` gave in the first."""
-    return replace(gathered([again(origin) for origin in origins]), origins=origins)
+def gather_again(origins: tuple[Origin, ...]) -> Plugins:
+    """Gather the same plugins in another process, from their origins in the first one."""
+    return replace(gather_plugins([load_again(origin) for origin in origins]), origins=origins)

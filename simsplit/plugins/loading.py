@@ -1,8 +1,8 @@
-"""Imports modules that the user named: the only way in for foreign code.
+"""Plugins are imported here, and only if the user names them: no other foreign code is run.
 
-A plugin is a module's name or a .py file, given by `--plugin` or in a Python call, and never
-because a scenario or a run directory names it. Where one came from travels to hosts and workers,
-which import the same and refuse a file that has changed meanwhile.
+A plugin is a module's name or a .py file, given by `--plugin` or in a Python call. A name in a
+scenario or a run directory never imports one. A plugin's origin is sent to hosts and workers, which
+import the same module and refuse a file that has changed since.
 """
 
 import hashlib
@@ -25,66 +25,68 @@ Plugin = str | Path | ModuleType | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a plugin came from."""
+    """The origin of a plugin."""
 
     name: str
-    """As the user gave it."""
+    """The name or file that the user gave."""
     module: str | None
-    """What it is called among this process's modules; None where it is none."""
+    """The module's name in this process; None if the plugin is not a module."""
     file: str | None
     digest: str | None
-    """Of the file's content, as it was when the plugin was loaded."""
+    """A digest of the file's content at the time of loading."""
 
     @property
     def portable(self) -> bool:
-        """Whether another process could import it: no dicts, and no script or notebook."""
+        """Whether another process can import it; dicts, scripts and notebooks it cannot."""
         return self.module not in (None, "__main__")
 
     @property
     def by_file(self) -> bool:
-        """Whether it was named by its file."""
+        """Whether the user named the plugin by its file."""
         return self.module is not None and self.name != self.module
 
 
-def loaded(plugin: Plugin) -> tuple[Origin, Mapping[str, Any]]:
-    """Where it is from, and all that it has; SimsplitError where it cannot be imported."""
+def load_plugin(plugin: Plugin) -> tuple[Origin, Mapping[str, Any]]:
+    """Import a plugin; return its origin and its names; raise SimsplitError if it cannot be."""
     if isinstance(plugin, Mapping):
         return Origin("(dicts)", None, None, None), plugin
     if isinstance(plugin, ModuleType):
-        return _origin(plugin.__name__, plugin), vars(plugin)
+        return _describe_origin(plugin.__name__, plugin), vars(plugin)
     name = str(plugin)
-    module = _by_file(Path(plugin)) if _names_a_file(plugin) else _by_name(name)
-    return _origin(name, module), vars(module)
+    module = _import_file(Path(plugin)) if _is_file(plugin) else _import_name(name)
+    return _describe_origin(name, module), vars(module)
 
 
-def again(origin: Origin) -> ModuleType:
-    """In another process, the same module; SimsplitError where its file is another by now."""
-    assert origin.module is not None, "only what can be imported is asked for again"
-    if origin.file is not None and _digest(_read(Path(origin.file), origin.name)) != origin.digest:
+def load_again(origin: Origin) -> ModuleType:
+    """Import the same module in another process; raise SimsplitError if its file has changed."""
+    assert origin.module is not None, "callers pass portable origins only"
+    if origin.file is not None and _hash(_read(Path(origin.file), origin.name)) != origin.digest:
         raise SimsplitError(
             f"plugin {origin.name}: {origin.file} has changed since the run loaded it; leave it as "
             "it is while a run lasts, then go on with --resume"
         )
-    return _by_file(Path(str(origin.file))) if origin.by_file else _by_name(origin.module)
+    if origin.by_file:
+        return _import_file(Path(str(origin.file)))
+    return _import_name(origin.module)
 
 
-def _names_a_file(plugin: str | Path) -> bool:
+def _is_file(plugin: str | Path) -> bool:
     text = str(plugin)
     return isinstance(plugin, Path) or text.endswith(".py") or "/" in text or "\\" in text
 
 
-def _by_name(name: str) -> ModuleType:
-    with _explained(name), _importable(Path.cwd()):
+def _import_name(name: str) -> ModuleType:
+    with _explain_errors(name), _extend_import_path(Path.cwd()):
         return import_module(name)
 
 
-def _by_file(path: Path) -> ModuleType:
-    """A file as a module, called after its place and content: a changed file is another module."""
+def _import_file(path: Path) -> ModuleType:
+    """Import a file as a module named by its path and content: a changed file is a new module."""
     file = path.absolute()
     if file.is_dir():
         raise SimsplitError(f"plugin {path}: is a folder; name a module or a .py file")
     content = _read(file, str(path))
-    tag = _digest(str(file).encode() + content)[:12]
+    tag = _hash(str(file).encode() + content)[:12]
     name = f"simsplit_plugin_{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_{tag}"
     if name in sys.modules:
         return sys.modules[name]
@@ -93,8 +95,8 @@ def _by_file(path: Path) -> ModuleType:
         raise SimsplitError(f"plugin {path}: is no .py file")
     module = sys.modules[name] = module_from_spec(spec)
     try:
-        with _explained(str(path)), _importable(file.parent):
-            # not by the loader, which may take an older file's bytecode for this one's
+        with _explain_errors(str(path)), _extend_import_path(file.parent):
+            # The usual loader might take the bytecode of an older version of the file.
             exec(compile(content, str(file), "exec"), vars(module))
     except SimsplitError:
         del sys.modules[name]
@@ -102,12 +104,12 @@ def _by_file(path: Path) -> ModuleType:
     return module
 
 
-def _origin(name: str, module: ModuleType) -> Origin:
+def _describe_origin(name: str, module: ModuleType) -> Origin:
     file = getattr(module, "__file__", None)
     if file is None:
         return Origin(name, module.__name__, None, None)
     path = Path(file).absolute()
-    digest = _digest(path.read_bytes()) if path.is_file() else None
+    digest = _hash(path.read_bytes()) if path.is_file() else None
     return Origin(name, module.__name__, str(path), digest)
 
 
@@ -118,22 +120,23 @@ def _read(file: Path, name: str) -> bytes:
         raise SimsplitError(f"plugin {name}: cannot be read ({error.strerror})") from None
 
 
-def _digest(content: bytes) -> str:
+def _hash(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _explain_errors(name: str) -> Iterator[None]:
+    """Open a context that raises a SimsplitError in place of any error of a module."""
     try:
         yield
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise any error
         wrong = f"{type(error).__name__}: {error}"
         raise SimsplitError(f"plugin {name}: cannot be imported ({wrong})") from None
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """A block that imports from a folder as well."""
+def _extend_import_path(folder: Path) -> Iterator[None]:
+    """Open a context in which modules of a folder can be imported."""
     sys.path.insert(0, str(folder))
     try:
         yield

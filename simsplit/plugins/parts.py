@@ -1,4 +1,4 @@
-"""What a plugin may add: the dicts that its module exports, and what must be in them."""
+"""A plugin adds parts by the dicts that its module exports; this registry names the dicts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from simsplit.topologies import TOPOLOGIES
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of part."""
+    """A kind of parts that plugins can add."""
 
     word: str
-    """What one of them is called in messages."""
+    """The name of such a part in messages."""
     bases: tuple[type[Config], ...]
     """A config must be a subclass of one of these."""
     shipped: Mapping[str, type[Config]]
@@ -43,11 +43,11 @@ PARTS: dict[str, Part] = {
     "STRATEGIES": Part("strategy", (StrategyConfig,), STRATEGIES),
     "OBSERVERS": Part("observer", (ObserverConfig,), OBSERVERS),
 }
-"""By the name of the dict (kind -> config class) that a plugin exports."""
+"""Kinds of parts by the name of the dict (kind -> config class) that a plugin exports."""
 METRICS = "METRICS"
 """The dict of metrics, which are plain functions of outputs and labels: name -> function."""
 SHAPES = "TOPOLOGIES"
 """The dict of topologies, which are plain values: name -> Topology."""
 EXPORTS = (*PARTS, METRICS, SHAPES)
 WORDS: dict[tuple[str, ...], str] = {get_args(AnyMetric): METRICS, tuple(TOPOLOGIES): SHAPES}
-"""Parts that a field names by a word: the words that ship, and the dict that adds to them."""
+"""Values of fields that name such parts: the values that ship -> the dict that adds to them."""

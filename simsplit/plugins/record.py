@@ -1,4 +1,4 @@
-"""Which plugins a run was made with, as its directory has it: names to be told, never to import."""
+"""A run directory records the run's plugins, to be named in messages; they are never imported."""
 
 import json
 from collections.abc import Iterator
@@ -13,51 +13,55 @@ from simsplit.results.directory import ENVIRONMENT
 
 
 def remind(error: ScenarioError, folder: Path, plugins: Plugins, *, cells: bool = False) -> None:
-    """RunError where an unknown word is owed to plugins that the run in a folder had.
+    """Raise RunError if a kind is unknown because plugins of the run in a folder are missing.
 
-    `cells`: or the runs in the folders below it, if it is a sweep's.
+    `cells`: consider the runs in the folders below it too, as a sweep has them.
     """
     if not any(problem.reason.startswith("unknown '") for problem in error.problems):
         return
     runs = [folder, *(sorted(folder.glob("*/")) if cells else ())]
-    before = [origin for run in runs for origin in _of_run(run)]
-    lost = {_flag(one): None for one in before if not any(_same(one, g) for g in plugins.origins)}
-    if lost:
-        raise RunError(
-            f"{folder} was made with {' '.join(lost)}; pass {'it' if len(lost) == 1 else 'them'} "
-            "again"
-        ) from None
+    before = [origin for run in runs for origin in _read_origins(run)]
+    missing = {
+        _format_flag(one): None
+        for one in before
+        if not any(_is_same(one, given) for given in plugins.origins)
+    }
+    if missing:
+        again = "it" if len(missing) == 1 else "them"
+        raise RunError(f"{folder} was made with {' '.join(missing)}; pass {again} again") from None
 
 
-def changed(folder: Path, plugins: Plugins) -> list[str]:
-    """The plugins whose files are not what they were when a run began, in words."""
+def list_changed(folder: Path, plugins: Plugins) -> list[str]:
+    """List warnings about plugins whose files have changed since a run began."""
     return [
         f"the plugin {now.name} has changed since this run began; what is resumed may not be what "
         "an uninterrupted run would have come to"
-        for before in _of_run(folder)
+        for before in _read_origins(folder)
         for now in plugins.origins
-        if _same(before, now) and before.digest != now.digest
+        if _is_same(before, now) and before.digest != now.digest
     ]
 
 
-def _of_run(folder: Path) -> Iterator[Origin]:
+def _read_origins(folder: Path) -> Iterator[Origin]:
+    """Yield the plugins of the run in a folder; none if its record cannot be read."""
     known = {field.name for field in fields(Origin)}
-    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):  # none, or not ours
-        told = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8")).get("plugins", [])
-        yield from [Origin(**{name: one[name] for name in known}) for one in told]
+    # The file may be missing, or be another program's.
+    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
+        plugins = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8")).get("plugins", [])
+        yield from [Origin(**{name: one[name] for name in known}) for one in plugins]
 
 
-def flags_of(folder: Path) -> list[str]:
-    """How the plugins of the run in a folder are named again on a command line."""
-    return [word for origin in _of_run(folder) for word in _flag(origin).split(" ", 1)]
+def list_flags(folder: Path) -> list[str]:
+    """List the words that name the plugins of a folder's run on a command line."""
+    return [word for origin in _read_origins(folder) for word in _format_flag(origin).split(" ", 1)]
 
 
-def _same(one: Origin, other: Origin) -> bool:
+def _is_same(one: Origin, other: Origin) -> bool:
     return one.name == other.name or (one.file is not None and one.file == other.file)
 
 
-def _flag(origin: Origin) -> str:
-    """How the user names it again."""
+def _format_flag(origin: Origin) -> str:
+    """Return the option that names a plugin again."""
     if not origin.portable:
         return "plugins given from Python"
     if not origin.by_file:

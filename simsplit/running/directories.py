@@ -42,8 +42,8 @@ def describe_start(
     writer: RunWriter, scenario: Scenario, data: Prepared, device: torch.device
 ) -> None:
     """Write the files that describe a run: scenario, environment, data and clients' shares."""
-    writer.start(scenario.yaml(), describe_environment(device, scenario.plugins.told()))
-    writer.write_json(DATA, data.told())
+    writer.start(scenario.yaml(), describe_environment(device, scenario.plugins.describe_origins()))
+    writer.write_json(DATA, data.to_dict())
     writer.write_text(HOLDINGS, data.holdings())
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.plugins import Given, gathered
+from simsplit.plugins import Given, gather_plugins
 from simsplit.plugins.record import remind
 from simsplit.scenario.cells import refuse_sweep
 from simsplit.scenario.extending import extend
@@ -28,7 +28,7 @@ def load_scenario(
     """
     values = read(Path(path), overrides or {})
     refuse_sweep(values, Path(path))
-    known = gathered(plugins)
+    known = gather_plugins(plugins)
     try:
         return parse(values, known)
     except ScenarioError as error:
@@ -62,4 +62,4 @@ def scenario_of(
 
 def scenario_class(plugins: Given = ()) -> type[Scenario]:
     """Return the class Scenario, with plugins' kinds allowed in its parts."""
-    return extend(Scenario, gathered(plugins))
+    return extend(Scenario, gather_plugins(plugins))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.plugins import NO_PLUGINS, Given, Plugins, gathered
+from simsplit.plugins import NO_PLUGINS, Given, Plugins, gather_plugins
 from simsplit.report.short_names import short_names
 from simsplit.scenario.cell_names import name_scenario
 from simsplit.scenario.cells import Draft, expand
@@ -76,7 +76,7 @@ def load_sweep(
             "sweep", f"{path} has none; add one, such as {{seed: [0, 1, 2]}}, or use: simsplit run"
         )
     name = values.setdefault("name", Scenario.model_fields["name"].default)
-    known = gathered(plugins)
+    known = gather_plugins(plugins)
     cells, problems = [], _Problems()
     drafts = expand(declared)
     for draft in drafts:

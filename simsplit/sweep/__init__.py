@@ -1,4 +1,4 @@
-"""Many cells of one scenario: planned, run one by one or side by side, resumed."""
+"""A sweep runs many cells of one scenario, one by one or in workers, and can be resumed."""
 
 from simsplit.sweep.running import SweepResult, run_sweep
 

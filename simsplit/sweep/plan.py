@@ -1,4 +1,4 @@
-"""Where a sweep goes and what of it is still to be run: settled before anything runs."""
+"""Before a sweep runs, its plan settles its directory, and which cells are still to be run."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from simsplit.running.directories import choose_free_name
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario
 
 _MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers"}
-"""What a finished cell need not share with the scenario to be kept."""
+"""A finished cell is kept even if these fields differ from the scenario's."""
 
 
-def sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool) -> Path:
-    """Where a sweep goes; RunError rather than writing over what is there."""
+def choose_sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool) -> Path:
+    """Return a sweep's directory; raise RunError if it would overwrite files."""
     if out is None:
         base = sweep.cells[0].scenario.output.root / sweep.name
         return choose_free_name(base, resume=resume, foreign=SCENARIO)
@@ -29,17 +29,17 @@ def sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool) -> Pa
     return path
 
 
-def default_jobs(sweep: Sweep) -> int:
-    """As many cells at a time as there are processors for their threads."""
+def choose_jobs(sweep: Sweep) -> int:
+    """Return how many cells run at a time by default: as processors allow for their threads."""
     threads = [cell.scenario.threads for cell in sweep.cells]
     pinned = [count for count in threads if count is not None]
     if len(pinned) < len(threads):
-        return 1  # torch takes all processors for one cell
+        return 1  # without a number of threads, torch takes all processors for one cell
     return max(1, min(processors() // max(pinned), len(sweep.cells)))
 
 
-def opened(sweep: Sweep, path: Path) -> SweepDirectory:
-    """The directory with these cells, and those that an earlier sweep left in it."""
+def open_directory(sweep: Sweep, path: Path) -> SweepDirectory:
+    """Return the directory with the sweep's cells, and other cells of an earlier sweep in it."""
     entries = [CellEntry(cell.name, dict(cell.settings), cell.label) for cell in sweep.cells]
     directory = SweepDirectory(path, sweep.name, sweep.fields, entries)
     if (path / SWEEP).exists():
@@ -56,8 +56,8 @@ def opened(sweep: Sweep, path: Path) -> SweepDirectory:
     return directory
 
 
-def unfinished(sweep: Sweep, directory: SweepDirectory) -> list[Cell]:
-    """The cells to run; RunError where a folder holds a run of another scenario."""
+def list_unfinished(sweep: Sweep, directory: SweepDirectory) -> list[Cell]:
+    """List the cells to run; raise RunError if a cell's folder has a run of another scenario."""
     todo = []
     for cell in sweep.cells:
         path = directory.run_path(cell.name)
@@ -73,11 +73,12 @@ def unfinished(sweep: Sweep, directory: SweepDirectory) -> list[Cell]:
                 f"cell {cell.name}: {path} was run with another scenario: {'; '.join(changes)}. "
                 "Give another --out, or remove that folder to run the cell anew"
             )
-        # its schedule and when it stops may change, and then the run goes on
-        if not directory.is_finished(cell.name) or _kept(saved) != _kept(cell.scenario):
+        # A finished cell may get more rounds or another stopping rule; then its run goes on.
+        if not directory.is_finished(cell.name) or _encode(saved) != _encode(cell.scenario):
             todo.append(cell)
     return todo
 
 
-def _kept(scenario: Scenario) -> str:
+def _encode(scenario: Scenario) -> str:
+    """Return the fields that a finished cell must share with the scenario to be kept."""
     return scenario.model_dump_json(exclude=_MAY_CHANGE)

@@ -1,7 +1,7 @@
-"""Runs a sweep's cells, one by one in this process or several at a time in workers of their own.
+"""A sweep's cells run one by one in this process, or several at a time in worker processes.
 
-A cell is an ordinary run in its own folder, so all that holds of a run holds of it: it resumes, and
-its tables do not depend on what ran beside it. A cell that fails is noted and the others go on.
+A cell is an ordinary run in its own folder. So it can be resumed, and its tables do not depend on
+the cells that ran at the same time. If a cell fails, its reason is saved and the others go on.
 """
 
 import os
@@ -20,33 +20,38 @@ from simsplit.errors import SimsplitError, counted, listed
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
 from simsplit.observers.base import refuse_lacking
-from simsplit.plugins import Origin, gathered_again
+from simsplit.plugins import Origin, gather_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.results.processes import describe_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.own import collect_held
-from simsplit.sweep.plan import default_jobs, opened, sweep_directory, unfinished
+from simsplit.sweep.plan import (
+    choose_jobs,
+    choose_sweep_directory,
+    list_unfinished,
+    open_directory,
+)
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What became of a sweep's cells."""
+    """The runs of a sweep's finished cells, and the reasons of its failed ones."""
 
     path: Path
     runs: Mapping[str, Run]
-    """Of the cells that finished, now or before, in the sweep's order."""
+    """Runs of the cells that finished, now or before, in the sweep's order."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Cell -> why."""
+    """Reasons of the failed cells, by cell."""
 
-    def told(self) -> dict[str, Any]:
-        """All of it as plain values: each cell's summary, or why there is none."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: each cell's summary, or its reason if it failed."""
         finished = {name: run.summary for name, run in self.runs.items()}
         failed = {name: {"status": "failed", "reason": why} for name, why in self.failed.items()}
         return {"path": str(self.path), "cells": {**finished, **failed}}
 
     def why(self) -> str:
-        """The cells that failed, a line for each reason."""
+        """Return lines on the failed cells, one for each reason."""
         alike: dict[str, list[str]] = {}
         for name, reason in self.failed.items():
             alike.setdefault(reason.splitlines()[0], []).append(name)
@@ -68,19 +73,19 @@ def run_sweep(
     Args:
         sweep: From `load_sweep`.
         out: The sweep directory; by default a fresh one named after the sweep.
-        jobs: Cells at a time; more than one are worker processes. By default as many as there
-            are processors for the cells' `threads`, one where those are not set.
-        resume: Keep what is finished in the directory, go on with what is not.
-        watch: Told of progress.
+        jobs: How many cells run at a time; more than one run in worker processes. By default as
+            many as there are processors for the cells' `threads`, or one if those are not set.
+        resume: Whether to keep the directory's finished cells and to resume the others.
+        watch: An observer of the sweep's progress.
 
     >>> run_sweep(load_sweep("file.yaml"), "runs/swept", jobs=2)  # doctest: +SKIP
     """
     for cell in sweep.cells:
         refuse_lacking(cell.scenario.observers)
-    directory = opened(sweep, sweep_directory(sweep, out, resume=resume))
-    todo = unfinished(sweep, directory)
+    directory = open_directory(sweep, choose_sweep_directory(sweep, out, resume=resume))
+    todo = list_unfinished(sweep, directory)
     watch = watch or SilentSweep()
-    jobs = min(default_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
+    jobs = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
     watch.begin(directory.path, [cell.name for cell in sweep.cells], jobs)
@@ -88,21 +93,21 @@ def run_sweep(
         if cell not in todo:
             watch.ends(cell.name, "kept")
     if jobs == 1:
-        endings = _one_by_one(todo, directory, watch)
+        endings = _train_in_turn(todo, directory, watch)
     else:
-        endings = _side_by_side(sweep, todo, directory, jobs, watch)
+        endings = _train_in_workers(sweep, todo, directory, jobs, watch)
     warned: set[str] = set()
     for name, ended in endings:
         directory.note(name, ended.reason)
         for message in ended.warnings:
-            if message not in warned:  # most of them are of all cells
+            if message not in warned:  # most warnings concern all cells alike
                 watch.warn(f"{name}: {message}")
             warned.add(message)
         watch.ends(name, "finished" if ended.reason is None else "failed", ended.reason or "")
-    return _result(sweep, directory)
+    return _collect_result(sweep, directory)
 
 
-def _result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
+def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     failed = {c.name: directory.failed[c.name] for c in sweep.cells if c.name in directory.failed}
     runs = {c.name: directory.run_path(c.name) for c in sweep.cells if c.name not in failed}
     return SweepResult(
@@ -111,10 +116,10 @@ def _result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
 
 
 class Ended(NamedTuple):
-    """How a cell's training ended."""
+    """The end of a cell's training."""
 
     reason: str | None = None
-    """Why it failed; None: it finished."""
+    """The reason of a failure; None if the cell finished."""
     warnings: Sequence[str] = ()
 
 
@@ -122,7 +127,7 @@ Endings = Iterator[tuple[str, Ended]]
 
 
 def train(scenario: Scenario, path: Path) -> Ended:
-    """Run one cell to its end, or go on with it; whatever goes wrong is told and not raised."""
+    """Train or resume one cell to its end; an error is returned rather than raised."""
     heard = _Warnings()
     try:
         experiment.run(scenario, path, resume=True, observers=[heard])
@@ -130,13 +135,13 @@ def train(scenario: Scenario, path: Path) -> Ended:
         return Ended(str(error), heard.messages)
     except Exception as error:  # noqa: BLE001 - one cell must not take the others down
         where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        return Ended(told, heard.messages)
+        reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        return Ended(reason, heard.messages)
     return Ended(None, heard.messages)
 
 
 class _Warnings(Observer):
-    """Keeps what a run warns of for whoever watches the sweep."""
+    """An observer that keeps a run's warnings for the sweep's observer."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -145,38 +150,41 @@ class _Warnings(Observer):
         self.messages.append(message)
 
 
-def _one_by_one(cells: Sequence[Cell], directory: SweepDirectory, watch: SweepObserver) -> Endings:
-    """Each cell after the other, in this process."""
+def _train_in_turn(
+    cells: Sequence[Cell], directory: SweepDirectory, watch: SweepObserver
+) -> Endings:
+    """Train one cell after the other in this process, and yield their ends."""
     with hosts_kept():
         for cell in cells:
             watch.starts(cell.name)
             yield cell.name, train(cell.scenario, directory.run_path(cell.name))
 
 
-def _side_by_side(
+def _train_in_workers(
     sweep: Sweep, cells: Sequence[Cell], directory: SweepDirectory, jobs: int, watch: SweepObserver
 ) -> Endings:
-    """So many cells at a time, in workers that live as long as the sweep, or until they die."""
+    """Train `jobs` cells at a time in workers that live as long as the sweep; yield their ends."""
     waiting = deque(cells)
     inline = all(engine_of(cell.scenario)[0] is None for cell in cells)
     store = SMALL_STORE_BYTES if inline else STORE_BYTES
-    with cluster(None, jobs, store), _workers(sweep) as workers:
+    with cluster(None, jobs, store), _start_workers(sweep) as workers:
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
                 workers.begin(cell, directory.run_path(cell.name))
                 watch.starts(cell.name)
-            yield workers.next()
+            yield workers.wait()
 
 
 class Worker:
     """A process that trains one cell after another; Ray makes an actor of it.
 
-    It is sent plain values alone: a scenario's class may have been made on the fly, for plugins.
+    It receives plain values only: a scenario's class may have been made at run time, for plugins,
+    and cannot be pickled.
     """
 
     def __init__(self, folder: str, import_path: Sequence[str]) -> None:
-        """Work in the sweep's folder, and import from where it imports."""
+        """Work in the sweep's folder, and import from the sweep's import path."""
         os.chdir(folder)
         self.hosts = hosts_kept()  # for as long as this process lives
         self.hosts.__enter__()
@@ -189,45 +197,50 @@ class Worker:
         path: str,
         held: Mapping[str, object],
     ) -> tuple[Any, ...]:
-        """As `train`, of a scenario's plain values, where its plugins are from, and what was passed
-        from Python.
+        """Train a cell as `train` does, from plain values.
+
+        Args:
+            values: The scenario's fields.
+            origins: The origins of its plugins.
+            path: The cell's run directory.
+            held: Objects that were passed from Python, by their digests.
         """
         hold(held)
-        return tuple(train(parse(values, gathered_again(origins)), Path(path)))
+        return tuple(train(parse(values, gather_again(origins)), Path(path)))
 
 
 class _Workers:
-    """Worker processes: made when there is none free, used again, replaced when one dies."""
+    """Worker processes, which are made when none is free, reused, and replaced if one dies."""
 
     def __init__(self, origins: tuple[Origin, ...]) -> None:
         import ray
 
         self.ray, self.origins = ray, origins
-        # charged nothing: there are only so many, and they share the processors and the GPU
+        # Ray charges nothing for a worker: `jobs` limits them, and they share processors and GPU.
         self.actor: Any = ray.remote(num_cpus=0, num_gpus=0)(Worker)
         self.free: list[Any] = []
         self.busy: dict[Any, tuple[Any, str]] = {}
         self.sent: dict[tuple[str, ...], Any] = {}
 
     def begin(self, cell: Cell, path: Path) -> None:
-        """Let a worker train a cell."""
+        """Have a free or a new worker train a cell."""
         folder = os.getcwd()
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
         scenario = cell.scenario
-        held = self._sent(collect_held(scenario.data.source, scenario.model))
+        held = self._share(collect_held(scenario.data.source, scenario.model))
         task = worker.train.remote(values, self.origins, str(path.absolute()), held)
         self.busy[task] = worker, cell.name
 
-    def _sent(self, held: Mapping[str, object]) -> Any:  # noqa: ANN401 - a reference of Ray's
-        """Put into Ray's store once for all cells that share it."""
+    def _share(self, held: Mapping[str, object]) -> Any:  # noqa: ANN401 - a reference of Ray's
+        """Put objects into Ray's store, once for all cells that share them."""
         key = tuple(held)
         if key not in self.sent:
             self.sent[key] = self.ray.put(dict(held))
         return self.sent[key]
 
-    def next(self) -> tuple[str, Ended]:
-        """Wait for a cell to end."""
+    def wait(self) -> tuple[str, Ended]:
+        """Wait for a cell to end, and return its name and its end."""
         (task,), _ = self.ray.wait(list(self.busy))
         worker, cell = self.busy.pop(task)
         try:
@@ -235,26 +248,26 @@ class _Workers:
         except self.ray.exceptions.RayTaskError as error:
             ended = Ended(str(error.cause))
         except self.ray.exceptions.RayError as error:
-            return cell, Ended(_last_words(str(error)))
+            return cell, Ended(_explain_death(str(error)))
         self.free.append(worker)
         return cell, ended
 
     def close(self) -> None:
-        """End them all, whatever they are at: a cell's folder can be resumed at any time."""
+        """Kill all workers at once; a cell that is killed can be resumed from its folder."""
         for worker in (*self.free, *(worker for worker, _ in self.busy.values())):
             self.ray.kill(worker)
 
 
-def _last_words(error: str) -> str:
-    """What Ray says of a dead worker, without the numbers that it has for it."""
+def _explain_death(error: str) -> str:
+    """Return why a worker died, from Ray's message, without Ray's numbers for it."""
     if "worker process has died" in error:
         return "its worker process died, as one does that is killed or has run out of memory"
     return f"its worker failed: {' '.join(error.split())}"
 
 
 @contextmanager
-def _workers(sweep: Sweep) -> Iterator[_Workers]:
-    workers = _Workers(sweep.plugins.portable())
+def _start_workers(sweep: Sweep) -> Iterator[_Workers]:
+    workers = _Workers(sweep.plugins.require_portable())
     try:
         yield workers
     finally:

@@ -172,10 +172,10 @@ def _describe_now(seen: Snapshot) -> str:
 
 def _make_resume_command(path: Path) -> str:
     """Return the command that resumes a run; its scenario file has everything except plugins."""
-    from simsplit.plugins.record import flags_of
+    from simsplit.plugins.record import list_flags
 
     words = ["simsplit", "run", str(path / SCENARIO), "--out", str(path), "--resume"]
-    return shlex.join([*words, *flags_of(path)])
+    return shlex.join([*words, *list_flags(path)])
 
 
 def _make_sweep_command(command: Sequence[str], path: Path) -> str:

@@ -23,7 +23,7 @@ from contracts.walk import (
 )
 
 from simsplit.attacks import ATTACKS
-from simsplit.catalogue import catalogue
+from simsplit.catalogue import tabulate_catalogue
 from simsplit.detectors import DETECTORS
 from simsplit.methods import METHODS
 from simsplit.needs import Given
@@ -56,7 +56,7 @@ def plain(part: Part) -> Axes:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_table_says_what_scenarios_are_refused_for(topology: str) -> None:
-    (table,) = catalogue("compatibility")
+    (table,) = tabulate_catalogue("compatibility")
     told = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     parts = {part.kind: part for part in EVERY_PART}
     assert told.keys() == parts.keys()

@@ -5,7 +5,7 @@ import pytest
 from pace import together
 from rich.console import Console
 
-from simsplit.catalogue import _type, catalogue, groups
+from simsplit.catalogue import _format_type, collect_groups, tabulate_catalogue
 from simsplit.catalogue.compatibility import _WORDS
 from simsplit.errors import SimsplitError
 from simsplit.methods.base import MethodConfig
@@ -29,15 +29,15 @@ HALVE = [{"METHODS": {"halve": Halve}}]
 
 def rows(what, title, plugins=()):
     """field -> (type, default, meaning) of one part."""
-    (table,) = [t for t in catalogue(what, plugins) if t.title.split(":")[0] == title]
+    (table,) = [t for t in tabulate_catalogue(what, plugins) if t.title.split(":")[0] == title]
     return {name: tuple(rest) for name, *rest in table.rows}
 
 
 def test_without_a_name_every_group_is_listed():
-    (table,) = catalogue(None)
+    (table,) = tabulate_catalogue(None)
     listed = dict(table.rows)
     others = ["profiles", "metrics", "topologies", "tasks", "compatibility", "scenarios"]
-    assert list(listed) == [*groups(), *others]
+    assert list(listed) == [*collect_groups(), *others]
     assert listed["methods"].startswith("raw, lightsplit, wcc, learned1x1, cast, bottlenet, topk")
     assert listed["scenario"].split(", ") == [
         "scenario", "data", "clients", "cohort", "targets", "network", "train", "evaluate", "stop",
@@ -45,9 +45,9 @@ def test_without_a_name_every_group_is_listed():
     ]  # fmt: skip
 
 
-@together([*groups(), "metrics", "topologies", "tasks", "scenarios"])
+@together([*collect_groups(), "metrics", "topologies", "tasks", "scenarios"])
 def test_every_field_has_a_type_a_default_and_a_meaning(what):
-    tables = catalogue(what)
+    tables = tabulate_catalogue(what)
     assert tables
     for table in tables:
         assert not table.title.endswith(":")
@@ -55,10 +55,10 @@ def test_every_field_has_a_type_a_default_and_a_meaning(what):
         assert empty == [], f"{table.title}: no meaning, type or default"
 
 
-@together(groups())
+@together(collect_groups())
 def test_no_python_shows_in_types_and_defaults(what):
     python = re.compile(r"Undefined|<|None|True|False|typing|Path|Config|'|\(\)|\.0\b\.")
-    for table in catalogue(what):
+    for table in tabulate_catalogue(what):
         for name, kind, default, _ in table.rows:
             assert not python.search(kind + default), (table.title, name, kind, default)
 
@@ -80,7 +80,7 @@ def test_types_and_defaults_are_told_as_a_user_would_write_them():
 
 
 def test_kinds_that_share_their_fields_share_a_table():
-    titles = [table.title.split(":")[0] for table in catalogue("data")]
+    titles = [table.title.split(":")[0] for table in tabulate_catalogue("data")]
     assert titles == [
         "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder",
         "npz", "table", "sklearn", "given", "python_docs", "text_parquet", "text_hub", "text_given",
@@ -88,14 +88,14 @@ def test_kinds_that_share_their_fields_share_a_table():
 
 
 def compatible(plugins=()):
-    (table,) = catalogue("compatibility", plugins)
+    (table,) = tabulate_catalogue("compatibility", plugins)
     return {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 
 def test_compatibility_is_told_of_every_part_in_plain_words():
     told = compatible()
     several = ("methods", "attacks", "detectors", "poisons")
-    kinds = [kind for name in several for kind in groups()[name] if kind != "malicious"]
+    kinds = [kind for name in several for kind in collect_groups()[name] if kind != "malicious"]
     assert list(told) == kinds
     mixguard = told["mixguard"]
     assert (mixguard["images"], mixguard["texts"]) == ("", "yes")
@@ -112,18 +112,18 @@ def test_every_need_has_words():
 
 
 def test_profiles_are_listed_with_their_figures():
-    devices, links = catalogue("profiles")
+    devices, links = tabulate_catalogue("profiles")
     assert devices.columns == ("name", "gflops", "meaning")
     assert ("gpu", "10,000", "a V100 in fp32") in devices.rows
     assert links.columns == ("name", "up_mbps", "down_mbps", "latency_ms", "meaning")
     assert ("lan", "1,000", "1,000", "0.2", "gigabit Ethernet in one building") in links.rows
     assert all(row[-1] for table in (devices, links) for row in table.rows)
-    listed = dict(catalogue(None)[0].rows)["profiles"].split(", ")
+    listed = dict(tabulate_catalogue(None)[0].rows)["profiles"].split(", ")
     assert listed == [*DEVICES, *LINKS]
 
 
 def test_mappings_are_told_as_a_user_would_write_them():
-    assert _type(dict[Literal["phone"], float] | None) == "{name: number} | null"
+    assert _format_type(dict[Literal["phone"], float] | None) == "{name: number} | null"
 
 
 def test_plugins_are_listed():
@@ -132,21 +132,21 @@ def test_plugins_are_listed():
         "1",
         "How often.",
     )
-    assert "halve" in dict(catalogue(None, HALVE)[0].rows)["methods"]
+    assert "halve" in dict(tabulate_catalogue(None, HALVE)[0].rows)["methods"]
 
 
 def test_an_unknown_group_says_what_is_near():
     with pytest.raises(
         SimsplitError, match=r"under 'method', did you mean 'methods'.*allowed: "
     ) as e:
-        catalogue("method")
+        tabulate_catalogue("method")
     assert str(e.value).endswith("metrics, topologies, tasks, compatibility, scenarios")
 
 
 @pytest.mark.slow
-@together([None, *groups(), "profiles", "metrics", "topologies"], [80, 140])
+@together([None, *collect_groups(), "profiles", "metrics", "topologies"], [80, 140])
 def test_tables_fit_and_keep_the_names_of_fields_whole(what, width):
-    for table in catalogue(what):
+    for table in tabulate_catalogue(what):
         console = Console(width=width)
         with console.capture() as captured:
             console.print(table.rich(), highlight=False)
@@ -168,12 +168,12 @@ def test_fields_of_fields_are_named(simsplit):
 
 
 def test_one_part_is_a_table_by_its_kind_or_the_rows_of_its_name() -> None:
-    (topk,) = catalogue("methods", part="topk")
+    (topk,) = tabulate_catalogue("methods", part="topk")
     assert topk.title.split(":")[0] == "topk"
-    assert {row[0] for table in catalogue("methods", part="ratio") for row in table.rows} == {
-        "ratio"
-    }
-    (shipped,) = catalogue("scenarios", part="quickstart")
+    assert {
+        row[0] for table in tabulate_catalogue("methods", part="ratio") for row in table.rows
+    } == {"ratio"}
+    (shipped,) = tabulate_catalogue("scenarios", part="quickstart")
     assert [row[0] for row in shipped.rows] == ["quickstart"]
 
 
@@ -182,5 +182,5 @@ def test_an_unknown_part_is_answered_with_the_parts_there_are(case) -> None:
     """A colon in a table's title, as in that of the scenarios, makes it no kind's table."""
     what, part, near = case
     with pytest.raises(SimsplitError) as error:
-        catalogue(what, part=part)
+        tabulate_catalogue(what, part=part)
     assert near in str(error.value)

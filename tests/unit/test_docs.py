@@ -12,7 +12,7 @@ from builders import TINY
 from pages import pages
 
 import simsplit
-from simsplit.catalogue import catalogue, groups
+from simsplit.catalogue import collect_groups, tabulate_catalogue
 from simsplit.data.sources import DigitsSource
 from simsplit.errors import ScenarioError
 from simsplit.plugins.parts import EXPORTS
@@ -49,11 +49,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", groups())
+@pytest.mark.parametrize("group", collect_groups())
 def test_every_part_of_a_group_is_in_the_reference(site: Path, group: str) -> None:
     page = (site / "reference" / group / "index.html").read_text(encoding="utf-8")
     titles = " ".join(re.findall(r"<h2[^>]*>(.*?)<a", page, re.DOTALL))
-    assert not [part for part in groups()[group] if not re.search(rf"\b{part}\b", titles)]
+    assert not [part for part in collect_groups()[group] if not re.search(rf"\b{part}\b", titles)]
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_the_threat_models_name_every_part_once(group: str) -> None:
     page = (DOCS / "threats.md").read_text(encoding="utf-8")
     (head,) = re.findall(rf"^\| {group.removesuffix('s')} \|.*?(?:\n\n|\Z)", page, re.M | re.DOTALL)
     rows = re.findall(r"^\| `(\w+)` \|", head, re.MULTILINE)
-    parts = set(groups()[group]) - {"malicious"}  # what names poisons, and is none
+    parts = set(collect_groups()[group]) - {"malicious"}  # what names poisons, and is none
     assert sorted(rows) == sorted(parts)
 
 
@@ -125,7 +125,7 @@ def test_every_public_name_is_in_the_reference_with_its_signature() -> None:
 
 
 def test_the_table_of_parts_is_what_the_command_prints() -> None:
-    (table,) = catalogue("compatibility")
+    (table,) = tabulate_catalogue("compatibility")
     page = pages()["docs/reference/compatibility.md"].text
     lines = page.replace("\\_", "_").splitlines()
     assert not [row for row in table.rows if f"| {' | '.join(row)} |" not in lines]

@@ -14,13 +14,13 @@ from jsonschema import Draft202012Validator
 from schema import validator
 
 from simsplit import Method, MethodConfig
-from simsplit.catalogue import catalogue
+from simsplit.catalogue import tabulate_catalogue
 from simsplit.data import Dealing
 from simsplit.data.texts import TextParquet
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.observers import ObserverConfig
-from simsplit.plugins import EXPORTS, NO_PLUGINS, PARTS, gathered, gathered_again
-from simsplit.plugins.loading import loaded
+from simsplit.plugins import EXPORTS, NO_PLUGINS, PARTS, gather_again, gather_plugins
+from simsplit.plugins.loading import load_plugin
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario, file_schema, load_scenario, parse, scenario_class
 from simsplit.scenario.files import merge
@@ -90,7 +90,7 @@ PLACES = {
 @pytest.mark.parametrize("name", PLACES)
 def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
     where, wrapped = PLACES[name]
-    plugins = gathered({name: {"mine": config_of(name)}})
+    plugins = gather_plugins({name: {"mine": config_of(name)}})
     own = wrapped({"kind": "mine", "strength": 5})
     if name == "MODELS":
         own["data"] = {"source": {"kind": "folder", "path": "nowhere"}}  # no shapes to check
@@ -108,9 +108,9 @@ def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
     assert said in str(refused.value)
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
     assert not validator().is_valid(own)
-    listed = dict(catalogue(None, plugins)[0].rows)
+    listed = dict(tabulate_catalogue(None, plugins)[0].rows)
     assert sum(kinds.split(", ")[-1] == "mine" for kinds in listed.values()) == 1
-    assert not any("mine" in kinds.split(", ") for _, kinds in catalogue(None)[0].rows)
+    assert not any("mine" in kinds.split(", ") for _, kinds in tabulate_catalogue(None)[0].rows)
 
 
 def test_every_registry_can_be_added_to():
@@ -118,7 +118,7 @@ def test_every_registry_can_be_added_to():
 
 
 def test_a_metric_is_known_by_its_name():
-    plugins = gathered({"METRICS": {"wrongness": lambda outputs, labels: 0.5}})
+    plugins = gather_plugins({"METRICS": {"wrongness": lambda outputs, labels: 0.5}})
     own = {"evaluate": {"metrics": ["accuracy", "wrongness"]}, "stop": {"metric": "test_wrongness"}}
     assert parse(own, plugins).figures == ["test_accuracy", "test_wrongness"]
     with pytest.raises(ScenarioError, match=r"evaluate\.metrics\.1: unknown 'wrongness', allowed"):
@@ -126,8 +126,8 @@ def test_a_metric_is_known_by_its_name():
     with pytest.raises(ScenarioError, match="did you mean 'wrongness'"):
         parse({"evaluate": {"metrics": ["wrongnes"]}}, plugins)
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
-    assert "wrongness" in dict(catalogue(None, plugins)[0].rows)["metrics"]
-    assert [row[0] for row in catalogue("metrics", plugins)[0].rows][-1] == "wrongness"
+    assert "wrongness" in dict(tabulate_catalogue(None, plugins)[0].rows)["metrics"]
+    assert [row[0] for row in tabulate_catalogue("metrics", plugins)[0].rows][-1] == "wrongness"
     writes = {"model": {"kind": "causal_lm", "sizes": {}, "head": 1, "tail": 1}}
     texts = {"data": {"source": {"kind": "text_parquet", "path": "nowhere", "task": "language"}}}
     with pytest.raises(ScenarioError, match="got wrongness, which causal_lm lacks"):
@@ -179,9 +179,9 @@ def test_a_default_is_of_the_extended_kind():
 
 
 def test_one_class_is_made_for_the_same_plugins():
-    assert scenario_class(HALVE) is scenario_class(gathered(HALVE))
+    assert scenario_class(HALVE) is scenario_class(gather_plugins(HALVE))
     assert scenario_class() is Scenario
-    assert gathered() is NO_PLUGINS
+    assert gather_plugins() is NO_PLUGINS
 
 
 def test_an_extended_scenario_can_be_sent_to_another_process():
@@ -212,21 +212,21 @@ def test_a_plugin_is_a_module_a_file_or_dicts(tmp_path, monkeypatch, plugin):
     module = ModuleType("made_here")
     module.METHODS = {"halve": Halve}
     for given in ("mine", ["mine"], "mine.py", Path("mine.py"), "./mine.py", module, HALVE):
-        assert list(gathered(given).of("METHODS")) == ["halve"], given
-    both = gathered(["mine", "below/mine.py"])
+        assert list(gather_plugins(given).of("METHODS")) == ["halve"], given
+    both = gather_plugins(["mine", "below/mine.py"])
     assert list(both.of("METHODS")) == ["halve", "third"]
     assert [origin.name for origin in both.origins] == ["mine", "below/mine.py"]
     assert both.origins[1].file == str(tmp_path / "below" / "mine.py")
-    assert gathered(["mine", "mine"]).origins == gathered("mine").origins
+    assert gather_plugins(["mine", "mine"]).origins == gather_plugins("mine").origins
     assert str(tmp_path) not in sys.path
 
 
 def test_a_file_that_is_changed_is_another_plugin_and_the_old_one_stays(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(METHOD)
-    first = gathered(file)
+    first = gather_plugins(file)
     file.write_text(METHOD.replace("halve", "third"))  # as long, within the same second
-    second = gathered(file)
+    second = gather_plugins(file)
     assert [list(each.of("METHODS")) for each in (first, second)] == [["halve"], ["third"]]
     assert pickle.loads(pickle.dumps(first)) == first
 
@@ -235,14 +235,14 @@ def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):
     (tmp_path / "beside_it.py").write_text("FACTOR = 2\n")
     (tmp_path / "mine.py").write_text("import beside_it\n" + METHOD)
     monkeypatch.delitem(sys.modules, "beside_it", raising=False)
-    assert gathered(tmp_path / "mine.py").of("METHODS")
+    assert gather_plugins(tmp_path / "mine.py").of("METHODS")
 
 
 def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from __future__ import annotations\nfrom simsplit.attacks import ATTACKS\n" + METHOD
     )
-    plugins = gathered(tmp_path / "mine.py")
+    plugins = gather_plugins(tmp_path / "mine.py")
     assert list(plugins.parts) == ["METHODS"]
     assert parse({"method": [{"kind": "halve"}]}, plugins)
 
@@ -272,7 +272,7 @@ def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_pat
 )  # fmt: skip
 def test_what_is_no_plugin_says_why(exported, said):
     with pytest.raises(SimsplitError) as refused:
-        gathered(exported)
+        gather_plugins(exported)
     assert str(refused.value).startswith("plugin (dicts): ")
     assert said in str(refused.value)
 
@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_imported(tmp_path, text, said):
     (tmp_path / "mine.py").write_text(text)
     for _ in range(2):  # nor is it taken for loaded the second time
         with pytest.raises(SimsplitError) as refused:
-            gathered(tmp_path / "mine.py")
+            gather_plugins(tmp_path / "mine.py")
         assert str(refused.value).startswith(f"plugin {tmp_path / 'mine.py'}: {said}")
 
 
@@ -307,7 +307,7 @@ def test_a_file_that_is_none(tmp_path, monkeypatch, name, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "below").mkdir()
     with pytest.raises(SimsplitError) as refused:
-        gathered(name)
+        gather_plugins(name)
     assert str(refused.value).startswith(said)
 
 
@@ -315,7 +315,7 @@ def test_two_plugins_with_the_same_kind_are_told_of_both():
     first, other = ModuleType("first"), ModuleType("other")
     first.METHODS = other.METHODS = {"halve": Halve}
     with pytest.raises(SimsplitError) as refused:
-        gathered([first, other])
+        gather_plugins([first, other])
     assert str(refused.value) == (
         "plugin other: METHODS['halve'] is there already, from the plugin first"
     )
@@ -324,18 +324,18 @@ def test_two_plugins_with_the_same_kind_are_told_of_both():
 def test_another_process_imports_the_same_or_refuses(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(METHOD)
-    plugins = gathered(file)
-    again = gathered_again(plugins.portable())
+    plugins = gather_plugins(file)
+    again = gather_again(plugins.require_portable())
     assert again == plugins
-    gathered_again.cache_clear()
+    gather_again.cache_clear()
     file.write_text(METHOD + "\n# changed\n")
     with pytest.raises(SimsplitError, match="has changed since the run loaded it; leave it as it"):
-        gathered_again(plugins.portable())
+        gather_again(plugins.require_portable())
 
 
 def test_workers_cannot_import_what_is_in_no_file():
     with pytest.raises(RunError, match=r"workers cannot import the plugin \(dicts\): move it"):
-        gathered(HALVE).portable()
+        gather_plugins(HALVE).require_portable()
 
 
 def test_a_plugin_is_imported_by_nobody_but_its_user(tmp_path, monkeypatch):
@@ -381,11 +381,11 @@ def test_another_mistake_in_a_runs_own_file_is_told_as_it_is(tmp_path):
 
 def test_origins_are_told_with_digests(tmp_path):
     (tmp_path / "mine.py").write_text(METHOD)
-    (told,) = gathered(tmp_path / "mine.py").told()
+    (told,) = gather_plugins(tmp_path / "mine.py").describe_origins()
     assert told["file"] == str(tmp_path / "mine.py")
     assert len(told["digest"]) == 32
     assert json.loads(json.dumps(told)) == told
-    assert loaded(tmp_path / "mine.py")[0].by_file
+    assert load_plugin(tmp_path / "mine.py")[0].by_file
 
 
 def test_an_observers_config_gives_an_observer(tmp_path):

@@ -12,7 +12,7 @@ from simsplit.attacking.finished import attack
 from simsplit.attacking.judges import JUDGES
 from simsplit.attacks import ATTACKS
 from simsplit.errors import ScenarioError, SimsplitError
-from simsplit.plugins import gathered
+from simsplit.plugins import gather_plugins
 from simsplit.report.grouping import Entry
 from simsplit.report.numbers import find_better
 from simsplit.report.page import Subject, write_page
@@ -59,7 +59,7 @@ GIVEN = {
 
 @pytest.fixture(scope="module")
 def ended(registered, tmp_path_factory):
-    given = parse(merge(TINY, GIVEN), gathered("lengths"))
+    given = parse(merge(TINY, GIVEN), gather_plugins("lengths"))
     return run(given, tmp_path_factory.mktemp("lengths") / "run")
 
 
@@ -127,11 +127,11 @@ def test_a_finished_run_is_attacked_for_it(ended, simsplit):
 def test_no_attack_may_be_called_as_its_guess(registered):
     named = [{"kind": "norms", "name": lengths.GUESS}]
     with pytest.raises(ScenarioError) as error:
-        parse(merge(TINY, {**GIVEN, "attacks": named}), gathered("lengths"))
+        parse(merge(TINY, {**GIVEN, "attacks": named}), gather_plugins("lengths"))
     assert error.value.field.startswith("attacks.0")
 
 
 def test_an_attack_on_what_nobody_knows_is_refused(registered, monkeypatch):
     monkeypatch.setattr(lengths.NormsConfig, "recovers", "length")
     with pytest.raises(SimsplitError, match="did you mean 'lengths'"):
-        gathered("lengths")
+        gather_plugins("lengths")

@@ -14,7 +14,7 @@ from simsplit.scenario import load_sweep
 from simsplit.scenario.files import dump, merge
 from simsplit.sweep import plan
 from simsplit.sweep import run_sweep as run_in_jobs
-from simsplit.sweep.plan import default_jobs, sweep_directory
+from simsplit.sweep.plan import choose_jobs, choose_sweep_directory
 from simsplit.sweep.running import SweepResult
 
 SGD = {"kind": "sgd", "lr": 0.1}
@@ -215,19 +215,19 @@ def test_what_may_change_may_change(swept, tmp_path):
 def test_nothing_is_written_over(swept, tmp_path):
     sweep = swept({"seed": [0]}, output={"root": str(tmp_path / "runs")})
     for path in ("runs/small", "runs/small-2"):
-        assert sweep_directory(sweep, None, resume=False) == tmp_path / path
+        assert choose_sweep_directory(sweep, None, resume=False) == tmp_path / path
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "runs/small-2/scenario.yaml").touch()  # a run is no sweep to go on with
-    assert sweep_directory(sweep, None, resume=True) == tmp_path / "runs/small"
+    assert choose_sweep_directory(sweep, None, resume=True) == tmp_path / "runs/small"
     with pytest.raises(RunError, match="holds a run, not a sweep"):
-        sweep_directory(sweep, tmp_path / "runs/small-2", resume=True)
+        choose_sweep_directory(sweep, tmp_path / "runs/small-2", resume=True)
     for file in ("taken/sweep.json", "cells/seed=0/scenario.yaml"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).touch()
         out = tmp_path / file.split("/")[0]
         with pytest.raises(RunError, match="already holds a sweep; give another --out"):
-            sweep_directory(sweep, out, resume=False)
-        assert sweep_directory(sweep, out, resume=True) == out
+            choose_sweep_directory(sweep, out, resume=False)
+        assert choose_sweep_directory(sweep, out, resume=True) == out
 
 
 def test_another_sweeps_folder_is_refused(swept, tmp_path):
@@ -254,7 +254,7 @@ def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
 def test_cells_at_a_time_by_default(swept, monkeypatch, threads, processors, jobs):
     sweep = swept({"zip": {"threads": threads, "seed": list(range(len(threads)))}})
     monkeypatch.setattr(plan, "processors", lambda: processors)
-    assert default_jobs(sweep) == jobs
+    assert choose_jobs(sweep) == jobs
 
 
 def test_a_damaged_sweep_file_says_so(swept, tmp_path):
