@@ -71,7 +71,7 @@ def _collect(name: str, plugins: Plugins) -> Configs:
 def tabulate_catalogue(
     what: str | None, plugins: Given = (), part: str | None = None
 ) -> list[Table]:
-    """Return the tables of a group, one for each part; without a group, a table of all groups.
+    """Return a group's tables, one for each part; without a group, a table of all groups.
 
     `part` selects the table of that part, or the rows of that name.
     """

@@ -69,7 +69,7 @@ def chat(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     *,
     prompt: Annotated[
-        str | None, typer.Option(help="One prompt; without it, the program asks for prompts.")
+        str | None, typer.Option(help="One prompt; without it they are asked for, one by one.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="New tokens per text, at most.")] = 64,
     temperature: Annotated[
