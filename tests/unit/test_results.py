@@ -72,7 +72,7 @@ def test_a_summary_that_cannot_be_read_is_a_run_error(
 
 def test_rewinding_cuts_back_to_what_was_recorded(writer: RunWriter) -> None:
     writer.append("rounds", [{"round": 1, "loss": 0.25}])
-    sizes = writer.sizes()
+    sizes = writer.sync_tables()
     assert sizes == {"rounds": len("round,loss\n1,0.25\n"), "wire": len("round,bytes\n")}
     writer.append("rounds", [{"round": 2, "loss": 0.5}])
     writer.append("wire", [{"round": 2, "bytes": 8}])
@@ -86,7 +86,7 @@ def test_rewinding_cuts_back_to_what_was_recorded(writer: RunWriter) -> None:
 @pytest.mark.parametrize("lost", ["a line", "the file"])
 def test_a_table_shorter_than_recorded_cannot_be_resumed(lost: str, writer: RunWriter) -> None:
     writer.append("rounds", [{"round": 1, "loss": 0.25}])
-    sizes = writer.sizes()
+    sizes = writer.sync_tables()
     file = writer.path / "rounds.csv"
     if lost == "a line":
         file.write_text("round,loss\n")

@@ -115,7 +115,7 @@ def test_tokens_are_those_of_transformers_whatever_the_prompts_lengths(family, c
 @FAMILIES
 def test_sampled_tokens_are_those_of_transformers_from_the_same_draws(family, tmp_path):
     cutting = Cutting(tmp_path, family)
-    draws = replace(cutting.writer, sampling=SAMPLING)._draws(0, 3, 6, 0)
+    draws = replace(cutting.writer, sampling=SAMPLING)._draw(0, 3, 6, 0)
     said = cutting.write(PROMPTS, sampling=SAMPLING)
     assert said == generated(family, PROMPTS, logits_processor=[*warpers(SAMPLING), Drawn(draws)])
     assert said != cutting.write(PROMPTS)

@@ -154,19 +154,19 @@ def test_the_time_left_counts_from_where_the_run_went_on():
         Plan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory="", engine="inline")
     )
     pace.started -= 6
-    assert not pace.begun
+    assert not pace.has_begun
     pace.round(told(7))
-    assert pace.left() == pytest.approx(6, abs=0.5)
+    assert pace.estimate_left() == pytest.approx(6, abs=0.5)
     pace.round(told(10))
-    assert pace.left() == 0
+    assert pace.estimate_left() == 0
 
 
 def test_what_is_left_of_a_long_round_counts_its_steps():
     pace = Pace(PLAN)
     pace.started -= 50
     pace.step(30, 60)
-    assert pace.begun
-    assert pace.left() == pytest.approx(950, rel=0.05)  # half a round of ten took 50 s
+    assert pace.has_begun
+    assert pace.estimate_left() == pytest.approx(950, rel=0.05)  # half a round of ten took 50 s
 
 
 @pytest.mark.parametrize(
