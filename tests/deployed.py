@@ -16,7 +16,7 @@ from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
 from simsplit.deploy.server_run import serve
 from simsplit.deploy.terms import Mode
 from simsplit.results import Run
-from simsplit.results.checkpoints import _folders, _read
+from simsplit.results.checkpoints import _list_folders, _read
 from simsplit.scenario import Scenario
 
 STATES = ("own/", "shared/")
@@ -236,7 +236,7 @@ def assert_as_inline(deployed: Path, inline: Path, clients: Sequence[int]) -> No
 
 def kept(deployed: Path, client: int, part: str) -> dict[str, Any]:
     """What a client's last checkpoint holds."""
-    newest = _folders(deployed / client_name(client) / "checkpoints")[0]
+    newest = _list_folders(deployed / client_name(client) / "checkpoints")[0]
     state, _ = _read(newest)
     return {n.removeprefix(part): t for n, t in state.items() if n.startswith(part)}
 

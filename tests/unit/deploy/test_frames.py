@@ -63,7 +63,7 @@ class TestCanaries:
     def test_heads_cross_where_the_server_averages_them_alone(self, tmp_path, changes, crosses):
         sites = ran(tmp_path, scenario(**changes))
         site = sites.sites[1]  # which hands a shared head on when round 2 begins
-        kept = checkpoints.at(tmp_path / "c1" / "checkpoints", site.terms, 1)
+        kept = checkpoints.load_round(tmp_path / "c1" / "checkpoints", site.terms, 1)
         weights = [tensor for name, tensor in kept.items() if "head" in name and tensor.ndim > 1]
         assert weights
         assert [found(sites, each) for each in weights] == [crosses] * len(weights)

@@ -181,11 +181,11 @@ def test_every_command_of_a_run_is_kept_with_its_commit(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("changes", [False, True])
 def test_the_commit_is_that_of_the_working_folder(tmp_path, monkeypatch, changes):
-    from simsplit.results.environment import _commit
+    from simsplit.results.environment import _find_commit
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert _commit() is None
+    assert _find_commit() is None
     (tmp_path / "file").write_text("one")
     who = ("-c", "user.name=x", "-c", "user.email=x@x")
     for words in (("init", "-q"), ("add", "file"), (*who, "commit", "-qm", "one")):
@@ -193,6 +193,6 @@ def test_the_commit_is_that_of_the_working_folder(tmp_path, monkeypatch, changes
     head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
     if changes:
         (tmp_path / "file").write_text("two")
-    assert _commit() == head.stdout.strip() + ("-dirty" if changes else "")
+    assert _find_commit() == head.stdout.strip() + ("-dirty" if changes else "")
     monkeypatch.setenv("PATH", "")
-    assert _commit() is None
+    assert _find_commit() is None
