@@ -1,0 +1,243 @@
+"""Claims of papers as data: every table and figure, with the figures that the paper prints.
+
+A paper's `claims.yaml` lies beside its scenarios. An entry says what the table shows, which figures
+the paper prints (a row each, keyed by its axes: method, partition, ...), which sweep measures them
+at which tier, and what would hold. Rows of the paper and cells of the sweep meet by their axes: a
+cell's axes are its sweep's fields by their short names (`cut`, `method`), and what `with` adds.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from simsplit.config import Config
+from simsplit.errors import ScenarioError, listed, near
+from simsplit.evidence.statements import Comparison, parse_statement
+
+Tier = Literal["small", "full"]
+TIERS: tuple[Tier, ...] = ("small", "full")
+"""small: hours on two processors; full: the paper's size."""
+Axes = Mapping[str, str]
+"""Axis -> value, in words: what tells one row of a table from another."""
+Point = Literal["last", "best_on_validation", "best_on_test"]
+
+
+def _in_words(values: object) -> object:
+    """Turn plain values into words, so that `ratio: 8` in YAML is the axis value '8'."""
+    if isinstance(values, Mapping):
+        return {str(name): str(value) for name, value in values.items()}
+    return values
+
+
+Words = Annotated[dict[str, str], BeforeValidator(_in_words)]
+
+
+class Figure(Config):
+    """One figure of a table: what measures it here."""
+
+    is_: str = Field(alias="is")
+    """Its name among `compare`'s figures, such as test_accuracy or sdar_ssim."""
+    at: Point = "best_on_validation"
+    """The round that it is taken from."""
+    times: float = 1.0
+    """What ours is multiplied by to have the paper's unit, such as 100 for per cent."""
+    unit: str = ""
+    """The unit that the paper prints, for tables and pictures."""
+    better: Literal["more", "less", ""] = ""
+    """Which way the paper's authors want it; empty: neither."""
+
+
+class Measured(Config):
+    """A scenario that measures rows of a table."""
+
+    scenario: str
+    """The file, relative to the claims' folder."""
+    with_: Words = Field(default={}, alias="with")
+    """Axes that all of its cells share and its sweep does not name."""
+    rename: dict[str, str] = {}
+    """The sweep's short name of a field -> the table's axis."""
+    words: dict[str, Words] = {}
+    """Axis -> the sweep's value in words -> the table's."""
+    takes_min: float = Field(default=1.0, gt=0)
+    """Minutes that a cell takes on one processor, until one has been measured."""
+
+
+class Statement(Config):
+    """What would hold: a comparison of rows in one figure."""
+
+    that: str
+    """Such as `raw > lightsplit-8`; see `simsplit.evidence.statements`."""
+    in_: str = Field(alias="in")
+    """The figure that is compared."""
+    along: str = "method"
+    """The axis whose values the statement names."""
+    for_: Words = Field(default={}, alias="for")
+    """Values of other axes."""
+    each: tuple[str, ...] = ()
+    """Axes for each of whose values it must hold."""
+
+
+class Claim(Config):
+    """A table or figure of a paper."""
+
+    title: str
+    """As the paper names it, such as Table IV."""
+    says: str
+    """What it shows, in a sentence of ours."""
+    figures: dict[str, Figure] = {}
+    """Figure -> what measures it."""
+    printed: str = ""
+    """CSV: a header of axes and figures, and a line for each row that the paper prints."""
+    names: dict[str, str] = {}
+    """Value of an axis -> the paper's own name for it."""
+    measured: dict[Tier, tuple[Measured, ...]] = {}
+    """Tier -> the scenarios that measure it."""
+    holds: tuple[Statement, ...] = ()
+    """What would hold."""
+    floors: tuple[str, ...] = ()
+    """Rows that need no attack, such as mean_image."""
+    silent: tuple[str, ...] = ()
+    """What the paper leaves open, and what was taken."""
+    out_of_reach: str = ""
+    """Why two processors cannot measure it; empty: they can."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The columns of the printed table that tell its rows apart."""
+        return tuple(name for name in self._header if name not in self.figures)
+
+    @cached_property
+    def rows(self) -> tuple[tuple[dict[str, str], dict[str, float]], ...]:
+        """The printed rows: the axes of each, and the figures that are not empty."""
+        made = []
+        for line in self._lines[1:]:
+            cells = dict(zip(self._header, line, strict=True))
+            axes = {name: cells[name] for name in self.axes}
+            figures = {n: float(cells[n]) for n in self.figures if cells.get(n, "")}
+            made.append((axes, figures))
+        return tuple(made)
+
+    def values(self, axis: str) -> tuple[str, ...]:
+        """The values of an axis, in the order in which the paper prints them."""
+        return tuple(dict.fromkeys(axes[axis] for axes, _ in self.rows))
+
+    def name(self, value: str) -> str:
+        """The paper's name for the value of an axis."""
+        return self.names.get(value, value)
+
+    def comparisons(self) -> Iterator[tuple[Statement, Axes, Comparison]]:
+        """Each comparison of each statement, with the axes that it is made at."""
+        for statement in self.holds:
+            for each in product(*(self.values(axis) for axis in statement.each)):
+                where = {**statement.for_, **dict(zip(statement.each, each, strict=True))}
+                for comparison in parse_statement(statement.that, self.values(statement.along), ""):
+                    yield statement, where, comparison
+
+    @property
+    def _header(self) -> list[str]:
+        return self._lines[0] if self._lines else []
+
+    @cached_property
+    def _lines(self) -> list[list[str]]:
+        reader = csv.reader(self.printed.strip().splitlines(), skipinitialspace=True)
+        return [[cell.strip() for cell in line] for line in reader if line]
+
+    @model_validator(mode="after")
+    def _refuse_misfits(self) -> Self:
+        _refuse_ragged(self)
+        for index, statement in enumerate(self.holds):
+            _refuse_misstated(self, statement, f"holds.{index}")
+        if not (self.measured or self.out_of_reach):
+            raise ScenarioError("measured", "is empty; name a scenario, or say in out_of_reach why")
+        return self
+
+
+class Claims(Config):
+    """A paper: its tables and figures, in its own order."""
+
+    paper: str
+    """Its short name, such as LightSplit."""
+    cites: str
+    """Authors, title, where it appeared."""
+    tables: dict[str, Claim]
+    """Name, such as table4 or figure7 -> the claim."""
+
+
+def load_claims(path: Path) -> Claims:
+    """Read a paper's claims.
+
+    Raises:
+        ScenarioError: by the path in the file, for what is no claim.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ScenarioError("", f"cannot read {path}: {error}") from None
+    try:
+        return Claims.model_validate(values)
+    except ValidationError as error:
+        problems = [_problem(path, each) for each in error.errors()]
+        raise ScenarioError.of_many(problems) from None
+    except ScenarioError as error:
+        raise ScenarioError(error.field, f"{error.reason} ({path})") from None
+
+
+def _problem(path: Path, error: Any) -> ScenarioError:  # noqa: ANN401 - pydantic's details
+    field = ".".join(map(str, error["loc"]))
+    return ScenarioError(field, f"{error['msg']} ({path})")
+
+
+def _refuse_ragged(claim: Claim) -> None:
+    """Raise ScenarioError for a printed table whose lines do not fit its header."""
+    if not claim._lines:
+        return
+    header, *lines = claim._lines
+    for index, line in enumerate(lines, 2):
+        where = f"printed, line {index}"
+        if len(line) != len(header):
+            raise ScenarioError(where, f"has {len(line)} cells for {len(header)} columns: {line}")
+        for name, cell in zip(header, line, strict=True):
+            if name in claim.figures and cell and not _is_number(cell):
+                raise ScenarioError(where, f"{name} must be a number or empty, got '{cell}'")
+    keys = [tuple(line[header.index(axis)] for axis in claim.axes) for line in lines]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise ScenarioError("printed", f"has the row {listed(twice)} twice")
+    if unknown := next((name for name in claim.figures if name not in header), None):
+        if any(claim.rows):
+            raise ScenarioError(f"figures.{unknown}", f"is no column of printed: {listed(header)}")
+
+
+def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
+    """Raise ScenarioError for a statement on figures, axes or rows that the table lacks."""
+    if statement.in_ not in claim.figures:
+        known = ", ".join(claim.figures) or "none"
+        hint = near(statement.in_, claim.figures)
+        raise ScenarioError(f"{where}.in", f"unknown '{statement.in_}'{hint or ','} allowed: {known}")
+    named = [statement.along, *statement.for_, *statement.each]
+    for axis in named:
+        if axis not in claim.axes:
+            known = ", ".join(claim.axes) or "none"
+            raise ScenarioError(where, f"unknown axis '{axis}'{near(axis, claim.axes) or ','} allowed: {known}")
+    if left := [axis for axis in claim.axes if axis not in named and len(claim.values(axis)) > 1]:
+        raise ScenarioError(where, f"says nothing of {listed(left)}; name it in for or each")
+    for axis, value in statement.for_.items():
+        if value not in claim.values(axis):
+            known = claim.values(axis)
+            raise ScenarioError(
+                f"{where}.for.{axis}", f"unknown '{value}'{near(value, known) or ','} allowed: {listed(known, 20)}"
+            )
+    parse_statement(statement.that, claim.values(statement.along), f"{where}.that")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,147 @@
+"""Measurements as rows of CSV: a row for each setting, seed and figure, and what it was made by.
+
+Rows are written by `simsplit reproduce`, never by hand. Those that ship lie beside the package's
+scenarios, those measured here in ./results; a row here comes before a shipped one.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from filelock import FileLock
+
+from simsplit.errors import RunError
+from simsplit.evidence.claims import Axes, Tier
+from simsplit.results.directory import replace
+
+OWN = Path("results")
+"""The folder of rows that were measured here."""
+_SEPARATOR = "; "
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One figure of one run of one setting."""
+
+    setting: str
+    """Axes in words, as `write_setting` writes them."""
+    seed: int
+    figure: str
+    """As the claim calls it."""
+    value: float
+    """In the paper's unit."""
+    digest: str
+    """Of the cell's scenario; see `simsplit.evidence.digests`."""
+    version: str
+    commit: str
+    command: str
+    machine: str
+    threads: int
+    minutes: float
+    """Of the whole run, training and attacks."""
+    date: str
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What no two rows of one table share."""
+        return self.setting, self.seed, self.figure
+
+    @property
+    def axes(self) -> Axes:
+        """The setting's axes."""
+        return read_setting(self.setting)
+
+
+def write_setting(axes: Axes) -> str:
+    """Write axes as one cell of a table: `cut=l2h; method=raw`."""
+    return _SEPARATOR.join(f"{name}={value}" for name, value in sorted(axes.items()))
+
+
+def read_setting(text: str) -> dict[str, str]:
+    """Read what `write_setting` wrote."""
+    pairs = (pair.partition("=") for pair in text.split(_SEPARATOR) if pair)
+    return {name: value for name, _, value in pairs}
+
+
+def path_of(folder: Path, paper: str, table: str, tier: Tier) -> Path:
+    """Return the file of a table's rows below a folder of results."""
+    return folder / paper / f"{table}.{tier}.csv"
+
+
+def read(path: Path) -> list[Measurement]:
+    """Read a file of rows; none where there is no file.
+
+    Raises:
+        RunError: for a file that is no table of rows, by its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+    lines = csv.DictReader(io.StringIO(text))
+    names = [field.name for field in fields(Measurement)]
+    if lines.fieldnames is None or list(lines.fieldnames) != names:
+        raise RunError(f"{path} is no table of measurements: its columns should be {', '.join(names)}")
+    return [_row(path, number, line) for number, line in enumerate(lines, 2)]
+
+
+def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Measurement:
+    try:
+        cells = {name: _cell(line[name]) for name in line}
+        row = Measurement(
+            setting=cells["setting"],
+            seed=int(cells["seed"]),
+            figure=cells["figure"],
+            value=float(cells["value"]),
+            digest=cells["digest"],
+            version=cells["version"],
+            commit=cells["commit"],
+            command=cells["command"],
+            machine=cells["machine"],
+            threads=int(cells["threads"]),
+            minutes=float(cells["minutes"]),
+            date=cells["date"],
+        )
+    except (ValueError, KeyError) as error:
+        raise RunError(f"{path}, line {number}: no measurement ({error})") from None
+    if not math.isfinite(row.value):
+        raise RunError(f"{path}, line {number}: {row.figure} is {row.value}")
+    return row
+
+
+def _cell(text: str | None) -> str:
+    if text is None:
+        raise ValueError("cells are missing")
+    return text
+
+
+def merge(before: Iterable[Measurement], new: Iterable[Measurement]) -> list[Measurement]:
+    """Return all rows, in order of setting, seed and figure; new ones replace those of their key."""
+    rows = {row.key: row for row in (*before, *new)}
+    return [rows[key] for key in sorted(rows)]
+
+
+def add(path: Path, new: Iterable[Measurement]) -> None:
+    """Add rows to a file, which is replaced as a whole; other writers wait."""
+    with _alone(path):
+        rows = merge(read(path), new)
+        out = io.StringIO()
+        writer = csv.DictWriter(out, [field.name for field in fields(Measurement)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+        replace(path, out.getvalue().encode())
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a file of rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_suffix(".lock")
+    with FileLock(lock):
+        yield

@@ -1,0 +1,106 @@
+"""Verdicts on planted measurements: an order that holds, fails, lies inside the spread, has one seed."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from simsplit.errors import ScenarioError
+from simsplit.evidence.statements import parse_statement
+from simsplit.evidence.verdicts import Judged, Verdict, judge, together
+
+ROWS = ("raw", "lightsplit-8", "lightsplit-32")
+
+
+def judged(text: str, *rows: dict[int, float]) -> list[Verdict]:
+    measured = dict(zip(ROWS, rows, strict=False))
+    return [judge(one, measured).verdict for one in parse_statement(text, ROWS, "holds")]
+
+
+def seeds(*values: float, first: int = 0) -> dict[int, float]:
+    return dict(enumerate(values, first))
+
+
+CASES = {
+    "an order that holds": ("raw > lightsplit-8", Verdict.HOLDS, (90, 91, 92), (80, 81.5, 82)),
+    "reversed": ("raw > lightsplit-8", Verdict.FAILS, (80, 81.5, 82), (90, 91, 92)),
+    "inside the spread": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (90, 80, 92), (85, 86, 84)),
+    "one seed alone": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (90,), (10,)),
+    "one seed against": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (10,), (90,)),
+    "a row without a measurement": ("raw > lightsplit-8", Verdict.NOT_MEASURED, (90, 91, 92), ()),
+    "a difference below": ("raw - lightsplit-8 < 12", Verdict.HOLDS, (90, 91, 92), (80, 81, 82.5)),
+    "a difference above": ("raw - lightsplit-8 < 5", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
+    "a share": ("lightsplit-8 / raw >= 0.95", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
+    "level": ("raw ~ lightsplit-8 within 2", Verdict.HOLDS, (90, 91, 92), (90.1, 90.9, 92)),
+    "level, too wide": ("raw ~ lightsplit-8 within .1", Verdict.NOT_SETTLED, (90, 91), (90.1, 91.9)),
+    "apart": ("raw ~ lightsplit-8 within 2", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
+    "equal on every seed": ("raw > lightsplit-8", Verdict.FAILS, (5, 6, 7), (5, 6, 7)),
+    "equal, and so at least": ("raw >= lightsplit-8", Verdict.HOLDS, (5, 6, 7), (5, 6, 7)),
+    "not finite": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (5, math.nan, 7), (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize(("text", "verdict", "first", "second"), CASES.values(), ids=CASES)
+def test_planted_measurements_get_their_verdict(text, verdict, first, second):
+    assert judged(text, seeds(*first), seeds(*second)) == [verdict]
+
+
+def test_a_chain_is_judged_step_by_step():
+    rows = [seeds(90, 91, 92), seeds(80, 81, 82.5), seeds(80.5, 80.7, 82.4)]
+    assert judged("raw > lightsplit-8 > lightsplit-32", *rows) == [
+        Verdict.HOLDS,
+        Verdict.NOT_SETTLED,
+    ]
+
+
+def test_what_all_seeds_share_is_no_spread():
+    """Pairs by seed: seeds differ by ten points, the difference is one in all of them."""
+    better, worse = seeds(60, 70, 80), seeds(59, 69.1, 78.9)
+    assert judged("raw > lightsplit-8", better, worse) == [Verdict.HOLDS]
+    other_seeds = {seed + 10: value for seed, value in worse.items()}
+    assert judged("raw > lightsplit-8", better, other_seeds) == [Verdict.NOT_SETTLED]
+
+
+def test_intervals_are_scipys():
+    first, second = (90.0, 91.0, 93.5), (88.0, 90.0, 92.0)
+    (comparison,) = parse_statement("raw > lightsplit-8", ROWS, "holds")
+    paired = judge(comparison, {"raw": seeds(*first), "lightsplit-8": seeds(*second)})
+    low, high = stats.ttest_rel(first, second).confidence_interval(0.95)
+    assert interval(paired) == pytest.approx((low, high))
+    apart = judge(comparison, {"raw": seeds(*first), "lightsplit-8": seeds(*second, first=7)})
+    low, high = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    assert interval(apart) == pytest.approx((low, high))
+
+
+def interval(judged: Judged) -> tuple[float, float]:
+    assert judged.half is not None
+    return judged.mean - judged.half, judged.mean + judged.half
+
+
+def test_the_worst_of_several_counts():
+    assert together([Verdict.HOLDS, Verdict.HOLDS]) is Verdict.HOLDS
+    assert together([Verdict.HOLDS, Verdict.NOT_SETTLED]) is Verdict.NOT_SETTLED
+    assert together([Verdict.NOT_MEASURED, Verdict.HOLDS]) is Verdict.NOT_MEASURED
+    assert together([Verdict.NOT_MEASURED, Verdict.FAILS]) is Verdict.FAILS
+    assert together([]) is Verdict.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raw", "compares nothing"),
+        ("raw > lightsplt-8", "did you mean 'lightsplit-8'?"),
+        ("raw ~ lightsplit-8", "within"),
+        ("raw > lightsplit-8 within 2", "within"),
+        ("raw ~ lightsplit-8 within -2", "above 0"),
+        ("raw - > 2", "rows and numbers"),
+        ("1 > 2", "numbers alone"),
+        ("raw > __import__('os')", "unknown row"),
+        ("raw > inf", "unknown row"),
+    ],
+)
+def test_what_is_no_statement_is_refused_by_its_place(text, reason):
+    with pytest.raises(ScenarioError) as refused:
+        parse_statement(text, ROWS, "table4.holds.0")
+    assert refused.value.field == "table4.holds.0"
+    assert reason in refused.value.reason
