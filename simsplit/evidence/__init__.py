@@ -1,0 +1,1 @@
+"""Evidence: what papers claim, what was measured here, and verdicts computed from both."""

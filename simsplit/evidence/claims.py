@@ -1,9 +1,51 @@
 """Claims of papers as data: every table and figure, with the figures that the paper prints.
 
-A paper's `claims.yaml` lies beside its scenarios. An entry says what the table shows, which figures
-the paper prints (a row each, keyed by its axes: method, partition, ...), which sweep measures them
-at which tier, and what would hold. Rows of the paper and cells of the sweep meet by their axes: a
-cell's axes are its sweep's fields by their short names (`cut`, `method`), and what `with` adds.
+A paper's `claims.yaml` lies beside its scenarios, in `scenarios/papers/<paper>/`:
+
+    paper: LightSplit                     the name that pages show
+    cites: Cihangiroglu et al., ...       authors, title, where it appeared
+    tables:
+      table9:                             tableN or figureN, in arabic numbers; appendix_c
+        title: Table IX                   as the paper calls it
+        says: ...                         what it shows, in one sentence of ours
+        figures:                          the table's figures: what measures each of them here
+          accuracy: {is: test_accuracy, at: best_on_test, times: 100, unit: "%", better: more}
+        printed: |                        CSV: axes that tell rows apart, then figures; to the digit
+          data, partition, cut, heads, method, accuracy
+          cifar10, iid, l2h, shared, raw, 87.24
+          cifar10, iid, l2h, shared, lightsplit-8, 83.50
+        names: {lightsplit-8: LightSplit-F 8x}         the paper's names of axes' values
+        measured:                         tier -> scenarios, as paths below the paper's folder
+          small:
+            - scenario: small/table9.yaml
+              with: {data: cifar10}       axes that all of its cells share
+              rename: {source: data}      short name of a swept field -> axis
+              words:                      axis -> the cell's value -> the table's
+                method: {lightsplit-8-learned-512: lightsplit-l-8}
+              takes_min: 0.4              minutes of a cell, until one has been measured
+        holds:                            what would hold; see `simsplit.evidence.statements`
+          - that: raw > lightsplit-8 > lightsplit-32
+            in: accuracy                  the figure that is compared
+            along: method                 the axis whose values `that` names; method by default
+            for: {data: cifar10, cut: l2h, heads: shared}         other axes' values
+            each: [partition]             axes for each of whose values it must hold
+        floors: [mean_image]              figures of this table that need no attack
+        silent: ["which half ..."]        what the paper leaves open, and what was taken
+        out_of_reach: ...                 why two processors cannot measure it, where they cannot
+        describes: ...                    what it lists, for a table that claims nothing measurable
+
+Rows of the paper and cells of a sweep meet by their axes. A cell's axes are its swept fields by the
+short names that `compare` and cells' folders have (`cut`, `heads`, `method`, `partition`), with
+values in words joined by dashes (`lightsplit-8`, `dirichlet-0.1`, `raw` for no method), and what
+`with` adds; the `name` of an entry of `sweep.list` is the axis `cell`. A scenario without a sweep
+is one cell. Axes that the printed table lacks are ignored; a cell that fits no printed row is left
+out. Seeds are no axis: three are measured where a sweep names none.
+
+A figure may be printed by nobody (a floor, an attack of ours): it is then no column of `printed`.
+A plot without readable values has rows with empty figures. A statement with `along: figure`
+compares figures of one row instead of rows in one figure (`sdar > mean_image`), and has no `in`.
+Every axis with several values must be in `along`, `for` or `each`. Statements are judged at a tier
+for those rows alone that the tier has cells for.
 """
 
 import csv
@@ -26,6 +68,8 @@ TIERS: tuple[Tier, ...] = ("small", "full")
 """small: hours on two processors; full: the paper's size."""
 Axes = Mapping[str, str]
 """Axis -> value, in words: what tells one row of a table from another."""
+FIGURE = "figure"
+"""The `along` of statements that compare figures of one row."""
 Point = Literal["last", "best_on_validation", "best_on_test"]
 
 
@@ -61,9 +105,9 @@ class Measured(Config):
     """The file, relative to the claims' folder."""
     with_: Words = Field(default={}, alias="with")
     """Axes that all of its cells share and its sweep does not name."""
-    rename: dict[str, str] = {}
+    rename: Mapping[str, str] = {}
     """The sweep's short name of a field -> the table's axis."""
-    words: dict[str, Words] = {}
+    words: Mapping[str, Words] = {}
     """Axis -> the sweep's value in words -> the table's."""
     takes_min: float = Field(default=1.0, gt=0)
     """Minutes that a cell takes on one processor, until one has been measured."""
@@ -74,10 +118,10 @@ class Statement(Config):
 
     that: str
     """Such as `raw > lightsplit-8`; see `simsplit.evidence.statements`."""
-    in_: str = Field(alias="in")
+    in_: str = Field(default="", alias="in")
     """The figure that is compared."""
     along: str = "method"
-    """The axis whose values the statement names."""
+    """The axis whose values the statement names, or `figure`."""
     for_: Words = Field(default={}, alias="for")
     """Values of other axes."""
     each: tuple[str, ...] = ()
@@ -91,22 +135,24 @@ class Claim(Config):
     """As the paper names it, such as Table IV."""
     says: str
     """What it shows, in a sentence of ours."""
-    figures: dict[str, Figure] = {}
+    figures: Mapping[str, Figure] = {}
     """Figure -> what measures it."""
     printed: str = ""
     """CSV: a header of axes and figures, and a line for each row that the paper prints."""
-    names: dict[str, str] = {}
+    names: Mapping[str, str] = {}
     """Value of an axis -> the paper's own name for it."""
-    measured: dict[Tier, tuple[Measured, ...]] = {}
+    measured: Mapping[Tier, tuple[Measured, ...]] = {}
     """Tier -> the scenarios that measure it."""
     holds: tuple[Statement, ...] = ()
     """What would hold."""
     floors: tuple[str, ...] = ()
-    """Rows that need no attack, such as mean_image."""
+    """Figures that need no attack, such as mean_image_ssim."""
     silent: tuple[str, ...] = ()
     """What the paper leaves open, and what was taken."""
     out_of_reach: str = ""
     """Why two processors cannot measure it; empty: they can."""
+    describes: str = ""
+    """What it lists, where it claims nothing that could be measured."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -132,12 +178,16 @@ class Claim(Config):
         """The paper's name for the value of an axis."""
         return self.names.get(value, value)
 
+    def sides(self, statement: Statement) -> tuple[str, ...]:
+        """Return what a statement may name: the values of its axis, or the table's figures."""
+        return tuple(self.figures) if statement.along == FIGURE else self.values(statement.along)
+
     def comparisons(self) -> Iterator[tuple[Statement, Axes, Comparison]]:
         """Each comparison of each statement, with the axes that it is made at."""
         for statement in self.holds:
             for each in product(*(self.values(axis) for axis in statement.each)):
                 where = {**statement.for_, **dict(zip(statement.each, each, strict=True))}
-                for comparison in parse_statement(statement.that, self.values(statement.along), ""):
+                for comparison in parse_statement(statement.that, self.sides(statement), ""):
                     yield statement, where, comparison
 
     @property
@@ -154,8 +204,14 @@ class Claim(Config):
         _refuse_ragged(self)
         for index, statement in enumerate(self.holds):
             _refuse_misstated(self, statement, f"holds.{index}")
-        if not (self.measured or self.out_of_reach):
-            raise ScenarioError("measured", "is empty; name a scenario, or say in out_of_reach why")
+        for index, floor in enumerate(self.floors):
+            _refuse_unknown_figure(self, floor, f"floors.{index}")
+        if not (self.measured or self.out_of_reach or self.describes):
+            raise ScenarioError(
+                "measured",
+                "is empty; name a scenario, or write in out_of_reach why two processors cannot "
+                "measure it, or in describes what it lists",
+            )
         return self
 
 
@@ -209,31 +265,35 @@ def _refuse_ragged(claim: Claim) -> None:
     keys = [tuple(line[header.index(axis)] for axis in claim.axes) for line in lines]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ScenarioError("printed", f"has the row {listed(twice)} twice")
-    if unknown := next((name for name in claim.figures if name not in header), None):
-        if any(claim.rows):
-            raise ScenarioError(f"figures.{unknown}", f"is no column of printed: {listed(header)}")
 
 
 def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
     """Raise ScenarioError for a statement on figures, axes or rows that the table lacks."""
-    if statement.in_ not in claim.figures:
-        known = ", ".join(claim.figures) or "none"
-        hint = near(statement.in_, claim.figures)
-        raise ScenarioError(f"{where}.in", f"unknown '{statement.in_}'{hint or ','} allowed: {known}")
-    named = [statement.along, *statement.for_, *statement.each]
+    of_figures = statement.along == FIGURE
+    if of_figures and statement.in_:
+        raise ScenarioError(f"{where}.in", "must be left out with along: figure")
+    if not of_figures:
+        _refuse_unknown_figure(claim, statement.in_, f"{where}.in")
+    named = [*statement.for_, *statement.each, *([] if of_figures else [statement.along])]
     for axis in named:
-        if axis not in claim.axes:
-            known = ", ".join(claim.axes) or "none"
-            raise ScenarioError(where, f"unknown axis '{axis}'{near(axis, claim.axes) or ','} allowed: {known}")
+        _refuse_unknown(axis, claim.axes, where, "axis")
     if left := [axis for axis in claim.axes if axis not in named and len(claim.values(axis)) > 1]:
-        raise ScenarioError(where, f"says nothing of {listed(left)}; name it in for or each")
+        raise ScenarioError(where, f"fixes no value of {listed(left)}; name it in for or each")
     for axis, value in statement.for_.items():
-        if value not in claim.values(axis):
-            known = claim.values(axis)
-            raise ScenarioError(
-                f"{where}.for.{axis}", f"unknown '{value}'{near(value, known) or ','} allowed: {listed(known, 20)}"
-            )
-    parse_statement(statement.that, claim.values(statement.along), f"{where}.that")
+        _refuse_unknown(value, claim.values(axis), f"{where}.for.{axis}", "value")
+    parse_statement(statement.that, claim.sides(statement), f"{where}.that")
+
+
+def _refuse_unknown_figure(claim: Claim, name: str, where: str) -> None:
+    _refuse_unknown(name, tuple(claim.figures), where, "figure")
+
+
+def _refuse_unknown(name: str, known: Sequence[str], where: str, what: str) -> None:
+    if name not in known:
+        allowed = listed(known, 20) or "none"
+        raise ScenarioError(
+            where, f"unknown {what} '{name}'{near(name, known) or ','} allowed: {allowed}"
+        )
 
 
 def _is_number(text: str) -> bool:

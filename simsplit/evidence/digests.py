@@ -32,16 +32,22 @@ def digest_of(scenario: Scenario) -> str:
 
 
 def digest_of_values(values: Mapping[str, Any]) -> str:
-    """Return the digest of plain values; fields that are null, or as before they came, are alike."""
+    """Return the digest of plain values; null fields and ADDED ones count for nothing."""
     flat = {name: value for name, value in _flatten(values, "") if ADDED.get(name, ...) != value}
     text = json.dumps(flat, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _flatten(value: Any, name: str) -> list[tuple[str, Any]]:  # noqa: ANN401 - plain values
-    """List the leaves of plain values by dotted name; list positions are not part of ADDED's names."""
+    """List the leaves of plain values by dotted name."""
     if isinstance(value, Mapping):
-        return [leaf for key, each in value.items() for leaf in _flatten(each, f"{name}.{key}".strip("."))]
+        return [
+            leaf
+            for key, each in value.items()
+            for leaf in _flatten(each, f"{name}.{key}".strip("."))
+        ]
     if isinstance(value, list):
-        return [leaf for index, each in enumerate(value) for leaf in _flatten(each, f"{name}.{index}")]
+        return [
+            leaf for index, each in enumerate(value) for leaf in _flatten(each, f"{name}.{index}")
+        ]
     return [] if value is None else [(name, value)]

@@ -87,7 +87,9 @@ def read(path: Path) -> list[Measurement]:
     lines = csv.DictReader(io.StringIO(text))
     names = [field.name for field in fields(Measurement)]
     if lines.fieldnames is None or list(lines.fieldnames) != names:
-        raise RunError(f"{path} is no table of measurements: its columns should be {', '.join(names)}")
+        raise RunError(
+            f"{path} is no table of measurements: its columns should be {', '.join(names)}"
+        )
     return [_row(path, number, line) for number, line in enumerate(lines, 2)]
 
 
@@ -122,7 +124,7 @@ def _cell(text: str | None) -> str:
 
 
 def merge(before: Iterable[Measurement], new: Iterable[Measurement]) -> list[Measurement]:
-    """Return all rows, in order of setting, seed and figure; new ones replace those of their key."""
+    """Return all rows in order of their keys; new ones replace those of their key."""
     rows = {row.key: row for row in (*before, *new)}
     return [rows[key] for key in sorted(rows)]
 
@@ -132,7 +134,9 @@ def add(path: Path, new: Iterable[Measurement]) -> None:
     with _alone(path):
         rows = merge(read(path), new)
         out = io.StringIO()
-        writer = csv.DictWriter(out, [field.name for field in fields(Measurement)], lineterminator="\n")
+        writer = csv.DictWriter(
+            out, [field.name for field in fields(Measurement)], lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
         replace(path, out.getvalue().encode())

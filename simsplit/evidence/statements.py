@@ -98,10 +98,14 @@ def parse_statement(text: str, rows: Sequence[str], where: str) -> tuple[Compari
     sides, signs = _split(words)
     if not signs:
         known = ", ".join(_COMPARISONS)
-        raise ScenarioError(where, f"compares nothing; write one of {known} between spaces: '{text}'")
+        raise ScenarioError(
+            where, f"compares nothing; write one of {known} between spaces: '{text}'"
+        )
     parsed = [_parse_side(side, rows, where, text) for side in sides]
     if ("~" in signs) != (within > 0) or ("~" in signs and len(signs) > 1):
-        raise ScenarioError(where, f"write `a ~ b within NUMBER`, one pair a statement, got '{text}'")
+        raise ScenarioError(
+            where, f"write `a ~ b within NUMBER`, one pair a statement, got '{text}'"
+        )
     steps = zip(pairwise(parsed), signs, strict=True)
     made = tuple(Comparison(left, sign, right, within) for (left, right), sign in steps)
     if empty := next((one for one in made if not one.rows), None):

@@ -1,8 +1,8 @@
 """Verdicts on claims, computed from seeds and intervals and never from means alone.
 
 A comparison is judged by the differences of its sides, seed by seed, and Student's 95 % interval of
-their mean: it holds where the whole interval says so, fails where the whole interval denies it, and
-is not settled in between, or with one seed. Sides that share no seed are judged by Welch's interval.
+their mean. It holds where the whole interval says so, fails where the whole interval denies it, and
+is not settled in between, or with one seed. Sides that share no seed get Welch's interval.
 """
 
 import math
@@ -26,6 +26,7 @@ class Verdict(StrEnum):
     NOT_SETTLED = "not settled"
     NOT_MEASURED = "not measured"
     OUT_OF_REACH = "out of reach"
+    NO_CLAIM = "no claim"
 
     @property
     def is_open(self) -> bool:

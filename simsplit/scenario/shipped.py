@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUFFIX = ".yaml"
+CLAIMS = "claims.yaml"
+"""The file beside a paper's scenarios that says what its tables claim."""
 _TAKES = re.compile(r"(?:^|\. )Takes (.*?)\.?$")
 
 
@@ -31,7 +33,8 @@ def find_folder() -> Path:
 
 def list_names() -> list[str]:
     """Return the names of all shipped scenarios, papers' last."""
-    files = [file.relative_to(find_folder()) for file in find_folder().rglob(f"*{SUFFIX}")]
+    found = (file for file in find_folder().rglob(f"*{SUFFIX}") if file.name != CLAIMS)
+    files = [file.relative_to(find_folder()) for file in found]
     shown = sorted(files, key=lambda file: (len(file.parts) > 1, str(file)))
     return [file.with_suffix("").as_posix() for file in shown]
 

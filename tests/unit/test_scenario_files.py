@@ -10,7 +10,11 @@ from simsplit.errors import ScenarioError
 from simsplit.scenario import load_scenario, parse
 from simsplit.scenario.files import assign, dump, merge, read
 
-SHIPPED = sorted(Path(__file__).parents[2].glob("scenarios/**/*.yaml"))
+SHIPPED = sorted(
+    file
+    for file in Path(__file__).parents[2].glob("scenarios/**/*.yaml")
+    if file.name != "claims.yaml"
+)
 
 
 def written(folder, name="scenario.yaml", text=""):

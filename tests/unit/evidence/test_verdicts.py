@@ -1,4 +1,4 @@
-"""Verdicts on planted measurements: an order that holds, fails, lies inside the spread, has one seed."""
+"""Verdicts on planted measurements: orders that hold, fail, lie inside the spread."""
 
 import math
 
@@ -32,7 +32,12 @@ CASES = {
     "a difference above": ("raw - lightsplit-8 < 5", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
     "a share": ("lightsplit-8 / raw >= 0.95", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
     "level": ("raw ~ lightsplit-8 within 2", Verdict.HOLDS, (90, 91, 92), (90.1, 90.9, 92)),
-    "level, too wide": ("raw ~ lightsplit-8 within .1", Verdict.NOT_SETTLED, (90, 91), (90.1, 91.9)),
+    "level, too wide": (
+        "raw ~ lightsplit-8 within .1",
+        Verdict.NOT_SETTLED,
+        (90, 91),
+        (90.1, 91.9),
+    ),
     "apart": ("raw ~ lightsplit-8 within 2", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
     "equal on every seed": ("raw > lightsplit-8", Verdict.FAILS, (5, 6, 7), (5, 6, 7)),
     "equal, and so at least": ("raw >= lightsplit-8", Verdict.HOLDS, (5, 6, 7), (5, 6, 7)),

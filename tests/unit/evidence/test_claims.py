@@ -1,0 +1,79 @@
+"""Claims of papers: the shipped ones are read whole, and a misfit is refused by its place."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simsplit.errors import ScenarioError
+from simsplit.evidence.cells import cells_of
+from simsplit.evidence.claims import load_claims
+from simsplit.scenario.shipped import CLAIMS, find_folder, list_names
+
+SHIPPED = sorted(find_folder().glob(f"papers/*/{CLAIMS}"))
+
+TABLE = {
+    "title": "Table I",
+    "says": "more is more",
+    "figures": {"accuracy": {"is": "test_accuracy", "times": 100}},
+    "printed": "heads, method, accuracy\nshared, raw, 90\nshared, wcc-1, 80\nown, raw, 70\n",
+    "measured": {"small": [{"scenario": "small/table1.yaml"}]},
+    "holds": [{"that": "raw > wcc-1", "in": "accuracy", "for": {"heads": "shared"}}],
+}
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=[file.parent.name for file in SHIPPED])
+def test_every_shipped_claim_is_read_and_measured_by_cells_that_fit(file):
+    for name, claim in load_claims(file).tables.items():
+        list(claim.comparisons())
+        for tier, entries in claim.measured.items():
+            for entry in entries:
+                assert (file.parent / entry.scenario).is_file(), (name, tier)
+            assert cells_of(claim, tier, file.parent), (name, tier)
+
+
+def test_claims_are_no_scenarios():
+    assert not [name for name in list_names() if name.endswith("claims")]
+
+
+def written(folder: Path, **changes: object) -> Path:
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": {**TABLE, **changes}}}
+    path = folder / CLAIMS
+    path.write_text(yaml.safe_dump(claims), encoding="utf-8")
+    return path
+
+
+def test_rows_have_axes_and_figures(tmp_path):
+    claim = load_claims(written(tmp_path)).tables["table1"]
+    assert claim.axes == ("heads", "method")
+    assert claim.rows[1] == ({"heads": "shared", "method": "wcc-1"}, {"accuracy": 80.0})
+    ((_, where, comparison),) = claim.comparisons()
+    assert (dict(where), str(comparison)) == ({"heads": "shared"}, "raw > wcc-1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"printed": "heads, method, accuracy\nshared, raw\n"}, "2 cells for 3 columns"),
+        ({"printed": "method, accuracy\nraw, high\n", "holds": []}, "must be a number or empty"),
+        ({"printed": "method, accuracy\nraw, 1\nraw, 2\n", "holds": []}, "twice"),
+        ({"holds": [{"that": "raw > wcc-1", "in": "accurcy"}]}, "did you mean 'accuracy'?"),
+        ({"holds": [{"that": "raw > wcc-1", "in": "accuracy"}]}, "fixes no value of heads"),
+        (
+            {"holds": [{"that": "raw > wc-1", "in": "accuracy", "each": ["heads"]}]},
+            "did you mean 'wcc-1'?",
+        ),
+        (
+            {"holds": [{"that": "raw > 1", "in": "accuracy", "for": {"heads": "mine"}}]},
+            "unknown value 'mine'",
+        ),
+        ({"floors": ["mean_image"]}, "unknown figure 'mean_image'"),
+        ({"measured": {}}, "out_of_reach"),
+        ({"measure": {}}, "measure"),
+    ],
+)
+def test_a_misfit_is_refused_by_its_place(tmp_path, changes, reason):
+    with pytest.raises(ScenarioError) as refused:
+        load_claims(written(tmp_path, **changes))
+    assert reason in str(refused.value)
+    assert CLAIMS in str(refused.value)
