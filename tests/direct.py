@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from simsplit.data import Prepared
+from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientSession
 from simsplit.deploy.keys import client_name, load_keys, make_keys
-from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.site import Site
@@ -72,11 +72,11 @@ class Sites:
         for site in self.sites:
             site.start_stream()
         sessions = {
-            site.number: Direct(site, site.packet_spec.most_bytes, self.sockets, self.frames)
+            site.number: Direct(site, site.bounds.most_bytes, self.sockets, self.frames)
             for site in self.sites
         }
-        packet_spec: PacketSpec = self.sites[0].packet_spec
-        return RemotePool(sessions, packet_spec, device, lambda client, *_: self.lost.add(client))
+        bounds: Bounds = self.sites[0].bounds
+        return RemotePool(sessions, bounds, device, lambda client, *_: self.lost.add(client))
 
     @property
     def expelled(self) -> tuple[int, ...]:

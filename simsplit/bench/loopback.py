@@ -86,7 +86,7 @@ class Echo(Site):
     """A client that returns each tensor, after reading and writing it as in training."""
 
     def answer(self, frame: bytes) -> bytes:
-        header, tensors = read_frame(frame, self.packet_spec.most_bytes)
+        header, tensors = read_frame(frame, self.bounds.most_bytes)
         return write_frame({"number": header["number"]}, tensors)
 
 

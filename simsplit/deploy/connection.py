@@ -75,7 +75,7 @@ def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
 
     leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     leaving.put(write_frame({"hello": VERSION, **site.describe_itself()}))
-    with open_channel(address, keys, site.packet_spec.most_bytes) as channel:
+    with open_channel(address, keys, site.bounds.most_bytes) as channel:
         stream = channel.stream_stream(METHOD)(iter(leaving.get, None))
         try:
             return _answer_requests(stream, leaving, site, say)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from simsplit.assembly.ownership import Ownership
+from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost, ClientSession
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.keys import Keys, parse_client
 from simsplit.deploy.messages import MOST_NUMBER, MOST_WORD
-from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.remote_data import check_form
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.socket_table import SocketTable
@@ -136,19 +136,17 @@ class Gate:
         """Return a pool of the clients that are here; each has built itself from the scenario."""
         del recipe_of, samples
         present = {c: each for c, each in self.sessions.items() if c not in self.expelled}
-        packet_spec = self.make_packet_spec()
-        judge = (
-            HandoverJudge(self._keys, packet_spec) if packet_spec.hands_on and self._keys else None
-        )
-        return RemotePool(present, packet_spec, device, self.lose, judge)
+        bounds = self.make_bounds()
+        judge = HandoverJudge(self._keys, bounds) if bounds.hands_on and self._keys else None
+        return RemotePool(present, bounds, device, self.lose, judge)
 
-    def make_packet_spec(self) -> PacketSpec:
+    def make_bounds(self) -> Bounds:
         """Return the specification of the packets that clients may send."""
         from simsplit.data import DataInfo
 
         form = self.form
         info = DataInfo(tuple(form["sample"]), len(form["classes"]), texts=form["texts"])
-        return PacketSpec(Ownership(self.scenario, info, torch.device("cpu")))
+        return Bounds(Ownership(self.scenario, info, torch.device("cpu")))
 
     @property
     def form(self) -> dict[str, Any]:
@@ -272,7 +270,7 @@ def find_most_bytes(scenario: Scenario) -> int:
     info = scenario.data.describe()
     if info is None:
         return MOST_UNKNOWN
-    return PacketSpec(Ownership(scenario, info, torch.device("cpu"))).most_bytes
+    return Bounds(Ownership(scenario, info, torch.device("cpu"))).most_bytes
 
 
 def describe_client(client: ClientId | None) -> str:

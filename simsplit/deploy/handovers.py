@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
-from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.seals import Seals, open_with_key
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import ClientId, Packet
@@ -60,7 +60,7 @@ class Handovers:
             sealed=closed,
         )
 
-    def open(self, packet: Packet, steps: int, packet_spec: PacketSpec) -> Packet:
+    def open(self, packet: Packet, steps: int, bounds: Bounds) -> Packet:
         """Return the weights of a sealed hand-over.
 
         Raise ProtocolError unless it belongs to this run, round and step, and includes all `steps`
@@ -76,7 +76,7 @@ class Handovers:
             raise ProtocolError("a hand-over of another round or step than its packet names")
         self._check_steps(about.get("made"), packet.client, steps)
         try:
-            return unpack(packet, opened.content, packet_spec)
+            return unpack(packet, opened.content, bounds)
         except ProtocolError as error:
             raise UnusableHandover(packet.client, opened.key, str(error)) from None
 
@@ -109,24 +109,24 @@ class Handovers:
         self.token, self.made = json.loads(state["made"].numpy().tobytes())
 
 
-def unpack(packet: Packet, content: bytes, packet_spec: PacketSpec) -> Packet:
+def unpack(packet: Packet, content: bytes, bounds: Bounds) -> Packet:
     """Return the hand-over with the content of its seal; raise ProtocolError if it does not fit."""
-    header, tensors = read_frame(content, packet_spec.most_bytes)
+    header, tensors = read_frame(content, bounds.most_bytes)
     names = header.get("names")
     if not isinstance(names, list) or len(names) != len(tensors):
         raise ProtocolError("other weights than it names")
     if not all(isinstance(name, str) for name in names):
         raise ProtocolError("weights without names")
     made = replace(packet, tensors=tuple(tensors), names=tuple(names), sealed=None)
-    packet_spec.check(made, by_client=False)
+    bounds.check(made, by_client=False)
     return made
 
 
 class HandoverJudge:
     """The server's decision whether the sender or the receiver of a hand-over is at fault."""
 
-    def __init__(self, keys: Keys, packet_spec: PacketSpec) -> None:
-        self.roster, self.packet_spec = read_roster(keys), packet_spec
+    def __init__(self, keys: Keys, bounds: Bounds) -> None:
+        self.roster, self.bounds = read_roster(keys), bounds
 
     def is_proof(self, packet: Packet, key: bytes) -> bool:
         """Return whether a receiver's key proves that the sender sealed an invalid hand-over.
@@ -141,7 +141,7 @@ class HandoverJudge:
         except ProtocolError:
             return False
         try:
-            unpack(packet, content, self.packet_spec)
+            unpack(packet, content, self.bounds)
         except ProtocolError:
             return True
         return False

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import Blame, ClientLost, ClientSession
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.messages import get_answer_codec, read_value, write_call
-from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.socket_table import FramePurpose, describe_call
 from simsplit.engine.host import on_device
 from simsplit.engine.pool import Job, Outcome, Pool, Workshop
@@ -52,7 +52,7 @@ class RemotePool(Pool):
     def __init__(
         self,
         sessions: Mapping[ClientId, ClientSession],
-        packet_spec: PacketSpec,
+        bounds: Bounds,
         device: torch.device,
         lose: Callable[[ClientId, str, bool], None],
         judge: HandoverJudge | None = None,
@@ -62,7 +62,7 @@ class RemotePool(Pool):
         `lose` cuts off a client, with the reason and whether it is expelled for what it sent.
         `judge` decides who is at fault for an invalid hand-over.
         """
-        self.sessions, self.packet_spec, self.device = sessions, packet_spec, device
+        self.sessions, self.bounds, self.device = sessions, bounds, device
         self._lose, self._judge = lose, judge
         self._received: dict[ClientId, Packet] = {}
         self._turns_ahead: deque[ClientId] = deque()
@@ -198,7 +198,7 @@ class RemotePool(Pool):
         for packet in packets:
             if packet.client != client or packet.round != self._find_round(call, packet):
                 raise ProtocolError("a packet of another client or round")
-            self.packet_spec.check(packet, first, by_client=True)
+            self.bounds.check(packet, first, by_client=True)
             first = first or packet
         legs = tuple(packet.leg for packet in packets)
         if legs not in self._list_legs(call):
@@ -206,7 +206,7 @@ class RemotePool(Pool):
 
     def _list_legs(self, call: Call[object]) -> Sequence[tuple[str, ...]]:
         """Return the sequences of legs that may answer a call."""
-        topology = self.packet_spec.scenario.crossings
+        topology = self.bounds.scenario.crossings
         turns = [turn for turn in topology.training.turns if turn.by_client]
         match call:
             case HandOver():
@@ -229,7 +229,7 @@ class RemotePool(Pool):
 
     def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
         """Return the methods' plan from the scenario, since clients are not trusted with it."""
-        stack = self.packet_spec.stacks[0]
+        stack = self.bounds.stacks[0]
         return stack.plan(call.rounds), stack.proper()
 
     def _finish_step(self, client: ClientId) -> None:

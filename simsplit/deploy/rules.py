@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from simsplit.deploy.packet_spec import PacketSpec
+from simsplit.deploy.bounds import Bounds
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.packets import ClientId, Packet
@@ -43,10 +43,10 @@ WRITTEN = -1
 class Rules:
     """The state of a client's run, by which calls are allowed or refused."""
 
-    def __init__(self, client: ClientId, packet_spec: PacketSpec, batches: dict[str, int]) -> None:
+    def __init__(self, client: ClientId, bounds: Bounds, batches: dict[str, int]) -> None:
         """Make rules from the scenario; `batches` counts those of one epoch, for each source."""
-        self.client, self.packet_spec, self.batches = client, packet_spec, batches
-        scenario, stack = packet_spec.scenario, packet_spec.stacks[0]
+        self.client, self.bounds, self.batches = client, bounds, batches
+        scenario, stack = bounds.scenario, bounds.stacks[0]
         every = {client: batches["private"]}
         rounds = scenario.schedule.count_rounds(every)
         gradients = scenario.gradients_cross
@@ -83,7 +83,7 @@ class Rules:
         """Raise ProtocolError unless a round begins that a detector may undo."""
         undoes = any(
             each.response == "rollback" and not each.by_turns
-            for each in self.packet_spec.scenario.detectors
+            for each in self.bounds.scenario.detectors
         )
         if not (undoes and self._entered and self.round < round_number <= self.rounds):
             raise ProtocolError(f"to mark round {round_number}, which nothing can undo")
@@ -155,14 +155,10 @@ class Rules:
 
     def _count_steps(self, phase: Phase) -> int:
         """Return how many steps the client takes in a round of the phase."""
-        return self.packet_spec.scenario.schedule.count_local_steps(
-            {0: self.batches[phase.source]}
-        )[0]
+        return self.bounds.scenario.schedule.count_local_steps({0: self.batches[phase.source]})[0]
 
     def _check_proceed(self, call: Proceed) -> None:
-        turns = [
-            turn for turn in self.packet_spec.scenario.crossings.training.turns if turn.by_client
-        ]
+        turns = [turn for turn in self.bounds.scenario.crossings.training.turns if turn.by_client]
         if not (self._turn and self._sent):
             raise ProtocolError("to continue a step that has not begun")
         turn = turns[self._turn]
@@ -180,11 +176,11 @@ class Rules:
             here = (packet.client, packet.round, packet.step, packet.session, packet.position)
             if here != (self.client, sent.round, sent.step, sent.session, sent.position):
                 raise ProtocolError("packets of another client, round or step")
-            self.packet_spec.check(packet, sent, by_client=False)
+            self.bounds.check(packet, sent, by_client=False)
         self._sent = ()
 
     def _check_write(self, call: Write) -> None:
-        if not any(name in GENERATION_METRICS for name in self.packet_spec.scenario.metrics):
+        if not any(name in GENERATION_METRICS for name in self.bounds.scenario.metrics):
             raise ProtocolError("to generate texts, which the scenario does not score")
         self._check_probe(Probe(call.split, call.round, WRITTEN, call.reading))
 
@@ -192,7 +188,7 @@ class Rules:
         self._check_note(call)
 
     def _check_probe(self, call: Probe) -> None:
-        scenario = self.packet_spec.scenario
+        scenario = self.bounds.scenario
         due = self.round <= call.round <= self.rounds
         due = due and scenario.evaluate.due(call.round, self.rounds)
         known = call.split in scenario.splits
@@ -207,7 +203,7 @@ class Rules:
         self._probed.add(call)
 
     def _check_note(self, call: Note | WriteOn) -> None:
-        last = self.packet_spec.scenario.crossings.inference.turns[-1]
+        last = self.bounds.scenario.crossings.inference.turns[-1]
         self._check_arrival(call.packets, last.takes)
 
     def _check_hear(self, call: Hear) -> None:
@@ -217,7 +213,7 @@ class Rules:
         self._has_heard = True
 
     def _check_sharing(self, call: HandOver | Receive) -> None:
-        if not self.packet_spec.scenario.shares or self._turn:
+        if not self.bounds.scenario.shares or self._turn:
             raise ProtocolError("to share weights, which the scenario does not share now")
         if isinstance(call, Receive):
-            self.packet_spec.check(call.packet, by_client=False)
+            self.bounds.check(call.packet, by_client=False)

@@ -14,11 +14,11 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.assembly.evaluating import build_pen
 from simsplit.data import Prepared, Samples
+from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.handovers import Handovers, UnusableHandover, bytes_to_tensor
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.messages import NUMBER, get_answer_codec, read_call, write_value
-from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
 from simsplit.deploy.seals import Seals
@@ -64,16 +64,16 @@ class Site:
         """Whether the client's state may differ from a newly built client's."""
         self._marked: Mapping[str, Tensor] = {}
         assembler = self._build()
-        self.packet_spec = PacketSpec(assembler.owners)
+        self.bounds = Bounds(assembler.owners)
         feeds = self.client.training.feeds.items()
         batches = {source: feed.steps_per_epoch for source, feed in feeds}
-        self.rules = Rules(number, self.packet_spec, batches)
+        self.rules = Rules(number, self.bounds, batches)
         self.handovers: Handovers | None = None
         """Seals and opens hand-overs; None if the run has none, or keys are not loaded yet."""
 
     def enable_sealing(self, keys: Keys) -> None:
         """Seal hand-overs by keys, so that only this deployment's clients can read them."""
-        if not self.packet_spec.hands_on or self.handovers is not None:
+        if not self.bounds.hands_on or self.handovers is not None:
             return
         undoes = any(
             each.by_turns and each.response == "rollback" for each in self.scenario.detectors
@@ -97,7 +97,7 @@ class Site:
 
     def answer(self, frame: bytes) -> bytes:
         """Answer a request; raise ProtocolError if the rules do not allow it."""
-        header, tensors = read_frame(frame, self.packet_spec.most_bytes)
+        header, tensors = read_frame(frame, self.bounds.most_bytes)
         number = header.pop("number", None)
         if number != self._last_number + 1:
             raise ProtocolError(
@@ -138,19 +138,17 @@ class Site:
         """Return a call with the weights of another client opened, if it has such."""
         if not isinstance(call, Receive):
             return call
-        if not self.packet_spec.hands_on:
+        if not self.bounds.hands_on:
             if call.packet.sealed is not None:
                 raise ProtocolError(
                     "a sealed hand-over, but in this run the server averages weights"
                 )
             return call
-        return Receive(
-            self._required_handovers.open(call.packet, self._steps_taken, self.packet_spec)
-        )
+        return Receive(self._required_handovers.open(call.packet, self._steps_taken, self.bounds))
 
     def _seal_handover(self, answer: object) -> object:
         """Return an answer with weights for other clients sealed, if it has such."""
-        if not (isinstance(answer, Packet) and self.packet_spec.hands_on and answer.tensors):
+        if not (isinstance(answer, Packet) and self.bounds.hands_on and answer.tensors):
             return answer
         return self._required_handovers.seal(answer, self._steps_taken)
 

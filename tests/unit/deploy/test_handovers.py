@@ -9,10 +9,10 @@ import torch
 from builders import TINY
 from direct import Sites
 
+from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.handovers import HandoverJudge, Handovers, UnusableHandover
 from simsplit.deploy.keys import AUTHORITY, ROSTER, Keys, client_name, load_keys, make_keys
-from simsplit.deploy.packet_spec import PacketSpec
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.seals import Seals
 from simsplit.errors import ProtocolError, RunError, RunFailedError
@@ -22,7 +22,7 @@ from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 
 
-class Anything(PacketSpec):
+class Anything(Bounds):
     """Takes any weights, so that tests can make small ones."""
 
     most_bytes = 2**24

@@ -58,7 +58,7 @@ class Server:
 
     def features(self, **other: Any) -> Packet:
         sent = self.begun()
-        shape = self.site.packet_spec.shapes[1]
+        shape = self.site.bounds.shapes[1]
         made = sent.answered(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
 
@@ -208,7 +208,7 @@ class TestAnswers:
 class TestEvaluations:
     def test_as_planned(self, server):
         _, (payload,) = server.ask(Probe("test", 1, 0))
-        shape = server.site.packet_spec.shapes[1]
+        shape = server.site.bounds.shapes[1]
         sent = Packet(0, Leg.FEATURES, 1, 0, (torch.randn(len(payload), *shape),))
         last = server.site.scenario.crossings.inference.turns[-1].leg
         header, none = server.ask(Note((sent,), last))
@@ -253,7 +253,7 @@ class TestWhatIsShared:
         return two[1].site._seal_handover(self.plain(two))
 
     def plain(self, two: list[Server]) -> Packet:
-        names, tensors = two[0].site.packet_spec.shared.list_travelling(moments=True)
+        names, tensors = two[0].site.bounds.shared.list_travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
     def test_as_it_is(self, two):

@@ -10,7 +10,7 @@ import torch
 from texts import api_scenario
 
 from simsplit.assembly.ownership import Ownership
-from simsplit.deploy.packet_spec import PacketSpec
+from simsplit.deploy.bounds import Bounds
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet
 from simsplit.scenario import Scenario
@@ -24,26 +24,26 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def expected(given: Scenario) -> PacketSpec:
-    return PacketSpec(Ownership(given, given.prepared().info, torch.device("cpu")))
+def expected(given: Scenario) -> Bounds:
+    return Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
 
 
-def tokens(expected: PacketSpec) -> Packet:
+def tokens(expected: Bounds) -> Packet:
     ids = torch.randint(0, expected.vocabulary, (ROWS, LENGTH), dtype=torch.int32)
     return Packet(0, Leg.INPUTS, 1, 0, (ids, torch.ones(ROWS, LENGTH, dtype=torch.bool)))
 
 
-def adapters(expected: PacketSpec) -> Packet:
+def adapters(expected: Bounds) -> Packet:
     return Packet(0, Leg.ADAPTERS, 1, 0, (torch.zeros(expected.adapters),))
 
 
-def features(expected: PacketSpec) -> Packet:
+def features(expected: Bounds) -> Packet:
     width = expected.shapes[1]
     return Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.zeros(ROWS, *width),))
 
 
 GOOD = (tokens, adapters, features)
-BAD: dict[str, tuple[Callable[[PacketSpec], Packet], Callable[[torch.Tensor], torch.Tensor]]] = {
+BAD: dict[str, tuple[Callable[[Bounds], Packet], Callable[[torch.Tensor], torch.Tensor]]] = {
     "tokens beyond the vocabulary": (tokens, lambda ids: ids + 10**6),
     "negative tokens": (tokens, lambda ids: ids - 10**6),
     "tokens as floats": (tokens, lambda ids: ids.float()),
@@ -60,12 +60,12 @@ BAD: dict[str, tuple[Callable[[PacketSpec], Packet], Callable[[torch.Tensor], to
 
 
 @pytest.mark.parametrize("good", GOOD)
-def test_an_api_client_may_send_what_its_scenario_says(good, expected: PacketSpec) -> None:
+def test_an_api_client_may_send_what_its_scenario_says(good, expected: Bounds) -> None:
     expected.check(good(expected), by_client=True)
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_an_api_client_may_send_nothing_else(case: str, expected: PacketSpec) -> None:
+def test_an_api_client_may_send_nothing_else(case: str, expected: Bounds) -> None:
     good, spoil = BAD[case]
     packet = good(expected)
     first, *rest = packet.tensors
@@ -73,7 +73,7 @@ def test_an_api_client_may_send_nothing_else(case: str, expected: PacketSpec) ->
         expected.check(packet.with_tensors((spoil(first), *rest)), by_client=True)
 
 
-def test_masks_are_held_against_their_tokens(expected: PacketSpec) -> None:
+def test_masks_are_held_against_their_tokens(expected: Bounds) -> None:
     packet = tokens(expected)
     ids, real = packet.tensors
     for tensors in ((ids,), (ids, real[:, 1:]), (ids, real.int()), (ids, real, ids, real)):
@@ -81,7 +81,7 @@ def test_masks_are_held_against_their_tokens(expected: PacketSpec) -> None:
             expected.check(packet.with_tensors(tensors), by_client=True)
 
 
-def test_texts_are_no_longer_than_the_scenarios(given: Scenario, expected: PacketSpec) -> None:
+def test_texts_are_no_longer_than_the_scenarios(given: Scenario, expected: Bounds) -> None:
     packet, most = tokens(expected), given.data.source.length
     for length, fits in ((most, True), (most + 1, False)):
         longer = tuple(tensor[:, :1].expand(ROWS, length) for tensor in packet.tensors)
@@ -89,22 +89,22 @@ def test_texts_are_no_longer_than_the_scenarios(given: Scenario, expected: Packe
             expected.check(packet.with_tensors(longer), by_client=True)
 
 
-def test_no_leg_is_empty(expected: PacketSpec) -> None:
+def test_no_leg_is_empty(expected: Bounds) -> None:
     for good in GOOD:
         with pytest.raises(ProtocolError):
             expected.check(replace(good(expected), tensors=()), by_client=True)
 
 
 @pytest.fixture(scope="module")
-def defended(tmp_path_factory: pytest.TempPathFactory) -> PacketSpec:
+def defended(tmp_path_factory: pytest.TempPathFactory) -> Bounds:
     """Two messages to a gradient, by a method that leaves the form of packets alone."""
     defence = {"model": {"adapters": 2}, "method": [{"kind": "p3eft", "messages": 2}]}
     given = api_scenario(tmp_path_factory.mktemp("defended"), **defence)
-    return PacketSpec(Ownership(given, given.prepared().info, torch.device("cpu")))
+    return Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("leg", [Leg.FEATURES_GRAD, Leg.ADAPTERS_GRAD])
-def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: PacketSpec) -> None:
+def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Bounds) -> None:
     shape = (ROWS, *defended.shapes[1]) if leg is Leg.FEATURES_GRAD else defended.adapters
     message, other = torch.zeros(shape), torch.zeros(*shape[:-1], shape[-1] + 1)
     packet, by_client = Packet(0, leg, 1, 0, (message, message)), leg is Leg.FEATURES_GRAD
@@ -115,7 +115,7 @@ def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Pack
 
 
 @pytest.mark.parametrize("leg", [Leg.ADAPTERS, Leg.FEATURES])
-def test_one_message_of_what_is_no_gradient(leg: Leg, defended: PacketSpec) -> None:
+def test_one_message_of_what_is_no_gradient(leg: Leg, defended: Bounds) -> None:
     shape = (ROWS, *defended.shapes[1]) if leg is Leg.FEATURES else defended.adapters
     message, by_client = torch.zeros(shape), leg is Leg.ADAPTERS
     defended.check(Packet(0, leg, 1, 0, (message,)), by_client=by_client)
@@ -126,5 +126,5 @@ def test_one_message_of_what_is_no_gradient(leg: Leg, defended: PacketSpec) -> N
 
 def test_a_frame_has_room_for_adapters(tmp_path: Path) -> None:
     given = api_scenario(tmp_path, model={"lora": {"rank": 2048}})
-    made = PacketSpec(Ownership(given, given.prepared().info, torch.device("cpu")))
+    made = Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
     assert made.most_bytes > adapters(made).nbytes > 2**22

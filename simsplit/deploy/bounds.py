@@ -26,10 +26,10 @@ WIDEST = 8
 ROOM = 2**20
 """Bytes that a frame may have beside its tensors."""
 _ACTIVATIONS: Mapping[Content, int] = {"cut": 0, "features": 1, "outputs": 1}
-"""For each kind of content, the index of its shape in `PacketSpec.shapes`."""
+"""For each kind of content, the index of its shape in `Bounds.shapes`."""
 
 
-class PacketSpec:
+class Bounds:
     """The shapes, types and sizes of the packets of one run."""
 
     def __init__(self, owners: Ownership) -> None:
