@@ -42,7 +42,15 @@ is one cell. Axes that the printed table lacks are ignored; a cell that fits no 
 out. Seeds are no axis: three are measured where a sweep names none.
 
 A figure may be printed by nobody (a floor, an attack of ours): it is then no column of `printed`.
-A plot without readable values has rows with empty figures. A statement with `along: figure`
+A figure that nothing here measures has an empty `is`. A figure that the paper prints against
+another row has `of`, a figure of the table, `against`, that row's values of axes, and `as` (ratio,
+percent or points):
+
+    change: {of: accuracy, against: {method: raw}, as: percent, unit: "%"}
+
+A plot without readable values has rows with empty figures. A table or plot of runs that another
+table has already names that one in `rows_of`: it has the same axes and figures, and is not measured
+a second time. A statement with `along: figure`
 compares figures of one row instead of rows in one figure (`sdar > mean_image`), and has no `in`.
 Every axis with several values must be in `along`, `for` or `each`. Statements are judged at a tier
 for those rows alone that the tier has cells for.
@@ -71,6 +79,8 @@ Axes = Mapping[str, str]
 FIGURE = "figure"
 """The `along` of statements that compare figures of one row."""
 Point = Literal["last", "best_on_validation", "best_on_test"]
+As = Literal["ratio", "percent", "points"]
+"""How a figure stands against another row's: divided by it, its change in per cent, or minus it."""
 
 
 def _in_words(values: object) -> object:
@@ -86,8 +96,9 @@ Words = Annotated[dict[str, str], BeforeValidator(_in_words)]
 class Figure(Config):
     """One figure of a table: what measures it here."""
 
-    is_: str = Field(alias="is")
-    """Its name among `compare`'s figures, such as test_accuracy or sdar_ssim."""
+    is_: str = Field(default="", alias="is")
+    """Its name among `compare`'s figures, such as test_accuracy or sdar_ssim; empty: it is printed,
+    and nothing here measures it."""
     at: Point = "best_on_validation"
     """The round that it is taken from."""
     times: float = 1.0
@@ -96,6 +107,20 @@ class Figure(Config):
     """The unit that the paper prints, for tables and pictures."""
     better: Literal["more", "less", ""] = ""
     """Which way the paper's authors want it; empty: neither."""
+    of: str = ""
+    """The figure of the table that it puts against another row's; empty: it is measured itself."""
+    against: Words = Field(default={})
+    """The other row's values of axes, such as {method: raw}."""
+    as_: As = Field(default="ratio", alias="as")
+    """How it stands against the other row."""
+
+    def compare(self, value: float, other: float) -> float:
+        """Return a row's value against that of the other row; nan where it divides by zero."""
+        if self.as_ == "points":
+            return value - other
+        if not other:
+            return math.nan
+        return value / other if self.as_ == "ratio" else 100 * (value / other - 1)
 
 
 class Measured(Config):
@@ -143,6 +168,8 @@ class Claim(Config):
     """Value of an axis -> the paper's own name for it."""
     measured: Mapping[Tier, tuple[Measured, ...]] = {}
     """Tier -> the scenarios that measure it."""
+    rows_of: str = ""
+    """The table whose scenarios and measurements it shares; empty: it has its own."""
     holds: tuple[Statement, ...] = ()
     """What would hold."""
     floors: tuple[str, ...] = ()
@@ -206,7 +233,9 @@ class Claim(Config):
             _refuse_misstated(self, statement, f"holds.{index}")
         for index, floor in enumerate(self.floors):
             _refuse_unknown_figure(self, floor, f"floors.{index}")
-        if not (self.measured or self.out_of_reach or self.describes):
+        for name, figure in self.figures.items():
+            _refuse_no_comparison(self, figure, f"figures.{name}")
+        if not (self.measured or self.rows_of or self.out_of_reach or self.describes):
             raise ScenarioError(
                 "measured",
                 "is empty; name a scenario, or write in out_of_reach why two processors cannot "
@@ -223,7 +252,22 @@ class Claims(Config):
     cites: str
     """Authors, title, where it appeared."""
     tables: dict[str, Claim]
-    """Name, such as table4 or figure7 -> the claim."""
+    """Name, such as table4 or figure7 -> the claim; `rows_of` gives it that table's scenarios."""
+
+    def source_of(self, name: str) -> str:
+        """Return the table under whose name a table's rows are measured."""
+        return self.tables[name].rows_of or name
+
+    @model_validator(mode="after")
+    def _share_scenarios(self) -> Self:
+        for name, claim in self.tables.items():
+            if claim.rows_of:
+                own = [each for each in self.tables if not self.tables[each].rows_of]
+                _refuse_unknown(claim.rows_of, own, f"tables.{name}.rows_of", "table")
+                source = self.tables[claim.rows_of]
+                _refuse_other_figures(claim, source, f"tables.{name}.figures")
+                self.tables[name] = claim.model_copy(update={"measured": source.measured})
+        return self
 
 
 def load_claims(path: Path) -> Claims:
@@ -282,6 +326,31 @@ def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
     for axis, value in statement.for_.items():
         _refuse_unknown(value, claim.values(axis), f"{where}.for.{axis}", "value")
     parse_statement(statement.that, claim.sides(statement), f"{where}.that")
+
+
+def _refuse_no_comparison(claim: Claim, figure: Figure, where: str) -> None:
+    """Raise ScenarioError for a figure against another row that lacks the figure or the row."""
+    if bool(figure.of) != bool(figure.against) or (figure.of and figure.is_):
+        raise ScenarioError(where, "takes `is`, or `of` and `against` together")
+    if figure.of:
+        measured = [name for name, each in claim.figures.items() if each.is_]
+        _refuse_unknown(figure.of, measured, f"{where}.of", "figure")
+    for axis, value in figure.against.items():
+        _refuse_unknown(axis, claim.axes, f"{where}.against", "axis")
+        _refuse_unknown(value, claim.values(axis), f"{where}.against.{axis}", "value")
+
+
+def _refuse_other_figures(claim: Claim, source: Claim, where: str) -> None:
+    """Raise ScenarioError where a figure is not measured as in the table that has the rows."""
+    for name, figure in claim.figures.items():
+        if not figure.is_:
+            continue
+        _refuse_unknown(name, tuple(source.figures), where, "figure")
+        other = source.figures[name]
+        if (figure.is_, figure.at, figure.times) != (other.is_, other.at, other.times):
+            raise ScenarioError(
+                f"{where}.{name}", "must have the same is, at and times as in rows_of"
+            )
 
 
 def _refuse_unknown_figure(claim: Claim, name: str, where: str) -> None:

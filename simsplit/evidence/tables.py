@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simsplit.evidence.cells import MeasuringCell, cells_of
@@ -100,10 +100,13 @@ def build_table(
     """
     found: list[Measurement] = []
     for place in results:
-        found = merge(found, read(path_of(place, paper, name, tier)))
+        found = merge(found, read(path_of(place, paper, claim.rows_of or name, tier)))
+    if claim.rows_of:  # the others of that table's rows are no business of this one
+        found = [row for row in found if any(_is_of(axes, row) for axes, _ in claim.rows)]
     cells = cells_of(claim, tier, folder) if found else []
     fresh, stale = split_stale(found, cells)
-    rows = [_row(claim, axes, printed, fresh, stale) for axes, printed in claim.rows]
+    own = [_row(claim, axes, printed, fresh, stale) for axes, printed in claim.rows]
+    rows = [_put_against_others(row, own, claim) for row in own]
     return Table(paper, name, claim, tier, rows, _judge(claim, rows), fresh, len(stale))
 
 
@@ -133,6 +136,22 @@ def _row(
     figures = {name: Known(known[name]) for name in claim.figures if name in known}
     old = {row.seed for row in stale if _is_of(axes, row)}
     return TableRow(axes, printed, figures, len(old))
+
+
+def _put_against_others(row: TableRow, rows: Sequence[TableRow], claim: Claim) -> TableRow:
+    """Add a row's figures against other rows, seed by seed."""
+    against = {name: figure for name, figure in claim.figures.items() if figure.of in row.known}
+    added: dict[str, Known] = {}
+    for name, figure in against.items():
+        axes = {**row.axes, **figure.against}
+        other = next((each for each in rows if each.axes == axes), None)
+        if other is None or figure.of not in other.known:
+            continue
+        mine, theirs = row.known[figure.of].by_seed, other.known[figure.of].by_seed
+        values = {seed: figure.compare(mine[seed], theirs[seed]) for seed in mine if seed in theirs}
+        if known := {seed: value for seed, value in values.items() if math.isfinite(value)}:
+            added[name] = Known(known)
+    return replace(row, known={**row.known, **added})
 
 
 def _is_of(axes: Axes, row: Measurement) -> bool:

@@ -69,6 +69,16 @@ def test_rows_have_axes_and_figures(tmp_path):
         ),
         ({"floors": ["mean_image"]}, "unknown figure 'mean_image'"),
         ({"measured": {}}, "out_of_reach"),
+        ({"figures": {"accuracy": {"of": "accuracy", "as": "ratio"}}}, "`of` and `against`"),
+        (
+            {"figures": {**TABLE["figures"], "c": {"of": "acc", "against": {"method": "raw"}}}},
+            "unknown figure 'acc'",
+        ),
+        (
+            {"figures": {**TABLE["figures"], "c": {"of": "accuracy", "against": {"method": "a"}}}},
+            "unknown value 'a'",
+        ),
+        ({"measured": {}, "rows_of": "table2"}, "unknown table 'table2'"),
         ({"measure": {}}, "measure"),
     ],
 )
@@ -77,3 +87,23 @@ def test_a_misfit_is_refused_by_its_place(tmp_path, changes, reason):
         load_claims(written(tmp_path, **changes))
     assert reason in str(refused.value)
     assert CLAIMS in str(refused.value)
+
+
+def test_a_table_of_anothers_rows_has_its_scenarios(tmp_path):
+    shared = {**TABLE, "measured": {}, "rows_of": "table1", "title": "Figure 1"}
+    path = tmp_path / CLAIMS
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": TABLE, "figure1": shared}}
+    path.write_text(yaml.safe_dump(claims), encoding="utf-8")
+    read = load_claims(path)
+    assert read.tables["figure1"].measured == read.tables["table1"].measured
+    assert read.source_of("figure1") == read.source_of("table1") == "table1"
+
+
+def test_a_table_of_anothers_rows_measures_figures_as_that_does(tmp_path):
+    other = {"accuracy": {"is": "test_accuracy", "at": "last", "times": 100}}
+    shared = {**TABLE, "figures": other, "measured": {}, "rows_of": "table1"}
+    path = tmp_path / CLAIMS
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": TABLE, "figure1": shared}}
+    path.write_text(yaml.safe_dump(claims), encoding="utf-8")
+    with pytest.raises(ScenarioError, match="as in rows_of"):
+        load_claims(path)

@@ -1,0 +1,76 @@
+"""Figures that a paper prints against another row are computed seed by seed."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simsplit.evidence.cells import cells_of
+from simsplit.evidence.claims import load_claims
+from simsplit.evidence.measurements import Measurement, add, path_of
+from simsplit.evidence.tables import build_table
+from simsplit.scenario.shipped import CLAIMS
+
+SCENARIO = {
+    "name": "one",
+    "data": {"source": {"kind": "digits"}},
+    "schedule": {"rounds": 1},
+    "sweep": {"method": [[], [{"kind": "wcc", "weight": 1}]], "seed": [0, 1]},
+}
+MADE = {
+    "version": "1",
+    "commit": "c",
+    "command": "x",
+    "machine": "m",
+    "threads": 1,
+    "minutes": 1.0,
+    "date": "2026-01-01",
+}
+FIGURES = {
+    "accuracy": {"is": "test_accuracy"},
+    "ratio": {"of": "accuracy", "against": {"method": "raw"}},
+    "change": {"of": "accuracy", "against": {"method": "raw"}, "as": "percent"},
+    "points": {"of": "accuracy", "against": {"method": "raw"}, "as": "points"},
+}
+TABLE = {
+    "title": "Table I",
+    "says": "less is less",
+    "figures": FIGURES,
+    "printed": "method, accuracy, change\nraw, 80, \nwcc-1, , -25\n",
+    "measured": {"small": [{"scenario": "one.yaml"}]},
+    "holds": [{"that": "wcc-1 < 0", "in": "change"}],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small = {
+        **{name: TABLE[name] for name in ("title", "says", "figures")},
+        "printed": "method, change\nraw, \nwcc-1, -25\n",
+        "rows_of": "table1",
+    }
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(SCENARIO), encoding="utf-8")
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": TABLE, "figure1": small}}
+    (tmp_path / CLAIMS).write_text(yaml.safe_dump(claims), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["table1", "figure1"])
+def test_each_seed_is_put_against_its_own(folder: Path, name: str):
+    claims = load_claims(folder / CLAIMS)
+    values = {("raw", 0): 80.0, ("raw", 1): 40.0, ("wcc-1", 0): 60.0, ("wcc-1", 1): 10.0}
+    rows = [
+        Measurement(cell.setting, cell.seed, "accuracy", value, cell.digest, **MADE)
+        for cell in cells_of(claims.tables["table1"], "small", folder)
+        for (method, seed), value in values.items()
+        if cell.axes["method"].startswith(method) and cell.seed == seed
+    ]
+    assert len(rows) == 4
+    add(path_of(folder, "p", "table1", "small"), rows)
+    table = build_table("p", name, claims.tables[name], "small", folder=folder, results=[folder])
+    raw, wcc = table.rows
+    assert wcc.known["ratio"].by_seed == pytest.approx({0: 0.75, 1: 0.25})
+    assert wcc.known["change"].by_seed == pytest.approx({0: -25, 1: -75})
+    assert wcc.known["points"].by_seed == pytest.approx({0: -20, 1: -30})
+    assert raw.known["points"].by_seed == {0: 0, 1: 0}
+    assert not table.stale
