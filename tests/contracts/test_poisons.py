@@ -171,7 +171,7 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
 
 
 def test_what_cannot_be_clipped_is_refused():
-    with pytest.raises(ScenarioError, match=r"poison\.0\.clip: .*client 1 .*all of its 100"):
+    with pytest.raises(ScenarioError, match=r"poison\.0\.clip:.*client 1.*100"):
         built("badnets", {"clip": 1.0, "rate": 1}).client(1, PART)
     made = built("badnets", {"clip": 1.0}).client(1, PART)
     made.on_batch(batch())
@@ -250,9 +250,7 @@ def test_outside_of_its_rounds_a_client_is_honest():
             assert not torch.equal(after.inputs, before.inputs)
         else:
             assert after is before
-    with pytest.raises(
-        ValidationError, match=r"until_round: must not come before from_round \(5\)"
-    ):
+    with pytest.raises(ValidationError, match=r"until_round.*from_round \(5\)"):
         POISONS["badnets"](from_round=5, until_round=4)
 
 

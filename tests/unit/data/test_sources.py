@@ -152,20 +152,20 @@ def test_a_folder_can_be_grey(tmp_path):
 def test_unusable_folders_are_named(tmp_path):
     source = FolderSource(path=tmp_path / "bugs")
     assert source.describe() is None
-    with pytest.raises(DataError, match=r"data.source.path.*bugs has no folder for each class"):
+    with pytest.raises(DataError, match=r"data.source.path.*bugs.*each class"):
         source.load()
     (tmp_path / "bugs" / "train" / "ant").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"no image files below .*train; allowed: .jpg"):
+    with pytest.raises(DataError, match=r"image files.*train.*\.jpg"):
         source.load()
     (tmp_path / "bugs" / "train" / "ant" / "0.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"0.png: not an image"):
+    with pytest.raises(DataError, match=r"0.png:.*image"):
         source.load()
     fill(tmp_path / "bugs" / "train", ["bee"], 1)
     (tmp_path / "bugs" / "train" / "ant" / "0.png").unlink()
-    with pytest.raises(DataError, match="has train/ but none of test, validation, val"):
+    with pytest.raises(DataError, match=r"train/.*test, validation, val"):
         source.load()
     fill(tmp_path / "bugs" / "test", ["cow"], 1)
-    with pytest.raises(DataError, match="classes that the training data lack: cow; allowed: ant"):
+    with pytest.raises(DataError, match=r"cow;.*ant"):
         source.load()
 
 

@@ -184,7 +184,7 @@ def test_a_client_that_drops_out_of_the_warm_up_has_sent_nothing(tmp_path):
     ("changes", "why"),
     [
         ({"model": {**WORDS, "sizes": {"width": 16, "layers": 3}}}, "random weights"),
-        ({"topology": "vanilla"}, "features, which do not cross"),
+        ({"topology": "vanilla"}, "cross"),
         ({"model": {}}, "predicts tokens"),
     ],
 )

@@ -98,7 +98,7 @@ def test_clients_share_the_servers_projection(fields, nbytes):
 
 def test_a_client_that_heard_nothing_says_so():
     client = LightSplitConfig().build(site("client"))
-    with pytest.raises(ProtocolError, match="before it was announced"):
+    with pytest.raises(ProtocolError, match="announced"):
         client.encode(values(), step())
 
 
@@ -142,8 +142,8 @@ def test_the_limits_themselves_are_allowed():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"ratio": 8, "k": 8}, "ratio or k, not both"),
-        ({"projection": "hadamard", "broadcast": "matrix"}, "broadcast must be seed"),
+        ({"ratio": 8, "k": 8}, "ratio or k"),
+        ({"projection": "hadamard", "broadcast": "matrix"}, "broadcast.*seed"),
         ({"ratio": 0.5}, "greater than or equal to 1"),
         ({"k": 0}, "greater than or equal to 1"),
         ({"legs": ["labels"]}, "'smashed' or 'features'"),

@@ -181,9 +181,9 @@ def test_max_norm_scales_rows_to_the_longest_in_the_mean_square():
 
 
 def test_what_they_cannot_do_is_refused_by_path():
-    with pytest.raises(ScenarioError, match=r"method\.0\.kind: marvell is for two classes, got 10"):
+    with pytest.raises(ScenarioError, match=r"method\.0\.kind: marvell.*two classes.*10"):
         scenario(method=["marvell"])
     for kind in ("marvell", "max_norm"):
-        with pytest.raises(ScenarioError, match=rf"method\.0\.kind: {kind} needs gradients of fe"):
+        with pytest.raises(ScenarioError, match=rf"method\.0\.kind: {kind}.*gradients"):
             scenario(method=[kind], topology="vanilla")
     scenario(method=["max_norm"])

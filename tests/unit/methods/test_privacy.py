@@ -129,7 +129,7 @@ def test_only_noise_that_knows_no_data_has_a_guarantee():
 
 def test_tokens_are_of_texts():
     fields = {"kind": "dp_forward", "per": "token"}
-    with pytest.raises(ScenarioError, match=r"method.0.per: got token; it is for texts.*sample"):
+    with pytest.raises(ScenarioError, match=r"method.0.per:.*token.*sample"):
         parse({"data": {"source": "digits"}, "method": [fields]})
 
 

@@ -196,7 +196,5 @@ def test_an_error_names_the_method_and_the_size_that_reaches_it():
         lambda: sent_shapes(configs, SHAPES),
         lambda: build_stack(configs, "server", SHAPES, 0, CPU),
     ):
-        with pytest.raises(
-            ScenarioError, match=r"method\.1\.k: must be at most the cut's 6 values"
-        ):
+        with pytest.raises(ScenarioError, match=r"method\.1\.k:.*at most.*6 values"):
             check()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from gists import says
 from typer.testing import CliRunner
 
 from simsplit.__main__ import app
@@ -105,30 +106,29 @@ def test_adapters_of_a_classifier_leave_its_last_layer_to_learn():
 @pytest.mark.parametrize(
     ("config", "shape", "said"),
     [
-        (causal(), (3, 32, 32), "model.kind: causal_lm reads texts, got images"),
+        (causal(), (3, 32, 32), "model.kind: causal_lm ... images"),
         (
             causal(),
             (513,),
-            "data.source.length: must be at most the model's 512 positions, got 513",
+            "data.source.length: ... 512 ... 513",
         ),
         (
             CausalLM(sizes=SMALL, head=2, tail=2),
             (32,),
-            "model.sizes.layers: must leave at least one layer to the trunk, got head: 2, tail: 2 "
-            "of 4",
+            "model.sizes.layers: ... head: 2, tail: 2 of 4",
         ),
-        (CausalLM(name="/no/such/model"), (32,), "model.name: '/no/such/model' cannot be loaded"),
+        (CausalLM(name="/no/such/model"), (32,), "model.name: '/no/such/model'"),
         (
             causal(lora={"targets": ["q_prj"]}),
             (32,),
-            "model.lora.targets: unknown 'q_prj', did you mean 'q_proj'? allowed: down_proj, ",
+            "model.lora.targets: ... 'q_prj' ... 'q_proj' ... down_proj",
         ),
     ],
 )
 def test_what_cannot_be_is_told_by_its_field(config, shape, said):
     with pytest.raises(ScenarioError) as caught:
         config.build(shape, 1, 0)
-    assert str(caught.value).startswith(f"scenario.{said}")
+    assert says(str(caught.value), f"scenario.{said}")
 
 
 def test_bytes_are_read_back():
@@ -148,7 +148,7 @@ def test_a_scenario_of_a_hub_model_is_read_without_a_network(monkeypatch):
     folder = Path(__file__).parents[3] / "scenarios" / "papers" / "mixguard"
     for name, cells in (("sst2.yaml", 24), ("small/sst2.yaml", 24)):
         told = CliRunner().invoke(app, ["validate", str(folder / name)])
-        assert f"a valid sweep of {cells} cells" in told.output
+        assert f"{cells} cells" in told.output
     one = ["--set", "sweep=null", "--set", "method=[]", "--set", "attacks=[]"]
     told = CliRunner().invoke(app, ["validate", str(folder / "sst2.yaml"), *one])
-    assert "fetched when a run begins" in told.output
+    assert "fetched" in told.output

@@ -94,10 +94,10 @@ class Skipping(nn.Module):
 @pytest.mark.parametrize(
     ("net", "cut", "told"),
     [
-        (Net(), ("frist", "last"), "no layer 'frist', did you mean 'first'"),
-        (Net(), ("last", "first"), "'last' must come before 'first'"),
-        (Tied(), ("first", "last"), "would share the weights"),
-        (Skipping(), ("first", "last"), "several tensors would cross"),
+        (Net(), ("frist", "last"), "'frist'.*'first'"),
+        (Net(), ("last", "first"), "'last'.*before 'first'"),
+        (Tied(), ("first", "last"), "share the weights"),
+        (Skipping(), ("first", "last"), "several tensors"),
         (
             nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
             (1, 2),
@@ -116,10 +116,10 @@ def test_cuts_that_cannot_be_are_refused(
 def test_three_modules_are_held_to_samples() -> None:
     model = SplitModel(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3))
     assert model.measure((4,)) == ((8,), (8,), 3)
-    with pytest.raises(ScenarioError, match="its head cannot be applied to samples of"):
+    with pytest.raises(ScenarioError, match="head cannot"):
         model.measure((5,))
     in_place = SplitModel(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
-    with pytest.raises(ScenarioError, match=r"its trunk cannot be applied.*in-place"):
+    with pytest.raises(ScenarioError, match=r"trunk cannot.*in-place"):
         in_place.measure((4,))
 
 

@@ -53,9 +53,9 @@ def test_weights_that_do_not_fit_say_so(tmp_path: Path, there: str) -> None:
     elif there == "no tensors":
         file.write_bytes(b"pickle?")
     told = {
-        "nothing": "has no weights",
-        "another": r"does not fit the head: head\.1\.weight \(8x784, got 3x3\)",
-        "no tensors": r"model\.weights: .*not a safetensors file",
+        "nothing": "no weights",
+        "another": r"head: head\.1\.weight \(8x784, .*3x3\)",
+        "no tensors": r"model\.weights: .*safetensors",
     }
     with pytest.raises(ScenarioError, match=told[there]):
         Mlp(widths=(8, 8), weights=file).segment("head", (1, 28, 28), 10, 0)

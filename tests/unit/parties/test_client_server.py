@@ -192,14 +192,14 @@ def answer_after_an_evaluation(made: Cut) -> None:
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
-        (reply_to_nothing, "client 0 got a reply to nothing"),
-        (gradient_for_nothing, "client 0 got a reply to nothing"),
-        (client_backward_twice, "client 0 got a reply to nothing"),
-        (server_backward_twice, "client 0 answers a forward pass that it never asked for"),
+        (reply_to_nothing, "client 0.*to nothing"),
+        (gradient_for_nothing, "client 0.*to nothing"),
+        (client_backward_twice, "client 0.*to nothing"),
+        (server_backward_twice, "client 0.*never asked"),
         (one_reply_too_many, "1 gradients sent, 2 replies"),
-        (labels_to_a_server_without_a_tail, "leaves the tail to the clients"),
-        (features_to_a_client_without_a_tail, "leaves the tail to the server"),
-        (answer_after_an_evaluation, "client 0 got a reply to nothing"),
+        (labels_to_a_server_without_a_tail, "tail to the clients"),
+        (features_to_a_client_without_a_tail, "tail to the server"),
+        (answer_after_an_evaluation, "client 0.*to nothing"),
     ],
 )
 def test_misuse_is_a_protocol_error(misuse: Callable[[Cut], None], message: str) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from gists import says
 
 from simsplit.pretrain import facts_of
 
@@ -22,24 +23,20 @@ def test_progress_goes_to_stderr_and_what_came_of_it_to_stdout(simsplit, words):
     code, out, err = simsplit(*words)
     assert code == 0
     lines = err.splitlines()
-    assert lines[0].startswith(
-        "llama, 1 layers of width 16, a vocabulary of 300: 20 steps of 4 x 16 tokens of "
-    )
+    assert says(lines[0], "llama, 1 ... 16 ... 300: 20 steps ... 4 x 16")
     assert lines[1] == "folder: model"
     assert lines[2].startswith("step 10/20  loss ")
     assert lines[-1].startswith("step 20/20  loss ")
     assert " tokens/s  0 s left" in lines[-1]
     assert " weights, validation loss " in out
-    assert out.endswith(
-        "The model lies in model; in a scenario: model: {kind: causal_lm, name: model}\n"
-    )
+    assert "model: {kind: causal_lm, name: model}\n" in out
 
 
 def test_what_is_there_is_kept_and_another_refused(simsplit, words):
     assert simsplit(*words, "--quiet") == (0, "", "")
     code, out, err = simsplit(*words)
     assert (code, err) == (0, "")
-    assert "lies in model, where it was already; in a scenario" in out
+    assert "already" in out
     code, out, err = simsplit(*words, "--seed", "1")
     assert (code, out) == (2, "")
     assert err.startswith("error: model has a model")
@@ -62,18 +59,18 @@ def test_a_terminal_has_a_bar_that_goes_away(simsplit, words, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (("--steps", "0"), "--steps: must be at least 1, got 0"),
-        (("--width", "17"), "width 17 must divide into 2 heads"),
-        (("--text", "none.txt"), "text: none.txt does not exist"),
-        (("--device", "abacus"), "--device: got 'abacus'; allowed: cpu, cuda, cuda:N, auto"),
-        (("--device", "cuda:99"), "--device: got 'cuda:99', but torch sees"),
-        (("--tier", "huge"), "'huge' is not one of 'ci', 'demo', 'gpu'"),
+        (("--steps", "0"), "--steps: ... 1 ... 0"),
+        (("--width", "17"), "width 17 ... 2 heads"),
+        (("--text", "none.txt"), "text: none.txt"),
+        (("--device", "abacus"), "--device: ... 'abacus' ... cpu, cuda, cuda:N, auto"),
+        (("--device", "cuda:99"), "--device: ... 'cuda:99' ... torch"),
+        (("--tier", "huge"), "'huge' ... 'ci', 'demo', 'gpu'"),
     ],
 )
 def test_mistakes_are_answered_with_what_is_allowed(simsplit, words, given, reason, tmp_path):
     code, out, err = simsplit(*words, *given)
     assert (code, out) == (2, "")
-    assert reason in err
+    assert says(err, reason)
     assert "Traceback" not in err
     assert not (tmp_path / "model").exists()
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from gists import says
 
 from simsplit.errors import DataError
 from simsplit.pretrain import corpus
@@ -50,7 +51,7 @@ def test_it_leaves_out_what_others_installed_and_tests():
 
 def test_a_python_without_sources_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    with pytest.raises(DataError, match="without its library's sources; name a text of your own"):
+    with pytest.raises(DataError, match="library's sources"):
         corpus.read_default_text()
 
 
@@ -100,11 +101,11 @@ def test_the_held_out_part_is_drawn_from_the_seed():
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("none.txt", None, "none.txt does not exist; name a file (.txt, .md, .parquet) or a fold"),
-        ("a.pdf", b"%PDF", "must end in one of .txt, .md, .parquet"),
+        ("none.txt", None, "none.txt ... .txt, .md, .parquet"),
+        ("a.pdf", b"%PDF", "end ... .txt, .md, .parquet"),
         ("a.txt", b"\xff\xfe\x00", "a.txt is not UTF-8"),
-        ("a.txt", b" \n\n ", "a.txt has no text"),
-        ("a.parquet", b"PAR1", "a.parquet cannot be read"),
+        ("a.txt", b" \n\n ", "a.txt ... no text"),
+        ("a.parquet", b"PAR1", "a.parquet ... read"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, content, reason):
@@ -112,14 +113,14 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, reason):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         corpus.read_text(tmp_path / name)
-    assert reason in str(caught.value)
+    assert says(str(caught.value), reason)
 
 
 def test_folders_and_tables_without_text_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"no text in .*; files must end in one of \.txt"):
+    with pytest.raises(DataError, match=r"files must.*\.txt"):
         corpus.read_text(tmp_path)
     pd.DataFrame({"a": [1], "b": [2.0]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="no column of strings; columns: a, b"):
+    with pytest.raises(DataError, match=r"strings.*a, b"):
         corpus.read_text(tmp_path)
-    with pytest.raises(DataError, match=r"two documents or more.*got one"):
+    with pytest.raises(DataError, match=r"two documents.*one"):
         corpus.hold_out(["one"], 0.05, 0)

@@ -284,7 +284,7 @@ def test_diverged_weights_make_no_noise(kind: str) -> None:
 )
 def test_updates_of_other_weights_are_refused(wrong: dict[str, Tensor]) -> None:
     made = averager("fedavg", one(1, 2))
-    with pytest.raises(ProtocolError, match=r"heads: .*names or shapes"):
+    with pytest.raises(ProtocolError, match=r"heads:.*shapes"):
         made.average(1, {0: (one(1, 2), 1), 1: (wrong, 1)})
 
 
