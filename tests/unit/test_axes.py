@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from contracts.walk import AGGREGATIONS, HEADS, PRODUCT, SCHEDULES
+from gists import says
 from pace import quick
 from plain_loops import trained
 from schema import validator
@@ -112,9 +113,10 @@ def test_a_strategy_that_can_never_be_given_what_it_needs(
     if fits:
         parse(values)
         return
-    assert refusal(values) == (
-        "scenario.aggregation.strategy: got krum; it needs at least 3 clients a round; "
-        "clients.count and cohort.fraction make it 2"
+    assert says(
+        refusal(values),
+        "scenario.aggregation.strategy: ... krum ... 3 clients ... "
+        "clients.count ... cohort.fraction ... 2",
     )
 
 
@@ -186,24 +188,24 @@ def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"schedule": "paralel"}, "schedule: unknown 'paralel', did you mean 'parallel'? allowed"),
-        ({"aggregation": "splitfed"}, "aggregation: unknown 'splitfed', did you mean 'splitfed_"),
-        ({"engine": "rya"}, "engine: unknown 'rya', did you mean 'ray'? allowed: inline, "),
+        ({"schedule": "paralel"}, "schedule: ... 'paralel' ... 'parallel'"),
+        ({"aggregation": "splitfed"}, "aggregation: ... 'splitfed' ... 'splitfed_"),
+        ({"engine": "rya"}, "engine: ... 'rya' ... 'ray' ... inline"),
         (
             {"aggregation": {"kind": "splitfed_v1", "strategy": "fedagv"}},
-            "aggregation.strategy: unknown 'fedagv', did you mean 'fedavg'? allowed: fedavg, ",
+            "aggregation.strategy: ... 'fedagv' ... 'fedavg' ... fedavg",
         ),
         (
             {"aggregation": {"kind": "splitfed_v1", "strategy": {"kind": "fedagv"}}},
-            "aggregation.strategy.kind: unknown 'fedagv', did you mean 'fedavg'? allowed: ",
+            "aggregation.strategy.kind: ... 'fedagv' ... 'fedavg'",
         ),
         (
             {"aggregation": {"kind": "splitfed_v1", "moment": "keep"}},
-            "aggregation.moment: unknown field, did you mean 'moments'? allowed: ",
+            "aggregation.moment: ... 'moments'",
         ),
         ({"schedule": "parallel", "aggregation": "none"}, "aggregation: got none; it hands "),
-        ({"schedule": 3}, "schedule: must be a mapping of fields, got 3; its kinds: round_robin,"),
+        ({"schedule": 3}, "schedule: ... 3 ... round_robin"),
     ],
 )
 def test_a_wrong_word_is_blamed_where_it_stands(values: dict[str, Any], said: str) -> None:
-    assert refusal(values).startswith(f"scenario.{said}")
+    assert says(refusal(values), f"scenario.{said}")

@@ -37,17 +37,17 @@ def test_losses_that_differ_are_no_comparison() -> None:
     _refuse_other_loss(parts, plain)
     assert parts.exchange.collect_reports([0]) == {0: {}}  # what was compared has been read
     stepper(parts)(0)
-    with pytest.raises(ProtocolError, match="the split ends at loss"):
+    with pytest.raises(ProtocolError, match="ends at loss"):
         _refuse_other_loss(parts, plain)
 
 
 def test_an_unknown_bench_is_named() -> None:
-    with pytest.raises(ScenarioError, match="no bench 'overhed', did you mean 'overhead'"):
+    with pytest.raises(ScenarioError, match=r"'overhed'.*'overhead'"):
         next(benches("overhed", device="cpu", quick=True, say=print))
 
 
 def test_a_model_of_the_users_is_measured_by_one_bench() -> None:
-    with pytest.raises(SimsplitError, match="bench overhead measures no model of yours; bench la"):
+    with pytest.raises(SimsplitError, match=r"bench overhead.*bench la"):
         next(benches("overhead", device="cpu", quick=True, say=print, model="folder"))
 
 
@@ -129,7 +129,7 @@ def test_a_mixture_is_worth_its_passes() -> None:
 
 def test_other_tokens_are_no_comparison() -> None:
     _refuse_other_texts([[1, 2]], [[1, 2]], "whole texts")
-    with pytest.raises(ProtocolError, match="writes other tokens than whole texts"):
+    with pytest.raises(ProtocolError, match="other tokens"):
         _refuse_other_texts([[1, 2]], [[1, 3]], "whole texts")
 
 

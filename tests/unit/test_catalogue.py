@@ -100,10 +100,10 @@ def test_compatibility_is_told_of_every_part_in_plain_words():
     mixguard = told["mixguard"]
     assert (mixguard["images"], mixguard["texts"]) == ("", "yes")
     assert (mixguard["u_shaped"], mixguard["vanilla"]) == ("yes", "")
-    assert "public texts to mix with" in mixguard["what else it needs"]
+    assert "public texts" in mixguard["what else it needs"]
     assert told["foolsgold"]["vanilla"] == "with signal: payload, smashed_grad"
     assert told["snd"]["vanilla"] == "with denoise: false"
-    assert "4 clients a round" in told["root_cosine"]["what else it needs"]
+    assert "4 clients" in told["root_cosine"]["what else it needs"]
     assert compatible(HALVE)["halve"]["images"] == "yes"
 
 
@@ -136,9 +136,7 @@ def test_plugins_are_listed():
 
 
 def test_an_unknown_group_says_what_is_near():
-    with pytest.raises(
-        SimsplitError, match=r"under 'method', did you mean 'methods'.*allowed: "
-    ) as e:
+    with pytest.raises(SimsplitError, match=r"'method'.*'methods'") as e:
         tabulate_catalogue("method")
     assert str(e.value).endswith("metrics, topologies, tasks, compatibility, scenarios")
 

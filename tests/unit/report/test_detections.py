@@ -136,7 +136,7 @@ def test_attackers_whose_backdoor_does_not_take_are_told_apart(
         row = dict(zip(table.columns, table.rows[0], strict=True))
         assert row["caught"].endswith("1 of 2")
         assert row.get("caught where it takes") == said
-        assert ("and it takes above 50%" in table.title) == (said is not None)
+        assert ("above 50%" in table.title) == (said is not None)
 
 
 def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
@@ -219,7 +219,7 @@ def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["attack success"].startswith("75.0% [")
     assert row["clean run's success"].startswith("25.0% [")
-    assert "attack success at the round: best on validation" in table.title
+    assert "best on validation" in table.title
     last = compare_detections(entries, "last")
     assert last is not None
     assert "50.0% [" in last.rows[0][last.columns.index("attack success")]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gists import says
 
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
@@ -47,7 +48,7 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
     entries = [attacked(f"raw{seed}", found, seed=seed) for seed, found in enumerate(plain)]
     entries.append(attacked("light", hidden, method=LIGHT))
     mse, ssim = compare_recoveries(entries)
-    assert mse.title == "MSE of 2 recovered images (a black image: 0.3000)"
+    assert says(mse.title, "MSE ... 2 ... images ... 0.3000")
     assert mse.columns == ("run", "method", "unsplit", "pcat")
     assert mse.rows[0][1:] == ("raw", "0.2000 ± 0.0000", "")
     assert mse.rows[1] == ("light", "lightsplit 8 fixed", "0.4000", "1.0000")
@@ -65,7 +66,7 @@ def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
     assert f"foreground SSIM of 3 recovered images{note}" in titles
     assert "MSE of 3 recovered images" in titles
     whole = attacked("whole", {"unsplit": [(0.1, 0.8, 0.1, 0.5)]}, columns=columns)
-    assert tabulate_recoveries(whole.run).title == "what attacks recovered of 1 images"
+    assert says(tabulate_recoveries(whole.run).title, "1 images")
 
 
 def test_images_and_texts_side_by_side_are_each_counted(attacked):
@@ -110,7 +111,7 @@ def test_texts_have_intervals_over_batches_and_seeds(attacked):
 
     alike, title = told([0.2, 0.2, 0.2, 0.2])
     assert alike == "0.200 (0.200 to 0.200)"
-    assert title == "ROUGE-L of 4 recovered texts, with 95 % intervals over texts and seeds"
+    assert says(title, "ROUGE-L ... 4 ... 95 % ... texts and seeds")
     two = [0.1, 0.1, 0.3, 0.3]
     assert told(two)[0] == "0.200 (0.100 to 0.300)", "two batches, drawn whole"
     assert told(two, size=4) == ("0.200", "ROUGE-L of 4 recovered texts"), "one draw says nothing"

@@ -2,6 +2,7 @@ import json
 import shutil
 
 import pytest
+from gists import says
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
@@ -84,7 +85,7 @@ def test_a_run_without_validation_data_has_no_such_column(variant):
 
 def test_a_killed_run_shows_what_there_is(finished_run, tmp_path):
     killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True)
-    assert write_heading(killed) == "cut: running, or killed, 1 of 5 rounds"
+    assert says(write_heading(killed), "cut: ... killed ... 1 of 5")
     figures, legs = show(killed)
     assert figures.columns == ("", "last round")
     assert figures.rows[0] == ("round", "1")
@@ -129,7 +130,7 @@ def test_a_run_of_a_seed_that_is_there_is_left_out_by_name(variant):
     table = compare([one, again])
     assert cells(table)["a"]["seeds"] == "1"
     assert cells(table)["a"]["accuracy"] == "90.00"
-    assert table.title.endswith(f"; left out, for their seed is there already: {again.path}")
+    assert says(table.title, f"left out ... {again.path}")
 
 
 def test_a_best_round_is_claimed_only_where_there_is_validation_data(variant):
@@ -138,9 +139,9 @@ def test_a_best_round_is_claimed_only_where_there_is_validation_data(variant):
     summary = json.loads((last.path / "summary.json").read_text()) | {"best_on_validation": None}
     (last.path / "summary.json").write_text(json.dumps(summary))
     last = Run.load(last.path)
-    assert "at the round: last (no run has validation data)" in compare([last]).title
-    assert "best on validation; last, where there is no" in compare([best, last]).title
-    assert "at the round: best on validation; hand-overs" in compare([best]).title
+    assert "last (no" in compare([last]).title
+    assert "best on validation; last" in compare([best, last]).title
+    assert "best on validation; hand-overs" in compare([best]).title
 
 
 def test_a_row_of_fewer_seeds_is_held_against_raw_of_those_seeds(variant):
@@ -263,7 +264,7 @@ def test_a_run_scored_without_accuracy_is_compared_by_its_bytes(variant):
 
 def test_a_run_that_has_not_finished_cannot_be_compared(variant, finished_run, tmp_path):
     killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True, status="interrupted")
-    with pytest.raises(RunError, match=r"killed has not finished.*interrupted.*--resume"):
+    with pytest.raises(RunError, match=r"killed.*interrupted.*--resume"):
         compare([variant("raw"), killed])
 
 

@@ -1,9 +1,8 @@
 """Settings by two figures: who is on the front, and that names can be read."""
 
-import re
-
 import matplotlib as mpl
 import pytest
+from gists import gist, says
 
 from simsplit.errors import RunError
 from simsplit.report.grouping import Entry, name_rows
@@ -83,7 +82,7 @@ def test_a_leak_stands_beside_what_chance_tells(variant):
     (run.path / "labels.csv").write_text("\n".join(lines) + "\n")
     entries = [Entry(Run.load(run.path))]
     (ax,) = scatter(entries, "labels_leak,test_accuracy", "last", name_rows(entries)).axes
-    assert ax.get_xlabel() == "labels told by the worst attack, %   (← better)"
+    assert says(ax.get_xlabel(), "labels ... % ... (← better)")
     assert ax.containers[0].lines[0].get_xdata()[0] == pytest.approx(90)
     (chance,) = ax.patches
     assert (chance.get_x(), chance.get_width()) == pytest.approx((55, 0))
@@ -108,19 +107,19 @@ def test_names_stand_apart_even_where_points_do_not(variant):
     [
         (
             "bytes_totl,test_accuracy",
-            "--plot: unknown 'bytes_totl', did you mean 'bytes_total'? allo",
+            "--plot: ... 'bytes_totl' ... 'bytes_total'",
         ),
-        ("bytes_total,accuracy", "--plot: unknown 'accuracy', did you mean 'test_accuracy'?"),
+        ("bytes_total,accuracy", "--plot: ... 'accuracy' ... 'test_accuracy'"),
         (
             "bytes_total,test_accuracy,round",
-            "several figures are drawn over a swept field, and bytes_total is none",
+            "swept field ... bytes_total",
         ),
-        ("batch_size,test_accuracy,bytes_total", "these figures have no unit in common"),
+        ("batch_size,test_accuracy,bytes_total", "no unit"),
         ("bytes_total", "--plot takes X,Y, got 'bytes_total'; allowed: round, "),
     ],
 )
 def test_an_unknown_figure_is_answered_with_those_that_there_are(entries, pair, said):
-    with pytest.raises(RunError, match=re.escape(said)):
+    with pytest.raises(RunError, match=gist(said)):
         scatter(entries, pair, "last", name_rows(entries))
 
 

@@ -112,7 +112,7 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
     for column, ap in read.items():
         assert float(second[column]) == pytest.approx(defence_score(ap, 0.4, 0.5), abs=5e-4)
     assert compare_weighted_defences([]) == []
-    with pytest.raises(RunError, match="against an undefended run, and there is none"):
+    with pytest.raises(RunError, match="undefended"):
         compare_weighted_defences([Entry(defended)])
 
 
@@ -146,7 +146,7 @@ def test_lines_over_runs_are_of_attacks_and_the_best_guess_is_dotted(run, tmp_pa
     assert told["strong"] == pytest.approx([0.7, 0.35])
     assert told["best guess without attack"] == pytest.approx([0.01, 0.005])
     assert list(told) == ["weak", "strong", "best guess without attack"]
-    with pytest.raises(RunError, match="no 'app', did you mean 'ap'"):
+    with pytest.raises(RunError, match=r"'app'.*'ap'"):
         figures.sessions({"open": run}, "app")
 
 

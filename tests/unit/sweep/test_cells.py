@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 from builders import TINY
+from gists import says
 from schema import validator
 
 from simsplit.errors import ScenarioError
@@ -67,9 +68,7 @@ def test_draws_from_lists_are_all_different(file):
     search = {"method.0.ratio": [8, 16], "seed": [0, 1]}
     path = file({"random": {"count": 4, **search}}, method=[LIGHT])
     assert len(set(names(path))) == 4
-    assert "sweep.random.count: got 5, but draws gave 4 combinations" in message(
-        path, {"sweep.random.count": "5"}
-    )
+    assert says(message(path, {"sweep.random.count": "5"}), "sweep.random.count: ... 5 ... 4")
     assert len(load_sweep(path, {"sweep.random.seed": "[3]", "sweep.random.count": "2"}).cells) == 2
 
 
@@ -210,81 +209,81 @@ def test_extends_merges_sweeps_and_null_takes_one_out(file):
 def test_a_file_with_a_sweep_is_no_single_scenario(file):
     path = file({"seed": [0, 1, 2]})
     assert has_sweep(path)
-    with pytest.raises(ScenarioError, match=r"sweep: .*3 cells; run them with: simsplit sweep "):
+    with pytest.raises(ScenarioError, match=r"sweep:.*3 cells.*simsplit sweep "):
         load_scenario(path)
     assert load_scenario(path, {"sweep": "null"}) == parse(BASE)
     assert not has_sweep(path, {"sweep": "null"})
-    assert "has none; add one" in message(path, {"sweep": "null"})
+    assert "add one" in message(path, {"sweep": "null"})
 
 
 @pytest.mark.parametrize(
     ("sweep", "said"),
     [
         ({}, "sweep: is empty"),
-        ([1], "sweep: must map fields to lists of values, got [1]"),
-        ({"seed": 3}, "sweep.seed: must be a list of values, got 3"),
-        ({"seed": "0, 1"}, "sweep.seed: must be a list of values, got '0, 1'"),
-        ({"train": {"batch_size": [1]}}, 'sweep.train: must be a list of values, got {"batch'),
-        ({"seed": []}, "sweep.seed: must have at least one value, got []"),
+        ([1], "sweep: ... [1]"),
+        ({"seed": 3}, "sweep.seed: ... 3"),
+        ({"seed": "0, 1"}, "sweep.seed: ... '0, 1'"),
+        ({"train": {"batch_size": [1]}}, 'sweep.train: ... {"batch'),
+        ({"seed": []}, "sweep.seed: ... at least one ... []"),
         ({"seed": [1, 0, 1]}, "sweep.seed: has 1 twice"),
         ({"method": [[LIGHT], [LIGHT]]}, 'sweep.method: has [{"kind": "lightsplit", "ratio": 8}] '),
-        ({"name": ["a"]}, "sweep.name: cannot be swept"),
-        ({"extends": ["a"]}, "sweep.extends: cannot be swept"),
-        ({"sweep.seed": [1]}, "sweep.sweep.seed: cannot be swept"),
+        ({"name": ["a"]}, "sweep.name: ... swept"),
+        ({"extends": ["a"]}, "sweep.extends: ... swept"),
+        ({"sweep.seed": [1]}, "sweep.sweep.seed: ... swept"),
         ({"grid": {"seed": [0]}, "clients.count": [1]}, "sweep.clients.count: is beside grid,"),
-        ({"grid": [0]}, "sweep.grid: must map fields to lists of values, got [0]"),
-        ({"grid": {"seed": []}}, "sweep.grid.seed: must have at least one value"),
+        ({"grid": [0]}, "sweep.grid: ... [0]"),
+        ({"grid": {"seed": []}}, "sweep.grid.seed: ... at least one"),
         ({"zip": {"seed": [0, 1], "clients.count": [2]}},
-         "sweep.zip: must have lists of one length, got: seed has 2, clients.count"),
+         "sweep.zip: ... seed has 2, clients.count"),
         ({"zip": {"seed": [0, 0], "clients.count": [2, 2]}}, "sweep.zip: has {"),
-        ({"list": {"seed": 1}}, "sweep.list: must be a list of values"),
-        ({"list": [3]}, "sweep.list.0: must map fields to values, got 3"),
-        ({"list": [{"name": "a/b"}]}, "sweep.list.0.name: must be letters, digits, dots and"),
-        ({"list": [{"name": 3}]}, "sweep.list.0.name: must be letters"),
+        ({"list": {"seed": 1}}, "sweep.list: ... list"),
+        ({"list": [3]}, "sweep.list.0: ... map ... 3"),
+        ({"list": [{"name": "a/b"}]}, "sweep.list.0.name: ... letters"),
+        ({"list": [{"name": 3}]}, "sweep.list.0.name: ... letters"),
         ({"list": [{"name": "a", "seed": 0}, {"name": "a", "seed": 1}]},
-         "sweep.list: has the name 'a' twice"),
+         "sweep.list: ... 'a' twice"),
         ({"list": [{"seed": 0}, {"seed": 0}]}, 'sweep.list: has {"seed": 0} twice'),
         ({"grid": {"seed": [0]}, "list": [{"seed": 1}]},
-         "sweep.list.seed: is swept in sweep.grid already"),
-        ({"random": {"seed": [1]}}, "sweep.random.count: must be the number of cells, from 1 "),
-        ({"random": {"count": 0, "seed": [1]}}, "sweep.random.count: must be the number of cells"),
-        ({"random": {"count": 2}}, "sweep.random: has no fields to draw: write a list of values"),
-        ({"random": {"count": 2, "seed": 3}}, "sweep.random.seed: got 3; write a list of values,"),
+         "sweep.list.seed: ... sweep.grid"),
+        ({"random": {"seed": [1]}}, "sweep.random.count: ... from 1"),
+        ({"random": {"count": 0, "seed": [1]}}, "sweep.random.count: ... from 1"),
+        ({"random": {"count": 2}}, "sweep.random: ... draw"),
+        ({"random": {"count": 2, "seed": 3}}, "sweep.random.seed: ... 3"),
         ({"random": {"count": 2, "train.client.lr": {"log": [0, 1]}}},
-         "sweep.random.train.client.lr.log: must be above 0, got [0, 1]"),
+         "sweep.random.train.client.lr.log: ... 0 ... [0, 1]"),
         ({"random": {"count": 2, "train.client.lr": {"uniform": [1]}}},
-         "sweep.random.train.client.lr.uniform: must be two numbers, low before high, got [1]"),
-        ({"random": {"count": 2, "name": ["a"]}}, "sweep.random.name: cannot be swept"),
+         "sweep.random.train.client.lr.uniform: ... two numbers ... [1]"),
+        ({"random": {"count": 2, "name": ["a"]}}, "sweep.random.name: ... swept"),
         ({"seed": list(range(200)), "clients.count": list(range(1, 200))},
-         "sweep: has 39,800 cells; at most 10,000 are allowed"),
+         "sweep: ... 39,800 ... 10,000"),
         ({"train.client.lr": [1, 1.0]},
-         "sweep: lr=1 and lr=1.0 are the same scenario"),
+         "sweep: lr=1 and lr=1.0"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_sweep_names_the_field(file, sweep, said):
-    assert message(file(sweep)).startswith(f"scenario.{said}")
+    assert says(message(file(sweep)), f"scenario.{said}")
 
 
 def test_a_field_that_does_not_exist_gets_the_usual_message(file):
     said = message(file({"sed": [1, 2]}))
-    assert said.startswith("scenario.sed: unknown field, did you mean 'seed'? allowed: name, seed,")
-    assert said.endswith("(in all 2 cells of the sweep)")
+    assert says(said, "scenario.sed: ... 'seed' ... name, seed")
+    assert "all 2 cells" in said
     assert len(said.splitlines()) == 1
 
 
 def test_a_field_under_an_older_name_is_refused_once_with_the_new_one(file):
     told = "scenario.evaluate.new_words: renamed, use max_new_tokens"
     path = file({"evaluate.new_words": [3, 4]})
-    assert message(path) == f"{told} (in all 2 cells of the sweep)"
+    assert says(message(path), f"{told} ... all 2 cells")
     assert message(file({"seed": [0]}), {"evaluate.new_words": "3"}).startswith(told)
 
 
 def test_every_cell_is_checked_and_the_wrong_ones_are_named(file):
     path = file({"method.0.ratio": [8, -1, 10**9], "seed": [0, 1]}, method=[LIGHT])
     first, second = message(path).splitlines()
-    assert first.startswith("scenario.method.0.ratio: must be at least 1, got -1")
+    assert says(first, "scenario.method.0.ratio: ... 1 ... -1")
     assert first.endswith("(in cell ratio=-1,seed=0 and 1 more)")
-    assert second.startswith("scenario.method.0.ratio: must be at most ")
+    assert says(second, "scenario.method.0.ratio: ... at most")
     assert second.endswith("(in cell ratio=1000000000,seed=0 and 1 more)")
 
 

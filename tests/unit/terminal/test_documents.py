@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders import scenario
+from gists import says
 
 from simsplit import Run, run
 
@@ -72,9 +73,7 @@ def test_a_part_is_listed_alone(simsplit):
     assert (code, out.count("sst2")) == (0, 1)
     code, _, err = simsplit("list", "attacks", "tagg")
     assert code == 2
-    assert err.startswith(
-        "error: nothing called 'tagg' under attacks, did you mean 'tag'? allowed:"
-    )
+    assert says(err, "error: ... 'tagg' ... attacks ... 'tag'")
 
 
 def test_several_mistakes_stand_under_one_error(simsplit, tmp_path):
@@ -82,7 +81,7 @@ def test_several_mistakes_stand_under_one_error(simsplit, tmp_path):
     code, _, err = simsplit("validate", "s.yaml")
     first, second, third = err.splitlines()
     assert (code, first) == (2, "error: 2 mistakes")
-    assert second == "  scenario.seed: must be a whole number, got 'x'"
+    assert says(second, "scenario.seed: ... 'x'")
     assert third.startswith("  scenario.foo: unknown field, ")
 
 
@@ -96,24 +95,24 @@ def test_a_strategy_is_not_an_aggregation_and_is_told_its_place(simsplit, tmp_pa
     ("words", "said"),
     [
         ("threads=1000", "scenario.threads: got 1000, "),
-        ("device=cuda:7", "It cannot run on this machine"),
+        ("device=cuda:7", "this machine"),
     ],
 )
 def test_validate_warns_of_what_is_hardly_meant(simsplit, tmp_path, words, said):
     (tmp_path / "s.yaml").write_text("threads: 1")
     code, out, err = simsplit("validate", "s.yaml", "--set", words)
     assert code == 0
-    assert "a valid scenario" in out
+    assert "valid scenario" in out
     assert said in err
 
 
 def test_validate_warns_of_more_clients_than_samples(simsplit, tmp_path):
     (tmp_path / "s.yaml").write_text("data: {train_samples: 300}")
     _, _, err = simsplit("validate", "s.yaml", "--set", "clients.count=1000")
-    assert err == ("warning: scenario.clients.count: got 1,000, for 300 training samples at most\n")
+    assert says(err, "warning: scenario.clients.count: ... 1,000 ... 300")
 
 
 def test_a_run_has_a_repr(ended, tmp_path):
     assert repr(Run.load(ended)) == f"<Run {ended}: finished, 1 of 1 round>"
     (tmp_path / "scenario.yaml").write_text("")
-    assert repr(Run.load(tmp_path)) == f"<Run {tmp_path}: without a summary>"
+    assert says(repr(Run.load(tmp_path)), f"<Run {tmp_path}: ... without")

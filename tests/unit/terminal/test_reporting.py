@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from builders import finished, scenario
+from gists import says
 
 
 @pytest.fixture
@@ -40,4 +41,4 @@ def test_what_is_no_run_is_said(simsplit, tmp_path):
     (tmp_path / "empty").mkdir()
     code, _, err = simsplit("report", "empty")
     assert code == 2
-    assert "empty is no run directory (no scenario.yaml in it)" in err
+    assert says(err, "empty ... scenario.yaml")

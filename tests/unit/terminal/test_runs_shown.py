@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import StopAt, scenario
+from gists import says
 from rich.console import Console
 
 from simsplit.experiment import Experiment
@@ -94,7 +95,7 @@ def test_lines_are_never_wrapped():
 
 def test_a_resumed_run_says_where_it_goes_on():
     plan = Plan(Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="", engine="inline")
-    assert "10 rounds, going on after round 4" in describe_plan(plan)
+    assert says(describe_plan(plan), "10 rounds ... after round 4")
 
 
 @pytest.mark.parametrize("stop_at", [3, 10])

