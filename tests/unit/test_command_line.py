@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import TINY
+from gists import says
 from jsonschema import Draft202012Validator
 from schema import validator
 
@@ -85,7 +86,7 @@ def test_the_help_of_a_command_is_plain(simsplit):
     code, out, _ = simsplit("compare", "-h")
     assert code == 0
     assert "\\" not in out
-    assert "How to print it.  [default: table]" in out
+    assert says(out, "How ... [default: table]")
 
 
 def test_a_run_shows_progress_on_stderr_and_its_figures_on_stdout(simsplit, small):
@@ -113,10 +114,7 @@ def test_runs_without_a_directory_are_numbered_and_none_is_overwritten(simsplit,
     ]  # fmt: skip
     code, out, err = simsplit("run", small, "--out", "runs/small-2")
     assert (code, out) == (2, "")
-    assert err == (
-        "error: runs/small-2 already holds a run; give another --out, or --resume to go on with "
-        "it\n"
-    )
+    assert says(err, "error: runs/small-2 already ... --out ... --resume")
 
 
 def test_json_is_all_that_stdout_has(simsplit, small):
@@ -135,7 +133,7 @@ def test_resuming_nothing_starts_and_resuming_the_finished_changes_nothing(simsp
     before = (small.parent / "empty" / "rounds.csv").read_bytes()
     code, out, err = simsplit("run", small, "--out", "empty", "--resume")
     assert (code, out.splitlines()[0]) == (0, "small: finished, 1 of 1 round")
-    assert "going on after round 1" in err
+    assert "after round 1" in err
     assert (small.parent / "empty" / "rounds.csv").read_bytes() == before
 
 
@@ -143,13 +141,13 @@ def test_resuming_with_another_scenario_is_refused(simsplit, small):
     assert simsplit("run", small, "-q", "--out", "x")[0] == 0
     code, _, err = simsplit("run", small, "--out", "x", "--resume", "--set", "seed=99")
     assert code == 2
-    assert "was run with another scenario: seed was 3, is 99" in err
+    assert says(err, "another scenario: seed ... 3 ... 99")
 
 
 def test_a_folder_that_cannot_be_made_is_named_and_promises_no_checkpoint(simsplit, small):
     code, _, err = simsplit("run", small, "--out", "/proc/x")
     assert code == 2
-    assert err.splitlines()[-1].startswith("error: cannot make the folder /proc/x: ")
+    assert "folder /proc/x:" in err.splitlines()[-1]
     assert err.endswith("; give another --out\n")
     assert "checkpoint" not in err
 
@@ -177,7 +175,7 @@ def test_an_address_at_which_nothing_answers_is_said_at_once(simsplit, small):
         engine = ("--set", "engine.kind=ray", "--set", f"engine.address={address}")
         code, _, err = simsplit("run", small, *engine)
     assert code == 2
-    assert f"scenario.engine.address: no Ray cluster answers at {address} (" in err
+    assert says(err, f"scenario.engine.address: ... {address}")
 
 
 @pytest.mark.slow
@@ -197,26 +195,26 @@ def test_no_colour_means_no_escape_codes_even_on_a_forced_terminal(simsplit, sma
     [
         (["run", "{file}", "--set", "seed"], "error: --set takes FIELD=VALUE, got 'seed'"),
         (["run", "{file}", "--set", "=3"], "error: --set takes FIELD=VALUE, got '=3'"),
-        (["run", "{file}", "--set", "seed=x"], "error: scenario.seed: must be a whole number, got"),
-        (["run", "{file}", "--set", "method.1.kind=raw"], "scenario.method.1: '1' is no position"),
+        (["run", "{file}", "--set", "seed=x"], "error: scenario.seed: ... 'x'"),
+        (["run", "{file}", "--set", "method.1.kind=raw"], "scenario.method.1: '1' ... position"),
         (["run", "{file}", "--set", "seed=["], "scenario.seed: '[', line 1, column 2 is not"),
         (["validate", "{file}x"], "error: scenario: cannot read "),
         (["run", "{file}", "--device", "gpu"], "error: scenario.device: got 'gpu'; allowed: cpu, "),
         (["run", "{file}", "--device", "cuda:99"], "scenario.device: got 'cuda:99', but torch"),
-        (["show", "nowhere"], "error: nowhere is no run directory (no scenario.yaml in it)"),
-        (["compare", "nowhere"], "error: nowhere is no run directory"),
-        (["list", "method"], "error: nothing to list under 'method', did you mean 'methods'?"),
-        (["list", "--plugin", "no.such"], "error: plugin no.such: cannot be imported ("),
+        (["show", "nowhere"], "error: nowhere ... scenario.yaml"),
+        (["compare", "nowhere"], "error: nowhere ... run directory"),
+        (["list", "method"], "error: ... 'method' ... 'methods'"),
+        (["list", "--plugin", "no.such"], "error: plugin no.such: ... imported"),
         (["rn"], "No such command 'rn'."),
         (["run"], "Missing argument 'FILE'."),
         (["run", "{file}", "--sett", "a=1"], "--sett"),
-        (["show", "x", "--format", "html"], "'html' is not one of 'table', 'markdown', "),
+        (["show", "x", "--format", "html"], "'html' ... 'table', 'markdown'"),
     ],
 )  # fmt: skip
 def test_what_a_user_can_mend_is_a_line_and_exit_code_2(simsplit, small, words, said):
     code, out, err = simsplit(*(word.format(file=small) for word in words))
     assert (code, out) == (2, "")
-    assert said in err
+    assert says(err, said)
     assert "Traceback" not in err
     assert not (small.parent / "runs").exists()
 
@@ -225,8 +223,8 @@ def test_an_error_of_the_scenario_names_every_field(simsplit, small):
     code, _, err = simsplit("validate", small, "--set", "sed=1", "--set", "train.batchsize=3")
     assert code == 2
     assert [line.split(": ")[-2] for line in err.replace("?", ":").splitlines()]
-    assert "scenario.sed: unknown field, did you mean 'seed'?" in err
-    assert "scenario.train.batchsize: unknown field, did you mean 'batch_size'?" in err
+    assert says(err, "scenario.sed: ... 'seed'")
+    assert says(err, "scenario.train.batchsize: ... 'batch_size'")
 
 
 def test_a_run_that_fails_is_exit_code_1_and_says_what_is_kept(simsplit, small):
@@ -235,7 +233,7 @@ def test_a_run_that_fails_is_exit_code_1_and_says_what_is_kept(simsplit, small):
     code, out, err = simsplit("run", small, "--out", "hot", "--set", "schedule.rounds=3", *options)
     assert (code, out) == (1, "")
     assert "error: round " in err
-    assert "no longer finite" in err
+    assert "finite" in err
     code, out, _ = simsplit("show", "hot")
     assert code == 0
     assert out.startswith("small: failed, ")
@@ -250,7 +248,7 @@ def test_validate_says_what_would_be_sent(simsplit, small):
     _, out, _ = simsplit("validate", small, "--set", "topology=vanilla")
     assert out.splitlines()[1:] == ["cut: 20x12x12"]
     _, out, _ = simsplit("validate", small, "--set", "data.source={kind: hub, name: a/b}")
-    assert "shapes were not checked" in out
+    assert "not checked" in out
 
 
 def test_the_schema_that_is_printed(simsplit):
@@ -311,7 +309,7 @@ def test_a_plugins_method_runs_and_is_listed_only_where_it_is_named(simsplit, sm
     code, out, _ = simsplit("compare", "x")  # reading a run needs no foreign code
     assert (code, "halve" in out) == (0, True)
     code, out, _ = simsplit("list", "methods", *flags)
-    assert "halve: Half of what the head puts out." in out
+    assert "halve: Half" in out
     assert "halve" not in simsplit("list", "methods")[1]
     schema = json.loads(simsplit("schema", *flags)[1])
     assert Draft202012Validator(schema).is_valid({"method": [{"kind": "halve"}]})
@@ -322,22 +320,22 @@ def test_a_plugins_method_runs_and_is_listed_only_where_it_is_named(simsplit, sm
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("import nothing_of_the_kind", "cannot be imported (ModuleNotFoundError: "),
-        ("def", "cannot be imported (SyntaxError: "),
-        ("1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
-        ("", "has none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
-        ("METHODS = ['halve']", "METHODS must be a dict of names -> MethodConfig classes"),
+        ("import nothing_of_the_kind", "ModuleNotFoundError:"),
+        ("def", "SyntaxError:"),
+        ("1 / 0", "ZeroDivisionError:"),
+        ("", "none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
+        ("METHODS = ['halve']", "METHODS ... names -> MethodConfig"),
         ("METHODS = {'halve': int}", "METHODS['halve'] is no MethodConfig class"),
         ("METHODS = {'halve': 3}", "METHODS['halve'] is no MethodConfig class"),
         (PLUGIN.replace('{"halve"', '{"half"'), "METHODS['half'] needs `kind: Literal['half']"),
-        (PLUGIN.replace('"halve"', '"raw"'), "METHODS['raw'] is there already: 'raw' is"),
+        (PLUGIN.replace('"halve"', '"raw"'), "METHODS['raw'] ... already"),
     ],
 )  # fmt: skip
 def test_a_plugin_that_is_none(simsplit, small, plugin, text, said):
     before = list(sys.path)
     code, _, err = simsplit("run", small, "--plugin", plugin(text))
     assert code == 2
-    assert err.startswith(f"error: plugin my_methods: {said}")
+    assert says(err, f"error: plugin my_methods: ... {said}")
     assert sys.path == before
 
 
@@ -366,5 +364,5 @@ def test_an_interrupt_says_how_to_go_on_and_going_on_finishes(simsplit, small, p
     assert simsplit("show", folder)[1].startswith("small: interrupted, ")
     code, out, err = simsplit(*words[1:])
     assert (code, out.splitlines()[0]) == (0, "small: finished, 12 of 12 rounds")
-    assert "going on after round" in err
+    assert "after round" in err
     assert Run.load(folder).rounds["round"].tolist() == list(range(1, 13))

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from builders import TINY
 from comparing import assert_equal
+from gists import says
 from jsonschema import Draft202012Validator
 from pace import quick
 
@@ -97,11 +98,11 @@ def test_an_example_works_in_every_command(simsplit, file, name):
     assert simsplit("validate", "first/scenario.yaml", *flags)[0] == 0
 
     longer = ("--resume", "--set", "schedule.rounds=2")
-    asked = f"was made with --plugin {EXAMPLES / name}.py; pass it again"
+    asked = f"--plugin {EXAMPLES / name}.py;"
     code, _, err = simsplit("run", file, "--out", "first", *longer)
     assert (code, asked in err) == (2, True)
     code, _, err = simsplit("run", file, "--out", "first", *longer, *flags)
-    assert (code, "going on after round 1" in err) == (0, True)
+    assert (code, "after round 1" in err) == (0, True)
     assert simsplit("run", file, "--out", "whole", "-q", *longer[1:], *flags)[0] == 0
     given = load_scenario(file, {"schedule.rounds": "2"}, plugins=EXAMPLES / f"{name}.py")
     assert_equal(Path("first"), Path("whole"), given)
@@ -142,7 +143,7 @@ def test_an_attack_on_a_run_made_with_plugins(simsplit, file):
     assert simsplit("run", file, "-q", "--out", "signs", *sign)[0] == 0
     unsplit = ("attack", "signs", "--kind", "unsplit", "-q", "--set", "outer=1", "--set", "inner=1")
     code, _, err = simsplit(*unsplit)
-    assert (code, "signs was made with --plugin " in err) == (2, True)
+    assert (code, "with --plugin " in err) == (2, True)
     nearest = ("attack", "signs", "--kind", "nearest", "-q", "--plugin", EXAMPLES / "nearest.py")
     assert simsplit(*nearest)[0] == 2
     assert simsplit(*nearest, *sign)[0] == 0
@@ -159,7 +160,7 @@ def test_who_changes_a_plugin_between_two_parts_of_a_run_is_warned(simsplit, fil
     mine.write_text(mine.read_text() + "# another\n")
     code, _, err = simsplit(*words, "--resume", "--set", "schedule.rounds=2")
     assert code == 0
-    assert "warning: the plugin mine.py has changed since this run began" in err
+    assert says(err, "warning: ... mine.py has changed")
 
 
 def test_a_sweep_over_a_part_of_ones_own_is_gone_on_with(simsplit, file):
@@ -168,11 +169,11 @@ def test_a_sweep_over_a_part_of_ones_own_is_gone_on_with(simsplit, file):
     flags = ("--plugin", EXAMPLES / "sign.py")
     words = ("sweep", file, "--out", "swept", "--jobs", "1")
     code, out, _ = simsplit("validate", file, *flags)
-    assert (code, "a valid sweep of 2 cells" in out) == (0, True)
+    assert (code, "sweep of 2 cells" in out) == (0, True)
     code, out, _ = simsplit(*words, *flags)
     assert (code, "sign" in out) == (0, True)
     code, _, err = simsplit(*words, "--resume")
-    assert (code, "swept was made with --plugin" in err) == (2, True)
+    assert (code, "with --plugin" in err) == (2, True)
     assert simsplit(*words, "--resume", *flags)[0] == 0
     assert simsplit("compare", "swept")[0] == 0
 
@@ -184,7 +185,7 @@ def test_bench_measures_methods_and_models(simsplit):
     ]
     code, out, _ = simsplit("bench", "overhead", "--quick", *named)
     assert code == 0
-    assert "methods of plugins against raw" in out
+    assert "against raw" in out
     assert "three_layers, raw" in out
     code, _, err = simsplit("bench", "scale", *named)
     assert (code, err) == (2, "error: bench scale measures no plugins; bench overhead does\n")

@@ -86,7 +86,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting, "find_spec", nothing)
     auto = scenario(clients=OWN, engine="auto")
     assert engine_of(auto, available=2) == (None, "inline (auto: Ray is not installed)")
-    with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind: got ray, which is not inst"):
+    with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind:.*ray.*inline"):
         engine_of(scenario(engine="ray"), available=2)
     assert engine_of(scenario(), available=2) == (None, "inline")
 
@@ -110,7 +110,7 @@ def test_how_many_hosts(
 
 @pytest.mark.parametrize("hosts", [0, -1, 2.5, "many", True])
 def test_a_number_of_hosts_that_cannot_be(hosts: object) -> None:
-    told = r"scenario\.engine\.hosts: must be auto or a whole number from 1, got "
+    told = r"scenario\.engine\.hosts:.*auto.* 1"
     with pytest.raises(ScenarioError, match=told):
         scenario(engine={"kind": "ray", "hosts": hosts})
 

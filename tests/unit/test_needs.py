@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders import experiment, finished, scenario
 from by_hand import Recorder
+from gists import says
 from pace import quick
 from texts import text_scenario
 
@@ -25,50 +26,45 @@ AT_ONCE = {"schedule": "parallel", "aggregation": "fused"}
 IMAGES: list[tuple[dict[str, Any], str]] = [
     (
         {"method": [{"kind": "snd"}]},
-        "method.0.kind: snd is for texts, got images; allowed: raw, lightsplit, wcc, ",
+        "method.0.kind: snd ... images ... raw, lightsplit, wcc",
     ),
-    ({"attacks": [{"kind": "sip"}]}, "attacks.0.kind: sip is for texts, got images; allowed: sdar"),
+    ({"attacks": [{"kind": "sip"}]}, "attacks.0.kind: sip ... images ... sdar"),
     (
         {"attacks": [{"kind": "sdar"}]},
-        "attacks.0.kind: sdar needs public data; use data.auxiliary (the part of the training",
+        "attacks.0.kind: sdar ... data.auxiliary",
     ),
     (
         {**VANILLA, "method": [{"kind": "cast", "legs": ["smashed", "features"]}]},
-        "method.0.legs: got smashed, features; it needs features, which do not cross a vanilla "
-        "cut; allowed: smashed, or topology: u_shaped",
+        "method.0.legs: ... smashed, features; ... vanilla ... smashed, or topology: u_shaped",
     ),
     (
         {**VANILLA, "detectors": [{"kind": "krum", "signal": "features"}]},
-        "detectors.0.signal: got features; it needs features, which do not cross a vanilla cut; "
-        "allowed: payload, smashed_grad, or topology: u_shaped",
+        "detectors.0.signal: ... features ... vanilla ... payload, smashed_grad, "
+        "or topology: u_shaped",
     ),
     (
         {"method": [{"kind": "topk"}], "detectors": [{"kind": "krum", "signal": "smashed_grad"}]},
-        "detectors.0.signal: got smashed_grad; it needs gradients of smashed data in their places, "
-        "which topk does not send; allowed: payload, features, features_grad",
+        "detectors.0.signal: ... smashed_grad ... topk ... payload, features, features_grad",
     ),
     (
         {"method": [{"kind": "c3sl"}], "attacks": [{"kind": "unsplit", "objective": "adaptive"}]},
-        "attacks.0.objective: got adaptive; it needs smashed data of single samples, and c3sl "
-        "sends none; allowed: upstream",
+        "attacks.0.objective: ... adaptive ... c3sl ... upstream",
     ),
     (
         {**AT_ONCE, "method": [{"kind": "c3sl"}]},
-        "aggregation: got fused; it needs smashed data of single samples, and c3sl sends none",
+        "aggregation: ... fused ... c3sl",
     ),
     (
         {"method": [{"kind": "c3sl", "ratio": 1000}], "train": {"batch_size": 32}},
-        "method.0.ratio: got 1000; it needs batches of 1000; train.batch_size makes it 32",
+        "method.0.ratio: ... 1000 ... 1000; train.batch_size ... 32",
     ),
     (
         {"clients": {"count": 1}, "detectors": [{"kind": "krum"}]},
-        "detectors.0.kind: krum needs at least 3 clients a round; clients.count and "
-        "cohort.fraction make it 1",
+        "detectors.0.kind: krum ... 3 clients ... clients.count ... cohort.fraction ... 1",
     ),
     (
         {"cohort": {"fraction": 0.2}, "detectors": [{"kind": "cosine_mad"}]},
-        "detectors.0.kind: cosine_mad needs at least 3 clients a round; clients.count and "
-        "cohort.fraction make it 2",
+        "detectors.0.kind: cosine_mad ... 3 clients ... clients.count ... cohort.fraction ... 2",
     ),
     (
         {
@@ -76,87 +72,75 @@ IMAGES: list[tuple[dict[str, Any], str]] = [
             "aggregation": "splitfed_v1",
             "detectors": [{"kind": "safesplit"}],
         },
-        "detectors.0.kind: safesplit judges whole turns of clients over one trunk, and per_client "
-        "with splitfed_v1 has none; use schedule: per_client, with aggregation: none or",
+        "detectors.0.kind: safesplit ... per_client ... splitfed_v1 ... schedule: per_client ... "
+        "aggregation: none",
     ),
     (
         {**PUBLIC, "aggregation": "splitfed_v1", "attacks": [{"kind": "pcat"}]},
-        "attacks.0.kind: pcat follows training by the server's wire, which the steps of "
-        "splitfed_v1 do not pass; use another aggregation",
+        "attacks.0.kind: pcat ... splitfed_v1",
     ),
     (
         {"clients": {**OWN, "malicious": {"ids": [1], "poison": [{"kind": "replace"}]}}},
-        "clients.malicious.poison.0.kind: replace needs something that clients share, and they "
-        "share nothing; allowed: badnets, ",
+        "clients.malicious.poison.0.kind: replace ... share ... badnets",
     ),
 ]
 OF_TEXTS: list[tuple[dict[str, Any], str]] = [
     (
         {"method": [{"kind": "lightsplit"}]},
-        "method.0.kind: lightsplit is for images and tables, got texts; allowed: raw, cast, "
-        "sparsify, quantise, noise",
+        "method.0.kind: lightsplit ... texts ... raw, cast, sparsify, quantise, noise",
     ),
     (
         {"method": [{"kind": "mixguard"}]},
-        "method.0.kind: mixguard needs public texts to mix with; use data.auxiliary (the part of "
-        "the training samples that is public, such as 0.2), or data.public (texts from elsewhere)",
+        "method.0.kind: mixguard ... data.auxiliary ... 0.2 ... data.public",
     ),
     (
         {"data": {"support": "python_docs"}, "method": [{"kind": "mixguard"}]},
-        "method.0.calibrate: got true; it needs public data; allowed: false, or data.auxiliary",
+        "method.0.calibrate: ... true ... false, or data.auxiliary",
     ),
-    ({"attacks": [{"kind": "sdar"}]}, "attacks.0.kind: sdar is for images, got texts; allowed: "),
+    ({"attacks": [{"kind": "sdar"}]}, "attacks.0.kind: sdar ... texts"),
     (
         {"attacks": [{"kind": "tag"}]},
-        "attacks.0.kind: tag needs a model that predicts tokens, got sequence_classifier; "
-        "use causal_lm",
+        "attacks.0.kind: tag ... sequence_classifier ... causal_lm",
     ),
     (
         {**PUBLIC, "model": CAUSAL, "attacks": [{"kind": "adaptive_online"}]},
-        "attacks.0.kind: adaptive_online learns from public texts that cross both plain and "
-        "disguised, and here none do; use mixguard or snd, with a warm-up",
+        "attacks.0.kind: adaptive_online ... mixguard or snd",
     ),
     (
         AT_ONCE,
-        "aggregation: got fused; it is for images and tables, got texts; allowed: splitfed_v1, ",
+        "aggregation: ... fused ... texts ... splitfed_v1",
     ),
     (
         {"clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets"}]}}},
-        "clients.malicious.poison.0.kind: badnets is for images, got texts; allowed: tamper, ",
+        "clients.malicious.poison.0.kind: badnets ... texts ... tamper",
     ),
     (
         {"data": {"auxiliary": 0.3, "source": {"padding": "left"}}, "method": [{"kind": "snd"}]},
-        "method.0.denoise: got true; it needs texts without a mask, which encoders and "
-        "padding on the left bring along; allowed: false, or "
-        "data.source.padding: right",
+        "method.0.denoise: ... true ... mask ... false, or data.source.padding: right",
     ),
     (
         {"data": {"source": {"padding": "left"}}, "method": [{"kind": "naive_mix"}]},
-        "method.0.kind: naive_mix needs texts without a mask, which encoders and padding on "
-        "the left bring along; use data.source.padding: right",
+        "method.0.kind: naive_mix ... mask ... data.source.padding: right",
     ),
     (
         {**VANILLA, "method": [{"kind": "dp_sgd"}]},
-        "method.0.kind: dp_sgd needs gradients of features, which do not cross a vanilla cut; use "
-        "topology: u_shaped",
+        "method.0.kind: dp_sgd ... features ... topology: u_shaped",
     ),
     (
         {**VANILLA, "method": [{"kind": "naive_mix"}]},
-        "method.0.kind: naive_mix needs clients to compute the loss, which the server does at a "
-        "vanilla cut; use topology: u_shaped",
+        "method.0.kind: naive_mix ... loss ... topology: u_shaped",
     ),
     (
         {**VANILLA, **PUBLIC, "method": [{"kind": "mixguard", "calibrate": False}]},
-        "method.0.kind: mixguard needs features, which do not cross a vanilla cut; use topology",
+        "method.0.kind: mixguard ... features ... topology",
     ),
     (
         {**VANILLA, **PUBLIC, "method": [{"kind": "snd"}]},
-        "method.0.denoise: got true; it needs features, which do not cross a vanilla cut; "
-        "allowed: false, or topology: u_shaped",
+        "method.0.denoise: ... true ... features ... false, or topology: u_shaped",
     ),
     (
         {**VANILLA, "model": CAUSAL, "attacks": [{"kind": "tag"}]},
-        "attacks.0.kind: tag needs gradients of features, which do not cross a vanilla cut; use",
+        "attacks.0.kind: tag ... features ... vanilla",
     ),
     (
         {**PUBLIC, "method": [{"kind": "mixguard"}], "detectors": [{"kind": "within_class"}]},
@@ -177,7 +161,7 @@ def test_what_is_lacking_is_told_with_the_ways_out(tmp_path: Path) -> None:
             told = "nothing"
         except ScenarioError as error:
             told = str(error)
-        if not told.startswith(f"scenario.{said}"):
+        if not says(told, f"scenario.{said}"):
             wrong.append(f"{changes}: {told}")
     assert not wrong, "\n".join(["", *wrong])
 

@@ -121,7 +121,7 @@ def test_calibration_has_a_rate_and_batches_of_its_own(tmp_path: Path) -> None:
 
 
 def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"method\.0\.kind: warmup needs public data; use"):
+    with pytest.raises(ScenarioError, match=r"method\.0\.kind: warmup.*public data"):
         experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 import yaml
 from builders import TINY
+from gists import says
 from jsonschema import Draft202012Validator
 from schema import validator
 
@@ -101,10 +102,10 @@ def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
         parse(own)
     with pytest.raises(ScenarioError) as refused:
         parse(merge(own, wrapped({"kind": "min"})), plugins)
-    assert f"scenario.{where}.kind: unknown 'min', did you mean 'mine'? " in str(refused.value)
+    assert says(str(refused.value), f"scenario.{where}.kind: ... 'min' ... 'mine'")
     with pytest.raises(ScenarioError) as refused:
         parse(wrapped({"kind": "mine", "strenth": 5}), plugins)
-    said = f"scenario.{where}.strenth: unknown field, did you mean 'strength'? allowed: "
+    said = f"scenario.{where}.strenth: ... 'strength'"
     assert said in str(refused.value)
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
     assert not validator().is_valid(own)
@@ -123,7 +124,7 @@ def test_a_metric_is_known_by_its_name():
     assert parse(own, plugins).figures == ["test_accuracy", "test_wrongness"]
     with pytest.raises(ScenarioError, match=r"evaluate\.metrics\.1: unknown 'wrongness', allowed"):
         parse(own)
-    with pytest.raises(ScenarioError, match="did you mean 'wrongness'"):
+    with pytest.raises(ScenarioError, match="'wrongness'"):
         parse({"evaluate": {"metrics": ["wrongnes"]}}, plugins)
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
     assert "wrongness" in dict(tabulate_catalogue(None, plugins)[0].rows)["metrics"]
@@ -196,9 +197,7 @@ def test_observers_are_no_part_of_what_a_run_is():
 
 
 def test_the_one_observer_that_ships_is_known_by_its_kind():
-    with pytest.raises(
-        ScenarioError, match=r"observers\.0\.kind: unknown 'json', did you mean 'js"
-    ):
+    with pytest.raises(ScenarioError, match=r"observers\.0\.kind:.*'json'.*'js"):
         parse({"observers": [{"kind": "json"}]})
     with pytest.raises(ScenarioError, match=r"observers\.0\.file: got '\.\./x\.jsonl'; allowed: "):
         parse({"observers": [{"kind": "jsonl", "file": "../x.jsonl"}]})
@@ -250,40 +249,40 @@ def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_pat
 @pytest.mark.parametrize(
     ("exported", "said"),
     [
-        ({}, "has none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
-        ({"METHOD": {}}, "; it has METHOD, did you mean 'METHODS'?"),
-        ({"METHODS": ["halve"]}, "METHODS must be a dict of names -> MethodConfig classes, got li"),
+        ({}, "none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
+        ({"METHOD": {}}, "METHOD, ... 'METHODS'"),
+        ({"METHODS": ["halve"]}, "METHODS ... names -> MethodConfig ... li"),
         ({"METHODS": {"halve": int}}, "METHODS['halve'] is no MethodConfig class"),
         ({"METHODS": {"halve": Halve()}}, "METHODS['halve'] is no MethodConfig class"),
         ({"ATTACKS": {"halve": Halve}}, "ATTACKS['halve'] is no AttackConfig class"),
         ({"SOURCES": {"x": Halve}}, "is no SourceConfig or TableConfig or TextTable class"),
         ({"METHODS": {"half": Halve}}, "METHODS['half'] needs `kind: Literal['half'] = 'half'`, g"),
-        ({"METHODS": {"A b": Halve}}, "METHODS['A b'] must be named in lower case"),
-        ({"METHODS": {3: Halve}}, "METHODS[3] must be named in lower case"),
+        ({"METHODS": {"A b": Halve}}, "METHODS['A b'] ... lower case"),
+        ({"METHODS": {3: Halve}}, "METHODS[3] ... lower case"),
         ({"METHODS": {"raw": type("R", (Halve,), {"__annotations__": {"kind": Literal["raw"]},
-          "kind": "raw", "__module__": __name__})}}, "'raw' is a method that ships; choose anoth"),
+          "kind": "raw", "__module__": __name__})}}, "'raw' ... ships"),
         ({"METHODS": {"free": type("F", (Halve,), {"__annotations__": {"kind": str},
           "kind": "free", "__module__": __name__})}}, "needs `kind: Literal['free'] = 'free'`"),
-        ({"PARTITIONS": {"deal": Dealing}}, "is not complete: Dealing does not define draw"),
-        ({"METRICS": {"mine": 3}}, "METRICS['mine'] is no function of outputs and labels"),
-        ({"METRICS": {"loss": len}}, "'loss' is a metric that ships"),
-        ({"METRICS": {"rouge_l": len}}, "'rouge_l' is a metric that ships"),
+        ({"PARTITIONS": {"deal": Dealing}}, "Dealing ... draw"),
+        ({"METRICS": {"mine": 3}}, "METRICS['mine'] ... function"),
+        ({"METRICS": {"loss": len}}, "'loss' ... ships"),
+        ({"METRICS": {"rouge_l": len}}, "'rouge_l' ... ships"),
     ],
 )  # fmt: skip
 def test_what_is_no_plugin_says_why(exported, said):
     with pytest.raises(SimsplitError) as refused:
         gather_plugins(exported)
     assert str(refused.value).startswith("plugin (dicts): ")
-    assert said in str(refused.value)
+    assert says(str(refused.value), said)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("import nothing_of_the_kind", "cannot be imported (ModuleNotFoundError: "),
-        ("def", "cannot be imported (SyntaxError: "),
-        ("1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
-        ("raise SystemExit(3)", "cannot be imported (SystemExit: 3)"),
+        ("import nothing_of_the_kind", "ModuleNotFoundError:"),
+        ("def", "SyntaxError:"),
+        ("1 / 0", "ZeroDivisionError:"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_file_that_cannot_be_imported(tmp_path, text, said):
@@ -291,16 +290,16 @@ def test_a_file_that_cannot_be_imported(tmp_path, text, said):
     for _ in range(2):  # nor is it taken for loaded the second time
         with pytest.raises(SimsplitError) as refused:
             gather_plugins(tmp_path / "mine.py")
-        assert str(refused.value).startswith(f"plugin {tmp_path / 'mine.py'}: {said}")
+        assert says(str(refused.value), f"plugin {tmp_path / 'mine.py'}: ... {said}")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("gone.py", "plugin gone.py: cannot be read (No such file or directory)"),
-        (".", "plugin .: cannot be imported ("),
-        ("./below", "plugin below: is a folder; name a module or a .py file"),
-        ("gone", "plugin gone: cannot be imported (ModuleNotFoundError: No module named 'gone')"),
+        ("gone.py", "plugin gone.py: ... No such file"),
+        (".", "plugin .: ... imported"),
+        ("./below", "plugin below: ... folder ... .py"),
+        ("gone", "plugin gone: ... (ModuleNotFoundError: ... 'gone'"),
     ],
 )
 def test_a_file_that_is_none(tmp_path, monkeypatch, name, said):
@@ -308,7 +307,7 @@ def test_a_file_that_is_none(tmp_path, monkeypatch, name, said):
     (tmp_path / "below").mkdir()
     with pytest.raises(SimsplitError) as refused:
         gather_plugins(name)
-    assert str(refused.value).startswith(said)
+    assert says(str(refused.value), said)
 
 
 def test_two_plugins_with_the_same_kind_are_told_of_both():
@@ -316,9 +315,7 @@ def test_two_plugins_with_the_same_kind_are_told_of_both():
     first.METHODS = other.METHODS = {"halve": Halve}
     with pytest.raises(SimsplitError) as refused:
         gather_plugins([first, other])
-    assert str(refused.value) == (
-        "plugin other: METHODS['halve'] is there already, from the plugin first"
-    )
+    assert says(str(refused.value), "plugin other: METHODS['halve'] ... already ... first")
 
 
 def test_another_process_imports_the_same_or_refuses(tmp_path):
@@ -329,12 +326,12 @@ def test_another_process_imports_the_same_or_refuses(tmp_path):
     assert again == plugins
     gather_again.cache_clear()
     file.write_text(METHOD + "\n# changed\n")
-    with pytest.raises(SimsplitError, match="has changed since the run loaded it; leave it as it"):
+    with pytest.raises(SimsplitError, match="has changed"):
         gather_again(plugins.require_portable())
 
 
 def test_workers_cannot_import_what_is_in_no_file():
-    with pytest.raises(RunError, match=r"workers cannot import the plugin \(dicts\): move it"):
+    with pytest.raises(RunError, match=r"workers.*\(dicts\)"):
         gather_plugins(HALVE).require_portable()
 
 
@@ -348,7 +345,7 @@ def test_a_plugin_is_imported_by_nobody_but_its_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RunError) as refused:
         load_scenario(file)
-    assert str(refused.value) == f"{tmp_path} was made with --plugin evil; pass it again"
+    assert says(str(refused.value), f"{tmp_path} ... --plugin evil")
     file.write_text("plugins: [evil]")
     with pytest.raises(ScenarioError, match="plugins: unknown field"):
         load_scenario(file)
@@ -375,7 +372,7 @@ def test_another_mistake_in_a_runs_own_file_is_told_as_it_is(tmp_path):
     told = {"name": "mine", "module": "mine", "file": None, "digest": None}
     (tmp_path / "environment.json").write_text(json.dumps({"plugins": [told]}))
     (tmp_path / "scenario.yaml").write_text("seed: -1")
-    with pytest.raises(ScenarioError, match="seed: must be at least 0"):
+    with pytest.raises(ScenarioError, match=r"seed:.*at least 0"):
         load_scenario(tmp_path / "scenario.yaml")
 
 

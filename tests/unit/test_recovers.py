@@ -133,5 +133,5 @@ def test_no_attack_may_be_called_as_its_guess(registered):
 
 def test_an_attack_on_what_nobody_knows_is_refused(registered, monkeypatch):
     monkeypatch.setattr(lengths.NormsConfig, "recovers", "length")
-    with pytest.raises(SimsplitError, match="did you mean 'lengths'"):
+    with pytest.raises(SimsplitError, match="'lengths'"):
         gather_plugins("lengths")

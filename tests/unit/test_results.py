@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from builders import finished, scenario
+from gists import says
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.results import Run, RunWriter
@@ -92,7 +93,7 @@ def test_a_table_shorter_than_recorded_cannot_be_resumed(lost: str, writer: RunW
         file.write_text("round,loss\n")
     else:
         file.unlink()
-    with pytest.raises(RunError, match=r"rounds\.csv is shorter than when its checkpoint"):
+    with pytest.raises(RunError, match=r"rounds\.csv.*shorter"):
         writer.rewind(sizes)
 
 
@@ -128,7 +129,7 @@ def test_runs_are_numbered_by_name(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_written_over(writer: RunWriter, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="already holds a run; give another --out, or --resume"):
+    with pytest.raises(RunError, match=r"already.*--out.*--resume"):
         choose_run_directory(scenario(), writer.path, resume=False)
     assert choose_run_directory(scenario(), writer.path, resume=True) == writer.path
     assert choose_run_directory(scenario(), str(tmp_path), resume=False) == tmp_path
@@ -139,9 +140,9 @@ def test_loading_what_is_no_run_names_the_runs_in_it(writer: RunWriter, tmp_path
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunError) as caught:
         Run.load(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path} is no run directory (no scenario.yaml in it); "
-        f"it holds runs: {tmp_path / 'another'}, {tmp_path / 'run'}"
+    assert says(
+        str(caught.value),
+        f"{tmp_path} ... scenario.yaml ... {tmp_path / 'another'}, {tmp_path / 'run'}",
     )
     for nothing in (tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(RunError, match=r"\(no scenario\.yaml in it\)$"):

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from gists import says
 from pace import together
 from pydantic import BaseModel
 
@@ -36,31 +37,31 @@ def refused(values, plugins=()):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"nam": "x"}, "nam: unknown field, did you mean 'name'? allowed: name, seed, data,"),
+        ({"nam": "x"}, "nam: unknown ... 'name' ... name, seed, data,"),
         (
             {"zzz": 1},
             "zzz: unknown field, allowed: name, seed, data, model, topology, servers, clients,",
         ),
         ({1: 2}, "1: unknown field, allowed: name,"),
-        ({"train": {"batchsize": 3}}, "train.batchsize: unknown field, did you mean 'batch_size'?"),
-        ({"target": {}}, "target: unknown field, did you mean 'targets' or data.source.target"),
-        ({"clients": {"head": "x"}}, "clients.head: unknown field, did you mean 'heads' or model."),
+        ({"train": {"batchsize": 3}}, "train.batchsize: unknown ... 'batch_size'"),
+        ({"target": {}}, "target: unknown ... 'targets' or data.source.target"),
+        ({"clients": {"head": "x"}}, "clients.head: unknown ... 'heads' or model."),
         (
             {"method": [{"kind": "raw"}, {"kind": "lightsplit", "rato": 8}]},
-            "method.1.rato: unknown field, did you mean 'ratio'? allowed: legs, kind, ratio, k,",
+            "method.1.rato: unknown ... 'ratio' ... legs, kind, ratio, k,",
         ),
         (
             {"train": {"client": {"kind": "sgd", "mometum": 1}}},
-            "train.client.mometum: unknown field, did you mean 'momentum'? allowed: ",
+            "train.client.mometum: unknown ... 'momentum'",
         ),
         # fields that are called as a kind is must not be taken for pydantic's tags
         ({"train": {"client": {"kind": "sgd", "sgd": 1}}}, "train.client.sgd: unknown field"),
-        ({"data": {"source": {"kind": "folder"}}}, "data.source.path: missing, got only "),
-        ({"data": {"source": "folder"}}, "data.source.path: missing, got only "),
+        ({"data": {"source": {"kind": "folder"}}}, "data.source.path: missing"),
+        ({"data": {"source": "folder"}}, "data.source.path: missing"),
     ],
 )
 def test_fields(values, said):
-    assert refused(values).startswith(f"scenario.{said}")
+    assert says(refused(values), f"scenario.{said}")
 
 
 def test_a_list_with_a_wrong_entry_is_not_called_too_short():
@@ -68,7 +69,7 @@ def test_a_list_with_a_wrong_entry_is_not_called_too_short():
     assert refused(wrong).startswith("scenario.attacks.0.views.0: unknown 'h'")
     assert "must have" not in refused(wrong)
     empty = {"attacks": [{"kind": "spectral", "views": []}]}
-    assert "attacks.0.views: must have at least 1 entry, got []" in refused(empty)
+    assert says(refused(empty), "attacks.0.views: ... at least 1 ... []")
 
 
 WORDS = {
@@ -80,18 +81,18 @@ WORDS = {
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"data": WORDS["data"] | {"augment": ["flip"]}}, "data.augment: is for images, got texts"),
-        ({"evaluate": {"mirrored": True}}, "evaluate.mirrored: is for images, got texts"),
-        ({"evaluate": {"shifted": True}}, "evaluate.shifted: is for images, got texts"),
+        ({"data": WORDS["data"] | {"augment": ["flip"]}}, "data.augment: ... images ... texts"),
+        ({"evaluate": {"mirrored": True}}, "evaluate.mirrored: ... images ... texts"),
+        ({"evaluate": {"shifted": True}}, "evaluate.shifted: ... images ... texts"),
         (
             {"train": {"label_smoothing": 0.1}},
-            "train.label_smoothing: is for classes of images and tables, got texts; use 0",
+            "train.label_smoothing: ... classes ... texts; ... 0",
         ),
     ],
 )
 def test_what_is_for_images_or_classes_is_refused_for_texts(changes, said):
     parse(WORDS)
-    assert refused(WORDS | changes).startswith(f"scenario.{said}")
+    assert says(refused(WORDS | changes), f"scenario.{said}")
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(_NEW_NAMES.items()))
@@ -106,35 +107,35 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
     [
         (
             {"method": [{"kind": "lightsplt"}]},
-            "method.0.kind: unknown 'lightsplt', did you mean 'lightsplit'? allowed: raw, ",
+            "method.0.kind: ... 'lightsplt' ... 'lightsplit' ... raw",
         ),
         (
             {"model": {"kind": "resnet19"}},
-            "model.kind: unknown 'resnet19', did you mean 'resnet18'? allowed: resnet18, simplecnn",
+            "model.kind: ... 'resnet19' ... 'resnet18' ... resnet18, simplecnn",
         ),
         (
             {"train": {"server": {"kind": "sdg"}}},
-            "train.server.kind: unknown 'sdg', did you mean 'sgd'? allowed: sgd, adam, adamw",
+            "train.server.kind: ... 'sdg' ... 'sgd' ... sgd, adam, adamw",
         ),
         (
             {"train": {"lr_schedule": {"kind": "cosinus"}}},
-            "train.lr_schedule.kind: unknown 'cosinus', did you mean 'cosine'? allowed: constant, ",
+            "train.lr_schedule.kind: ... 'cosinus' ... 'cosine' ... constant",
         ),
         (
             {"data": {"source": "digist"}},
-            "data.source: unknown 'digist', did you mean 'digits'? allowed: digits, mnist, ",
+            "data.source: ... 'digist' ... 'digits' ... digits, mnist",
         ),
         (
             {"data": {"source": {"kind": "digist"}}},
-            "data.source.kind: unknown 'digist', did you mean 'digits'? allowed: digits, mnist, ",
+            "data.source.kind: ... 'digist' ... 'digits' ... digits, mnist",
         ),
         (
             {"data": {"partition": {"kind": "dirichlett"}}},
-            "data.partition.kind: unknown 'dirichlett', did you mean 'dirichlet'? allowed: iid, ",
+            "data.partition.kind: ... 'dirichlett' ... 'dirichlet' ... iid",
         ),
         (
             {"schedule": {"kind": "roundrobin"}},
-            "schedule.kind: unknown 'roundrobin', did you mean 'round_robin'? allowed: ",
+            "schedule.kind: ... 'roundrobin' ... 'round_robin'",
         ),
         ({"model": {"kind": "zzz"}}, "model.kind: unknown 'zzz', allowed: resnet18, "),
         ({"model": {"kind": None}}, "model.kind: got null; allowed: resnet18, "),
@@ -149,99 +150,99 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
         ),
         (
             {"schedule": {"kind": "per_client", "max_ahead": 2}},
-            "schedule.max_ahead: belongs to kind asynchronous; per_client has rounds, ",
+            "schedule.max_ahead: ... kind asynchronous; per_client ... rounds",
         ),
         (
             {"train": {"client": {"kind": "adam", "momentum": 0.9}}},
-            "train.client.momentum: belongs to kind sgd; adam has ",
+            "train.client.momentum: ... kind sgd; adam",
         ),
         ({"schedule": {"foo": 1}}, "schedule.foo: unknown field, allowed: rounds, epochs, "),
-        ({"schedule": {"round": 1}}, "schedule.round: unknown field, did you mean 'rounds'? "),
+        ({"schedule": {"round": 1}}, "schedule.round: unknown ... 'rounds'"),
         ({"method": [{}]}, "method.0.kind: missing; allowed: raw, lightsplit, "),
         ({"data": {"source": {}}}, "data.source.kind: missing; allowed: digits, "),
-        ({"model": "simplecn"}, "model: unknown 'simplecn', did you mean 'simplecnn'? allowed: "),
-        ({"method": ["lightsplt"]}, "method.0: unknown 'lightsplt', did you mean 'lightsplit'? "),
+        ({"model": "simplecn"}, "model: ... 'simplecn' ... 'simplecnn'"),
+        ({"method": ["lightsplt"]}, "method.0: ... 'lightsplt' ... 'lightsplit'"),
         (
             {"aggregation": "fedavg"},
             "aggregation: unknown 'fedavg', allowed: none, splitfed_v1, splitfed_v2, fused; "
             "'fedavg' goes under aggregation.strategy",
         ),
-        ({"lr": 1}, "lr: unknown field, did you mean train.client.lr or train.server.lr? allowed"),
-        ({"ratio": 8}, "ratio: unknown field, did you mean method.0.ratio? allowed: name, "),
-        ({"dirichlet": 1}, "dirichlet: unknown field, did you mean data.partition? allowed: "),
-        ({"model": None}, "model: must be a mapping of fields, got null; its kinds: resnet18, "),
-        ({"data": {"source": 3}}, "data.source: must be a mapping of fields, got 3; its kinds: "),
+        ({"lr": 1}, "lr: unknown ... train.client.lr or train.server.lr"),
+        ({"ratio": 8}, "ratio: unknown ... method.0.ratio ... name, "),
+        ({"dirichlet": 1}, "dirichlet: unknown ... data.partition"),
+        ({"model": None}, "model: ... mapping ... null; ... resnet18, "),
+        ({"data": {"source": 3}}, "data.source: ... mapping ... 3; "),
     ],
 )
 def test_kinds(values, said):
-    assert refused(values).startswith(f"scenario.{said}")
+    assert says(refused(values), f"scenario.{said}")
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"seed": "eight"}, "seed: must be a whole number, got 'eight'"),
-        ({"seed": 3.5}, "seed: must be a whole number, got 3.5"),
-        ({"seed": None}, "seed: must be a whole number, got null"),
-        ({"seed": [1]}, "seed: must be a whole number, got [1]"),
-        ({"seed": {"a": 1}}, 'seed: must be a whole number, got {"a": 1}'),
-        ({"seed": float("inf")}, "seed: must be a finite number, got Infinity"),
-        ({"seed": True}, "seed: must be a number, got true"),
-        ({"data": {"validation": False}}, "data.validation: must be a number, got false"),
+        ({"seed": "eight"}, "seed: ... 'eight'"),
+        ({"seed": 3.5}, "seed: ... 3.5"),
+        ({"seed": None}, "seed: ... null"),
+        ({"seed": [1]}, "seed: ... [1]"),
+        ({"seed": {"a": 1}}, 'seed: ... {"a": 1}'),
+        ({"seed": float("inf")}, "seed: ... finite ... Infinity"),
+        ({"seed": True}, "seed: ... true"),
+        ({"data": {"validation": False}}, "data.validation: ... false"),
         (
             {"train": {"client": {"kind": "adam", "betas": [0.9, False]}}},
             "train.client.betas.1: must",
         ),
         ({"name": 3}, "name: must be text, got 3"),
         ({"name": None}, "name: must be text, got null"),
-        ({"method": {"kind": "raw"}}, 'method: must be a list, got {"kind": "raw"}'),
-        ({"method": "raw"}, "method: must be a list, got 'raw'"),
-        ({"method": None}, "method: must be a list, got null"),
-        ({"method": 3}, "method: must be a list, got 3"),
-        ({"data": {"augment": "flip"}}, "data.augment: must be a list, got 'flip'"),
+        ({"method": {"kind": "raw"}}, 'method: ... {"kind": "raw"}'),
+        ({"method": "raw"}, "method: ... 'raw'"),
+        ({"method": None}, "method: ... null"),
+        ({"method": 3}, "method: ... 3"),
+        ({"data": {"augment": "flip"}}, "data.augment: ... 'flip'"),
         (
             {"data": {"source": {"kind": "digits", "repeat": 2}, "validation": 0.1}},
             "data.source.repeat: got 2; ",
         ),
-        ({"train": [1]}, "train: must be a mapping of fields, got [1]"),
-        ({"train": "fast"}, "train: must be a mapping of fields, got 'fast'"),
-        ({"train": {"drop_last": 3}}, "train.drop_last: must be true or false, got 3"),
-        ({"train": {"drop_last": 1}}, "train.drop_last: must be true or false, got 1"),
-        ({"output": {"root": 3}}, "output.root: must be a path, got 3"),
+        ({"train": [1]}, "train: ... [1]"),
+        ({"train": "fast"}, "train: ... 'fast'"),
+        ({"train": {"drop_last": 3}}, "train.drop_last: ... 3"),
+        ({"train": {"drop_last": 1}}, "train.drop_last: ... 1"),
+        ({"output": {"root": 3}}, "output.root: ... path ... 3"),
         (
             {"train": {"client": {"kind": "adam", "betas": [0.9, 0.99, 1]}}},
-            "train.client.betas: must have at most 2 entries, got [0.9, 0.99, 1]",
+            "train.client.betas: ... at most 2 ... [0.9, 0.99, 1]",
         ),
         ({"train": {"client": {"kind": "adam", "betas": [0.9]}}}, "train.client.betas.1: missing"),
-        ({"seed": "x" * 100}, "seed: must be a whole number, got 'xxxxx"),
+        ({"seed": "x" * 100}, "seed: ... 'xxxxx"),
         (
             {"detectors": [{"kind": "within_class", "reference": "root"}]},
-            "detectors.0.root: must name a trusted client, such as [0]",
+            "detectors.0.root: ... trusted client ... [0]",
         ),
         (
             {"detectors": [{"kind": "within_class", "root": [0]}]},
-            "detectors.0.root: is for reference: root",
+            "detectors.0.root: ... reference: root",
         ),
     ],
 )
 def test_types(values, said):
     message = refused(values)
-    assert message.startswith(f"scenario.{said}")
+    assert says(message, f"scenario.{said}")
     assert len(message) < 250
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"seed": -1}, "seed: must be at least 0, got -1"),
-        ({"data": {"validation": 1}}, "data.validation: must be below 1, got 1"),
+        ({"seed": -1}, "seed: ... at least 0 ... -1"),
+        ({"data": {"validation": 1}}, "data.validation: ... below 1 ... 1"),
         (
             {"data": {"source": {"kind": "digits", "size": 999}}},
-            "data.source.size: must be at most 256",
+            "data.source.size: ... at most 256",
         ),
         (
             {"data": {"partition": {"kind": "dirichlet", "alpha": 0}}},
-            "data.partition.alpha: must be above 0, got 0",
+            "data.partition.alpha: ... above 0 ... 0",
         ),
         (
             {"train": {"client": {"kind": "sgd", "dampening": float("nan")}}},
@@ -249,27 +250,27 @@ def test_types(values, said):
         ),
         (
             {"clients": {"heads": "perclient"}},
-            "clients.heads: unknown 'perclient', did you mean 'per_client'? allowed: shared, ",
+            "clients.heads: ... 'perclient' ... 'per_client' ... shared",
         ),
         ({"clients": {"heads": 3}}, "clients.heads: got 3; allowed: shared, per_client"),
         (
             {"evaluate": {"metrics": ["acuracy"]}},
-            "evaluate.metrics.0: unknown 'acuracy', did you mean",
+            "evaluate.metrics.0: ... 'acuracy'",
         ),
         (
             {"topology": "ushaped"},
-            "topology: unknown 'ushaped', did you mean 'u_shaped'? allowed: ",
+            "topology: ... 'ushaped' ... 'u_shaped'",
         ),
         (
             {"data": {"source": {"kind": "folder", "path": "x", "channels": 2}}},
             "data.source.channels: got 2; allowed: 1, 3",
         ),
         ({"name": "a b"}, "name: got 'a b'; allowed: Letters, digits, dots"),
-        ({"device": "tpu"}, "device: got 'tpu'; allowed: cpu, cuda, cuda:N, or auto"),
+        ({"device": "tpu"}, "device: ... 'tpu' ... cpu, cuda, cuda:N, or auto"),
     ],
 )
 def test_values(values, said):
-    assert refused(values).startswith(f"scenario.{said}")
+    assert says(refused(values), f"scenario.{said}")
 
 
 def test_several_problems_are_a_line_each():
@@ -294,20 +295,20 @@ def test_several_problems_are_a_line_each():
     [
         (
             {"method": [{"kind": "lightsplit", "ratio": 8, "k": 3}]},
-            "method.0: give ratio or k, not both",
+            "method.0: ... ratio or k",
         ),
-        ({"clients": {"tail": "own"}}, "clients: tail: own needs heads: per_client"),
+        ({"clients": {"tail": "own"}}, "clients: tail: own ... heads: per_client"),
         (
             {"schedule": {"kind": "per_client", "rounds": 1, "epochs": 1}},
-            "schedule: give rounds or epochs, not both",
+            "schedule: ... rounds or epochs",
         ),
         (
             {"data": {"validation": 0.5, "auxiliary": 0.5}},
-            "data.auxiliary: must be below 0.5",
+            "data.auxiliary: ... below 0.5",
         ),
         (
             {"method": [{"kind": "wcc"}, {"kind": "lightsplit", "ratio": 8192}]},
-            "method.1.ratio: must be at most the cut's 2880 values, got 8192",
+            "method.1.ratio: ... at most ... 2880 ... 8192",
         ),
         (
             {"data": {"source": {"kind": "digits", "size": 8}}},
@@ -323,7 +324,7 @@ def test_several_problems_are_a_line_each():
         ),
         (
             {"stop": {"metric": "test_acuracy"}},
-            "stop.metric: unknown 'test_acuracy', did you mean 'test_accuracy'? allowed: ",
+            "stop.metric: ... 'test_acuracy' ... 'test_accuracy'",
         ),
         (
             {"stop": {}},
@@ -334,21 +335,18 @@ def test_several_problems_are_a_line_each():
                 "topology": "vanilla",
                 "method": [{"kind": "raw"}, {"kind": "cast", "legs": ["features"]}],
             },
-            "method.1.legs: got features; it needs features, which do not cross a vanilla cut; "
-            "allowed: smashed, or topology: u_shaped",
+            "method.1.legs: ... features; ... vanilla ... smashed, or topology: u_shaped",
         ),
         (
             {"method": [{"kind": "c3sl"}], "detectors": [{"kind": "within_class"}]},
-            "detectors.0.signal: got payload; it needs smashed data of single samples, and c3sl "
-            "sends none; allowed: features, features_grad",
+            "detectors.0.signal: ... payload ... c3sl ... features, features_grad",
         ),
         (
             {
                 "method": [{"kind": "quantise"}],
                 "clients": {"malicious": {"ids": [1], "poison": [{"kind": "badnets", "clip": 1}]}},
             },
-            "clients.malicious.poison.0.clip: got 1.0; it needs smashed data as floats, and "
-            "quantise sends codes; use another method than quantise on them",
+            "clients.malicious.poison.0.clip: ... 1.0; ... floats ... quantise",
         ),
         (
             {
@@ -356,22 +354,20 @@ def test_several_problems_are_a_line_each():
                 "schedule": {"kind": "parallel"},
                 "aggregation": {"kind": "splitfed_v1", "bits": 8},
             },
-            "aggregation.bits: got 8; it needs something that clients share, and they share "
-            "nothing; use clients.heads: shared",
+            "aggregation.bits: ... 8; ... share ... clients.heads: shared",
         ),
         (
             {"evaluate": {"on": ["validation"]}},
             'evaluate.on: got ["validation"]; validation needs data.',
         ),
-        ({"evaluate": {"on": []}}, "evaluate.on: must name at least one, each once, got []"),
+        ({"evaluate": {"on": []}}, "evaluate.on: ... at least one ... []"),
         (
             {"evaluate": {"metrics": []}},
-            "evaluate.metrics: must name at least one, each once, got []",
+            "evaluate.metrics: ... at least one ... []",
         ),
         (
             {"evaluate": {"controls": ["without_trunk"]}},
-            "evaluate.controls.0: without_trunk needs a trunk whose input and output have the same "
-            "shape; this one takes 20x12x12 and returns 512",
+            "evaluate.controls.0: without_trunk ... 20x12x12 ... 512",
         ),
         (
             {"evaluate": {"controls": ["mixed"]}},
@@ -379,12 +375,12 @@ def test_several_problems_are_a_line_each():
         ),
         (
             {"evaluate": {"metrics": ["loss", "loss"]}},
-            "evaluate.metrics: must name at least one, each",
+            "evaluate.metrics: ... each",
         ),
     ],
 )
 def test_parts_that_do_not_fit(values, said):
-    assert refused(values).startswith(f"scenario.{said}")
+    assert says(refused(values), f"scenario.{said}")
 
 
 class Halve(MethodConfig):
@@ -402,7 +398,7 @@ def test_a_plugins_fields_are_named_like_any_other():
     plugins = [{"METHODS": {"halve": Halve}}]
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
-    assert said.startswith("scenario.method.0.time: unknown field, did you mean 'times'? allowed: ")
+    assert says(said, "scenario.method.0.time: ... 'times'")
     assert "private_backprop, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in refused({"method": [{"kind": "halv"}]})
 
@@ -597,24 +593,24 @@ def other(length):
     [
         (
             lengthy(50, 15),
-            "method.0.tokens: must be at most 14: data.source.length is 50, and",
+            "method.0.tokens: ... at most 14: data.source.length ... 50",
         ),
         (
             lengthy(40, 20, auxiliary=0, public=other(60)),
-            "method.0.tokens: must be at most 4: data.public.length is 60, and the model has 64",
+            "method.0.tokens: ... at most 4: data.public.length ... 60 ... 64",
         ),
         (
             lengthy(40, 20, support=other(45)),
-            "method.0.tokens: must be at most 19: data.support.length is 45, and the model has 64",
+            "method.0.tokens: ... at most 19: data.support.length ... 45 ... 64",
         ),
         (
             lengthy(40, 0, auxiliary=0, public=other(65)),
-            "data.public.length: must be at most the model's 64 positions, got 65",
+            "data.public.length: ... at most ... 64 ... 65",
         ),
     ],
 )
 def test_texts_with_what_methods_add_must_have_positions(values, said):
-    assert refused(values).startswith(f"scenario.{said}")
+    assert says(refused(values), f"scenario.{said}")
 
 
 def test_texts_that_fill_the_positions_are_fine():
@@ -627,7 +623,7 @@ def test_a_column_that_is_not_there_is_told_before_anything_is_loaded(tmp_path):
     pq.write_table(pa.table({"sentence": ["a b"], "label": [0]}), tmp_path / "train.parquet")
     task = {"kind": "classification", "prompt": "{sentense}", "names": ["no", "yes"]}
     source = {"kind": "text_parquet", "path": str(tmp_path), "task": task}
-    with pytest.raises(DataError, match=r"no column 'sentense', did you mean 'sentence'"):
+    with pytest.raises(DataError, match=r"'sentense'.*'sentence'"):
         parse({"model": WRITES, "data": {"source": source}})
     task["prompt"] = "{sentence}"
     parse({"model": WRITES, "data": {"source": source}})

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import shipped
+from gists import says
 from pace import first_cells_or_all, together
 from schema import validator
 
@@ -85,41 +86,39 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- 1", "must hold a mapping of fields, got a list"),
-        ("word", "must hold a mapping of fields, got 'word'"),
-        ("a: 1\nb: 2\na: 3", "line 3, column 1 is not valid YAML: the field 'a'"),
-        ("t: {on: 1, on: 2}", "line 1, column 12 is not valid YAML: the field 'on'"),
-        ("a: [", "is not valid YAML"),
+        ("- 1", "mapping ... a list"),
+        ("word", "mapping ... 'word'"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1 ... YAML: ... 'a'"),
+        ("t: {on: 1, on: 2}", "line 1, column 12 ... YAML: ... 'on'"),
+        ("a: [", "valid YAML"),
         (
             "a:\n\tb: 1",
-            r"line 2, column 1 is not valid YAML: while scanning for the next token, found",
+            "line 2, column 1 ... YAML: ... token",
         ),
         ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor for the tag"),
         ("a: !!python/name:os.getcwd", "could not determine a constructor for the tag"),
-        ("? [a]\n: 1", "a field's name must be plain text"),
+        ("? [a]\n: 1", "plain text"),
         ("a: *x", "found undefined alias"),
-        ("a: b: c", "mapping values are not allowed here"),
+        ("a: b: c", "mapping values"),
         ("a: 1\n---\nb: 2", "expected a single document"),
-        ("a: \x01", "special characters are not allowed"),
+        ("a: \x01", "special characters"),
     ],
 )
 def test_a_file_that_is_no_scenario_says_where_and_why(tmp_path, text, said):
     path = written(tmp_path, text=text)
     message = refused(path)
     assert message.startswith(f"scenario: {path}")
-    assert said in message
+    assert says(message, said)
 
 
 def test_a_file_that_cannot_be_read_says_why_and_what_is_near(tmp_path):
     path = written(tmp_path, "quickstart.yaml")
     missing = tmp_path / "quikstart.yaml"
-    assert refused(missing) == (
-        f"scenario: cannot read {missing}: No such file or directory, did you mean '{path.name}'?"
-    )
+    assert says(refused(missing), f"scenario: ... {missing}: No such file ... '{path.name}'")
     assert refused(tmp_path) == f"scenario: cannot read {tmp_path}: Is a directory"
     assert "No such file" in refused(tmp_path / "no" / "such.yaml")
     path.write_bytes(b"name: caf\xe9")
-    assert refused(path) == f"scenario: {path} is not UTF-8 text, from byte 9 on"
+    assert says(refused(path), f"scenario: {path} ... UTF-8 ... byte 9")
 
 
 def test_extends_is_relative_to_the_file_and_may_go_on(tmp_path):
@@ -145,11 +144,11 @@ def test_extends_in_a_circle_shows_the_circle(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("extends: bsae.yaml", "No such file or directory, did you mean 'base.yaml'?"),
-        ("extends: 3", "must be the path of a YAML file, got 3 in "),
-        ("extends: [base.yaml]", "must be the path of a YAML file, got ['base.yaml'] in "),
-        ("extends: broken.yaml", "broken.yaml, line 1, column 5 is not valid YAML"),
-        ("extends: list.yaml", "must hold a mapping of fields, got a list"),
+        ("extends: bsae.yaml", "No such file ... 'base.yaml'"),
+        ("extends: 3", "YAML file ... 3 in "),
+        ("extends: [base.yaml]", "YAML file ... ['base.yaml'] in "),
+        ("extends: broken.yaml", "broken.yaml, line 1, column 5 ... YAML"),
+        ("extends: list.yaml", "mapping ... a list"),
     ],
 )
 def test_a_parent_that_is_no_scenario_blames_extends(tmp_path, text, said):
@@ -158,7 +157,7 @@ def test_a_parent_that_is_no_scenario_blames_extends(tmp_path, text, said):
     written(tmp_path, "list.yaml", "[1]")
     message = refused(written(tmp_path, "child.yaml", text))
     assert message.startswith("scenario.extends: ")
-    assert said in message
+    assert says(message, said)
 
 
 @pytest.mark.parametrize(
@@ -218,9 +217,7 @@ def test_assigning(values, field, value, expected):
 
 @pytest.mark.parametrize("key", ["2", "-1", "first", "²", ""])
 def test_a_position_that_is_none(key):
-    with pytest.raises(
-        ScenarioError, match="is no position in a list of 1; allowed: 0 to 1"
-    ) as caught:
+    with pytest.raises(ScenarioError, match=r"list of 1;.*0 to 1") as caught:
         assign({"method": [{}]}, f"method.{key}", {})
     assert caught.value.field == f"method.{key}"
     with pytest.raises(ScenarioError) as caught:
@@ -246,7 +243,7 @@ def test_overrides_are_yaml(tmp_path):
     assert scenario.train.drop_last is True
     assert scenario.name == "2024-01-01"
     said = refused(path, {"method.0": "["})
-    assert said.startswith("scenario.method.0: '[', line 1, column 2 is not valid YAML")
+    assert says(said, "scenario.method.0: '[', line 1, column 2 ... YAML")
 
 
 @pytest.mark.slow
@@ -289,7 +286,7 @@ def test_scenarios_are_shipped():
 
 def test_a_field_that_another_kind_left_behind_is_named_as_that(tmp_path):
     (tmp_path / "s.yaml").write_text("model: {kind: resnet20, cut: 4}")
-    said = r"^scenario.model.cut: got 4; .* left over .* --set model=simplecnn in place of model.ki"
+    said = "^scenario.model.cut: got 4; .* left over .* --set model=simplecnn "
     with pytest.raises(ScenarioError, match=said):
         load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn"})
     with pytest.raises(ScenarioError, match=r"got 4; allowed: l1h, l2h$"):

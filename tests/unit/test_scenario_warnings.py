@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders import scenario
+from gists import says
 from PIL import Image
 from texts import CAUSAL, api_scenario, text_scenario
 
@@ -55,7 +56,7 @@ def warned(path, labels, tests):
 def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
     assert warned(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
     (warning,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
-    assert warning.startswith("no training sample is of class 1, 2, 3, 4, 5, 6, of 8 classes; ")
+    assert says(warning, "class 1, 2, 3, 4, 5, 6, ... 8 classes")
 
 
 def test_too_few_servers_for_a_gradients_messages_are_warned_of(tmp_path):
@@ -64,11 +65,11 @@ def test_too_few_servers_for_a_gradients_messages_are_warned_of(tmp_path):
         return list_warnings(api_scenario(tmp_path, servers=servers, method=method))
 
     (warning,) = warned_by(1)
-    assert warning.startswith("scenario.servers: got 1, but gradients cross in 3 messages. ")
+    assert says(warning, "scenario.servers: ... 1 ... 3 messages")
     assert warning.endswith(". Use servers: 6")
-    assert "span for the gradient" in warning
+    assert "span" in warning
     (warning,) = warned_by(3)
-    assert "asked two steps in a row" in warning
+    assert "two steps" in warning
     assert warned_by(3, noise="gaussian") == warned_by(6) == []
     assert list_warnings(api_scenario(tmp_path)) == []
 
@@ -94,7 +95,7 @@ def test_one_class_and_few_tests_are_warned_of(tmp_path):
 @pytest.mark.parametrize("field", ["client.lr", "server.weight_decay", "client.momentum"])
 def test_no_option_of_an_optimizer_is_infinite(field):
     side, name = field.split(".")
-    with pytest.raises(ScenarioError, match=rf"train.{field}: must be a finite number"):
+    with pytest.raises(ScenarioError, match=f"train.{field}:.*finite"):
         scenario(train={side: {"kind": "sgd", name: float("inf")}})
 
 
@@ -108,8 +109,8 @@ def test_shares_are_parts_of_one_or_proportions():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (pa.array([3] * 20), r"'sentence' holds int64, not texts; name a column of texts"),
-        (pa.array([None] * 20, pa.string()), r"column 'sentence' is empty in every row"),
+        (pa.array([3] * 20), "'sentence'.*int64"),
+        (pa.array([None] * 20, pa.string()), "'sentence' .*empty"),
     ],
 )
 def test_a_column_without_texts_is_refused(tmp_path, values, said):
@@ -125,7 +126,7 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
     wrong = {**public, "task": {"kind": "language", "text": "sentense"}}
     given = text_scenario(tmp_path)
     path = {"path": str(tmp_path / "reviews")}
-    said = r"^scenario.data.public.task: .*no column 'sentense', did you mean 'sentence'\?"
+    said = "^scenario.data.public.task: .*'sentense'.*'sentence'"
     with pytest.raises(DataError, match=said):
         text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepared()
     source = {"task": {"kind": "language", "text": "sentense"}}
@@ -136,7 +137,7 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
 
 def test_an_attack_on_a_finished_run_says_how_to_hold_out_public_data(tmp_path):
     made = run(scenario(schedule={"rounds": 1}), tmp_path / "run")
-    said = r"held out none.*simsplit run .*scenario.yaml --set data.auxiliary=0.2 --out NEW"
+    said = "simsplit run .*scenario.yaml --set data.auxiliary=0.2 --out NEW"
     with pytest.raises(RunError, match=said):
         attack(made.path, "whitebox")
 
@@ -151,7 +152,7 @@ def test_answers_come_before_tokens_wherever_one_figure_is_warned_of(tmp_path):
     given = text_scenario(tmp_path, model=CAUSAL, schedule={"rounds": 1}, threads=1)
     made = run(given, tmp_path / "run")
     table = time_to_accuracy(made)
-    assert table.title.startswith("simulated time to test answers")
+    assert "test answers" in table.title
     assert table.columns[0] == "answers"
     best = made.rounds["test_answers"].max()
     assert table.rows[-1][0] == f"best: {best:.2%}"
@@ -162,7 +163,7 @@ def test_answers_come_before_tokens_wherever_one_figure_is_warned_of(tmp_path):
 def test_a_detector_that_judges_no_round_of_a_run_is_warned_of():
     late = {"detectors": [{"kind": "root_class"}]}
     (warning,) = list_warnings(scenario(**late, schedule={"rounds": 4}))
-    assert warning.startswith("scenario.detectors.0.since: got 4, so none of 4 rounds is judged")
+    assert says(warning, "scenario.detectors.0.since: ... 4 ... 4 rounds")
     assert not list_warnings(scenario(**late, schedule={"rounds": 5}))
     alone = {"detectors": [{"kind": "root_class", "window": 1}]}
     assert not list_warnings(scenario(**alone, schedule={"rounds": 4}))
@@ -173,8 +174,8 @@ def test_levels_for_rotated_values_without_a_rotation_are_warned_of():
     levels = {"kind": "quantise", "bits": 1, "levels": "normal", **legs}
     projection = {"kind": "lightsplit", "ratio": 1}
     (warning,) = list_warnings(scenario(method=[projection, levels]))
-    assert warning.startswith("scenario.method.1.levels: got normal, which fits values that")
-    assert "no method before it rotates features. List lightsplit" in warning
+    assert says(warning, "scenario.method.1.levels: ... normal")
+    assert "features. List lightsplit" in warning
     assert not list_warnings(scenario(method=[{**projection, **legs}, levels]))
     assert not list_warnings(scenario(method=[{**levels, "levels": "even"}]))
 
@@ -192,10 +193,7 @@ def test_a_trusted_client_without_some_class_is_warned_of(detector, fewest):
     held = np.asarray(data.train.labels)[data.parts[trusted[0]]].tolist()
     few = [label for label in range(10) if held.count(label) < fewest]
     (warning,) = list_data_warnings(given, data)
-    assert warning.startswith(
-        f"scenario.detectors.0.root: trusted clients have fewer than {fewest} samples of class "
-        f"{listed(few)}, so no client is judged by these"
-    )
+    assert says(warning, f"scenario.detectors.0.root: ... {fewest} samples ... {listed(few)},")
     even = scenario(**usual, data={**skewed, "even": {"clients": trusted, "samples": 100}})
     assert not list_data_warnings(even, prepare(even.data, 4, even.seed))
 

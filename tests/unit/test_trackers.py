@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from builders import StopAt, scenario
+from gists import says
 
 from simsplit import Run, ScenarioError, run
 from simsplit.observers import OBSERVERS
@@ -226,7 +227,7 @@ def test_a_broken_tracker_is_told_once_and_the_run_goes_on(kind: str, tmp_path: 
     made = run(scenario(observers=[kind]), tmp_path / "run", observers=[heard])
     assert made.summary["status"] == "finished"
     assert len(heard.said) == 1
-    assert heard.said[0].endswith("the run goes on without it")
+    assert "goes on" in heard.said[0]
 
 
 @pytest.mark.slow
@@ -268,7 +269,7 @@ def test_track_adds_each_observer_once(simsplit: Any, tmp_path: Path) -> None:
     assert Path("run/rounds.jsonl").read_text().count("\n") == 1
     code, _, said = simsplit("run", "s.yaml", "--track", "tensorbord")
     assert code == 2
-    assert said.startswith("error: --track: unknown 'tensorbord', did you mean 'tensorboard'?")
+    assert says(said, "--track: ... 'tensorbord' ... 'tensorboard'")
 
 
 @pytest.mark.slow
