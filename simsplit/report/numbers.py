@@ -23,6 +23,7 @@ from simsplit.report.grouping import (
 )
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.tables import Better
+from simsplit.report.thresholds import list_detectors
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _measure_run(run: Run, figure: str) -> dict[str, float]:
     figures |= {f"{name}_per_sample": float(value) for name, value in samples.items()}
     for each in PRESENTATIONS.values():
         figures |= each.measure(run)
-    return figures | _measure_detectors(run)
+    return figures | _measure_detectors(run) | _measure_distances(run)
 
 
 def _measure_detectors(run: Run) -> dict[str, float]:
@@ -139,6 +140,18 @@ def _measure_detectors(run: Run) -> dict[str, float]:
         for figure in _DETECTED
         if figure in row and not math.isnan(row[figure])
     }
+
+
+def _measure_distances(run: Run) -> dict[str, float]:
+    """Return the mean |z| of malicious clients by detector, in the last round that it judged."""
+    figures = {}
+    for detector in list_detectors(run):
+        column = f"{detector}_z"
+        judged = run.clients.dropna(subset=[column])
+        last = judged[(judged["round"] == judged["round"].max()) & (judged["malicious"] == 1)]
+        if len(last):
+            figures[f"{detector}_z_malicious"] = float(last[column].abs().mean())
+    return figures
 
 
 def _summarise(values: Values) -> dict[str, float]:

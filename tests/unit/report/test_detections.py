@@ -15,6 +15,7 @@ from simsplit.metrics.intervals import clopper_pearson
 from simsplit.report.comparison import compare
 from simsplit.report.detections import compare_detections, tabulate_detections
 from simsplit.report.grouping import Entry
+from simsplit.report.numbers import measure
 from simsplit.report.rates import Count, write_success
 from simsplit.results import Run
 
@@ -42,6 +43,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
             finished(given, path / f"{fraction}-{seed}")
             entries.append(Entry(Run.load(path / f"{fraction}-{seed}")))
     return entries
+
+
+@pytest.mark.slow
+def test_numbers_have_how_far_malicious_clients_are(runs: list[Entry]) -> None:
+    clean, attacked = runs[0].run, runs[2].run
+    last = attacked.clients[attacked.clients["round"] == attacked.clients["round"].max()]
+    bad = last.loc[last["malicious"] == 1, "cosine_payload_z"]
+    values = measure([attacked], "last")
+    assert values["cosine_payload_z_malicious"] == pytest.approx([bad.abs().mean()])
+    assert values["cosine_payload_z_malicious"][0] > 3
+    assert not [name for name in measure([clean], "last") if name.endswith("z_malicious")]
 
 
 @pytest.mark.slow
