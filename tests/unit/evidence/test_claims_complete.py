@@ -1,0 +1,137 @@
+"""Every table and figure of each paper is listed, and what a claim names is there.
+
+The papers' texts are not part of this repository: the lists of names are written by hand from them.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import get_args
+
+import pytest
+
+from simsplit.evaluation.evaluator import AnyMetric, list_figure_columns
+from simsplit.evidence.cells import cells_of
+from simsplit.evidence.claims import FIGURE, Claim, Claims, load_claims
+from simsplit.report.input_tables import BLIND, TITLES
+from simsplit.report.numbers import _DETECTED
+from simsplit.results.session_results import FLOORS, SIDES
+from simsplit.scenario import Scenario
+from simsplit.scenario.shipped import CLAIMS, find_folder
+from simsplit.topologies import LEGS
+
+
+def numbered(what: str, last: int) -> set[str]:
+    return {f"{what}{number}" for number in range(1, last + 1)}
+
+
+PAPERS: Mapping[str, set[str]] = {
+    "lightsplit": numbered("table", 17) | numbered("figure", 24),
+}
+DRAWINGS = {
+    "lightsplit": {"figure1", "figure2", "figure3"},
+}
+_ONCE = {"seconds", "simulated_s", "resident_bytes", "attack_success", "attack_success_all"}
+_ONCE |= {"bytes_total", "bytes_plain", "bytes_per_sample", "seconds_per_sample"}
+_ONCE |= {"labels_leak", "labels_chance", "labels_known_leak", "labels_known_chance"}
+_ONCE |= {"sessions_ap", "sessions_mp"}
+
+
+@cache
+def read(paper: str) -> Claims:
+    return load_claims(find_folder() / "papers" / paper / CLAIMS)
+
+
+@cache
+def cells(paper: str, table: str, tier: str) -> list:
+    return cells_of(read(paper).tables[table], tier, find_folder() / "papers" / paper)
+
+
+def every_claim() -> Iterator[tuple[str, str]]:
+    for paper in PAPERS:
+        path = find_folder() / "papers" / paper / CLAIMS
+        if path.exists():
+            yield from ((paper, name) for name in read(paper).tables)
+
+
+def columns_of(scenario: Scenario) -> set[str]:
+    """The figures that `compare` can have of a run of a scenario."""
+    metrics = get_args(AnyMetric)
+    known = _ONCE | {f"bytes_{leg}" for leg in LEGS}
+    known |= set(list_figure_columns(("test", "validation"), metrics, scenario.evaluate.controls))
+    for attack in [*(each.title for each in scenario.attacks), *BLIND, *FLOORS]:
+        known |= {f"{attack}_{figure}" for figure in TITLES}
+        known |= {f"{attack}_ap_{side}" for side in SIDES}
+    for detector in scenario.detectors:
+        known |= {f"{detector.title}_{figure}" for figure in (*_DETECTED, "z_malicious")}
+    return known
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_table_and_figure_is_listed(paper: str) -> None:
+    assert set(read(paper).tables) == PAPERS[paper]
+
+
+def test_every_paper_with_claims_is_counted() -> None:
+    shipped = {path.parent.name for path in find_folder().glob(f"papers/*/{CLAIMS}")}
+    assert shipped == set(PAPERS)
+
+
+@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
+def test_a_claim_says_what_it_is(paper: str, name: str) -> None:
+    claim = read(paper).tables[name]
+    assert claim.title.startswith(("Table", "Figure", "Appendix"))
+    assert claim.says.endswith(".")
+    assert claim.says.count(". ") == 0  # one sentence
+    if name in DRAWINGS[paper]:
+        assert claim.describes.startswith("a drawing of")
+    elif claim.measured:
+        assert claim.rows
+        assert claim.holds
+        assert not claim.describes
+
+
+@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
+def test_a_full_size_alone_says_why(paper: str, name: str) -> None:
+    claim = read(paper).tables[name]
+    if claim.measured and "small" not in claim.measured:
+        assert claim.out_of_reach
+
+
+@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
+def test_every_statement_can_be_judged_at_some_tier(paper: str, name: str) -> None:
+    claim = read(paper).tables[name]
+    measured = [cell.axes for tier in claim.measured for cell in cells(paper, name, tier)]
+    rows = [axes for axes, _ in claim.rows if any(fits(axes, other) for other in measured)]
+    for statement, where, comparison in claim.comparisons() if claim.measured else ():
+        sides = (
+            [{}] if statement.along == FIGURE else [{statement.along: n} for n in comparison.rows]
+        )
+        if statement.each and not is_printed(claim, where):
+            continue  # the product of axes has combinations that no paper prints
+        for side in sides:
+            wanted = {**where, **side}
+            assert any(fits(wanted, axes) for axes in rows), (str(comparison), wanted)
+
+
+@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
+def test_every_figure_is_a_column_of_compare(paper: str, name: str) -> None:
+    claim = read(paper).tables[name]
+    known: set[str] = set()
+    for tier in claim.measured:
+        scenarios = {scenario_of(cell).name: scenario_of(cell) for cell in cells(paper, name, tier)}
+        for scenario in scenarios.values():
+            known |= columns_of(scenario)
+    measured = {figure.is_ for figure in claim.figures.values() if figure.is_}
+    assert not claim.measured or measured <= known, measured - known
+
+
+def scenario_of(cell) -> Scenario:
+    return cell.cell.scenario
+
+
+def fits(wanted: Mapping[str, str], axes: Mapping[str, str]) -> bool:
+    return all(axes.get(name) == value for name, value in wanted.items())
+
+
+def is_printed(claim: Claim, where: Mapping[str, str]) -> bool:
+    return any(fits(where, axes) for axes, _ in claim.rows)
