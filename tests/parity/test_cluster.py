@@ -11,6 +11,7 @@ import pytest
 from builders import finished, scenario
 from commands import Command, eventually, wait_for_rounds, written
 from comparing import assert_equal
+from gists import says
 
 pytestmark = [
     pytest.mark.ray,
@@ -72,8 +73,9 @@ def test_more_hosts_than_the_nodes_have_room_for(
     """Ray would wait for more nodes until somebody notices."""
     command.environment = cluster.secret
     wanted = f"engine={{kind: ray, hosts: 3, address: '{cluster.address}'}}"
-    told = "error: scenario.engine.hosts: the cluster has room for 2 hosts of 1 thread, got 3\n"
-    assert command.run(written(scenario(), tmp_path), "--set", wanted) == (2, "", told)
+    code, out, err = command.run(written(scenario(), tmp_path), "--set", wanted)
+    assert (code, out) == (2, "")
+    assert says(err, "error: scenario.engine.hosts: ... 2 hosts of 1 thread ... 3")
 
 
 def parent(pid: int) -> int:

@@ -98,7 +98,7 @@ def test_killed_hosts_change_nothing(case: str, tmp_path: Path, hosts: Hosts) ->
     clients = four if given.clients.count == 4 else six
     for (number, (_, (victim,))), message in zip(kills.items(), observer.warnings, strict=True):
         assert message.startswith(f"host {victim} (clients {clients[victim]}) was lost: ")
-        assert message.endswith(f"; going on from the end of round {number - 1}")
+        assert message.endswith(f"end of round {number - 1}")
         assert len(message) < 200
 
 

@@ -9,6 +9,7 @@ import pytest
 from builders import experiment, finished, scenario
 from commands import Command, wait_for_rounds, written
 from comparing import assert_equal
+from gists import says
 
 from simsplit.results import Run
 
@@ -79,9 +80,8 @@ def test_a_failure_in_training_that_auto_took_to_hosts(command: Command, tmp_pat
     assert command.gone()
     lines = err.splitlines()
     assert lines[2] == "engine: ray, 2 hosts of 1 thread (auto)"
-    assert lines[4:] == [
-        "error: round 1, client 0, leg smashed_grad: ZeroDivisionError: division by zero"
-    ]
+    (failure,) = lines[4:]
+    assert says(failure, "error: round 1, client 0, leg smashed_grad: ZeroDivisionError")
     assert "mine.py" in (tmp_path / "run" / "traceback.txt").read_text()
 
 
@@ -89,10 +89,7 @@ def test_auto_stays_inline_for_a_head_that_is_handed_round(
     command: Command, tmp_path: Path
 ) -> None:
     _, _, err = command.run(written(scenario(), tmp_path), "--set", "engine=auto")
-    assert err.splitlines()[2] == (
-        "engine: inline (auto: what clients share goes from one to the next, so none can work "
-        "ahead)"
-    )
+    assert says(err.splitlines()[2], "engine: inline (auto: ... share")
 
 
 LONG = scenario(schedule={"rounds": 24}, clients={"heads": "per_client"})

@@ -98,7 +98,7 @@ def test_a_run_shows_progress_on_stderr_and_its_figures_on_stdout(simsplit, smal
     assert out.startswith("small: finished, 1 of 1 round\n")
     assert "test accuracy" in out
     assert "smashed_grad" in out
-    assert out.rstrip().endswith("The run lies in runs/small  (simsplit show runs/small)")
+    assert out.rstrip().endswith("(simsplit show runs/small)")
     assert "\x1b" not in out + err
     shown = simsplit("show", "runs/small")
     assert shown[0] == 0
@@ -281,13 +281,11 @@ def test_runs_are_compared_in_every_form(simsplit, small):
     assert out.startswith("run,setting,method,seeds,accuracy_change,bytes_ratio,round_mean,")
     assert len(out.splitlines()) == 3, "one table"
     code, out, err = simsplit("compare", "raw", "light", "--table", "recoverd")
-    assert (code, err) == (
-        2,
-        "error: --table: unknown 'recoverd', did you mean 'recovered'? allowed: settings, "
-        "recovered, labels, sessions, detections, overview, dcs\n",
-    )
+    assert code == 2
+    allowed = "settings, recovered, labels, sessions, detections, overview, dcs"
+    assert says(err, f"error: --table: ... 'recoverd' ... 'recovered' ... {allowed}")
     code, _, err = simsplit("compare", "raw", "light", "--table", "recovered")
-    assert (code, err) == (2, "error: --table recovered: none of these runs has such figures\n")
+    assert (code, says(err, "error: --table recovered: ... none")) == (2, True)
     code, out, err = simsplit("compare", "raw", "light", "--plot", "bytes_total,test_accuracy")
     assert (code, out, err) == (0, "figure: test_accuracy-by-bytes_total.png\n", "")
     assert Path("test_accuracy-by-bytes_total.png").stat().st_size > 5000
@@ -358,7 +356,7 @@ def test_an_interrupt_says_how_to_go_on_and_going_on_finishes(simsplit, small, p
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (130, "")
     assert "Traceback" not in err
-    words = shlex.split(err.splitlines()[-1].removeprefix("interrupted; go on with: "))
+    words = shlex.split(err.splitlines()[-1].partition(": ")[2])
     assert words[:2] == ["simsplit", "run"]
     assert Run.load(folder).summary["status"] == "interrupted"
     assert simsplit("show", folder)[1].startswith("small: interrupted, ")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from builders import scenario
+from gists import says
 
 from simsplit import hosting
 from simsplit.engine.config import HostsConfig
@@ -13,7 +14,7 @@ from simsplit.errors import ScenarioError
 from simsplit.hosting import engine_of, num_hosts
 
 OWN = {"heads": "per_client", "count": 6}
-HANDED = "what clients share goes from one to the next, so none can work ahead"
+HANDED = "share ... next"
 AUTO: dict[str, tuple[dict[str, Any], str]] = {
     "own heads": ({"clients": OWN}, "ray, 2 hosts of 1 thread (auto)"),
     "vanilla, own heads": (
@@ -22,15 +23,15 @@ AUTO: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "splitfed_v1": ({"aggregation": "splitfed_v1"}, "ray, 2 hosts of 1 thread (auto)"),
     "splitfed_v2": ({"aggregation": "splitfed_v2"}, "ray, 2 hosts of 1 thread (auto)"),
-    "shared head": ({}, f"inline (auto: {HANDED})"),
-    "own heads, one tail": ({"clients": {**OWN, "tail": "shared"}}, f"inline (auto: {HANDED})"),
+    "shared head": ({}, f"inline (auto: ... {HANDED}"),
+    "own heads, one tail": ({"clients": {**OWN, "tail": "shared"}}, f"inline (auto: ... {HANDED}"),
     "one client": (
         {"clients": {"count": 1, "heads": "per_client"}},
-        "inline (auto: there is one client)",
+        "inline (auto: ... one client)",
     ),
     "hosts of two threads": (
         {"clients": OWN, "engine": {"threads": 2}},
-        "inline (auto: there is room for one host)",
+        "inline (auto: ... one host)",
     ),
     "asynchronous": (
         {
@@ -38,11 +39,11 @@ AUTO: dict[str, tuple[dict[str, Any], str]] = {
             "schedule": {"kind": "asynchronous", "rounds": 1},
             "network": {"device": "phone"},
         },
-        "inline (auto: steps as they come are played one after another)",
+        "inline (auto: ... one after another)",
     ),
     "a GPU": (
         {"clients": OWN, "device": "cuda"},
-        "inline (auto: a GPU is shared best within one process)",
+        "inline (auto: ... GPU ... one process)",
     ),
     "so many hosts": (
         {"clients": OWN, "engine": {"hosts": 3, "threads": 2}},
@@ -56,7 +57,7 @@ def test_what_auto_takes_on_two_processors_and_why(case: str) -> None:
     changes, words = AUTO[case]
     given = scenario(**{**changes, "engine": {"kind": "auto", **changes.get("engine", {})}})
     hosts, said = engine_of(given, available=2)
-    assert said == words
+    assert says(said, words)
     assert (hosts is None) == words.startswith("inline")
 
 
@@ -69,7 +70,8 @@ def test_vanilla_has_no_tail_to_hand_round() -> None:
 
 def test_without_processors_to_spare_auto_stays_inline() -> None:
     given = scenario(clients=OWN, engine="auto")
-    assert engine_of(given, available=1) == (None, "inline (auto: there is room for one host)")
+    hosts, said = engine_of(given, available=1)
+    assert (hosts, says(said, "inline (auto: ... one host)")) == (None, True)
 
 
 def test_what_is_asked_for_is_taken() -> None:
@@ -85,7 +87,8 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hosting, "find_spec", nothing)
     auto = scenario(clients=OWN, engine="auto")
-    assert engine_of(auto, available=2) == (None, "inline (auto: Ray is not installed)")
+    hosts, said = engine_of(auto, available=2)
+    assert (hosts, says(said, "inline (auto: Ray")) == (None, True)
     with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind:.*ray.*inline"):
         engine_of(scenario(engine="ray"), available=2)
     assert engine_of(scenario(), available=2) == (None, "inline")

@@ -137,8 +137,7 @@ def test_extends_is_relative_to_the_file_and_may_go_on(tmp_path):
 def test_extends_in_a_circle_shows_the_circle(tmp_path):
     written(tmp_path, "a.yaml", "extends: b.yaml")
     path = written(tmp_path, "b.yaml", "extends: ./a.yaml")
-    said = "scenario.extends: goes in a circle: b.yaml -> a.yaml -> b.yaml"
-    assert refused(path) == said
+    assert says(refused(path), "scenario.extends: ... b.yaml -> a.yaml -> b.yaml")
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,9 @@ def test_a_proximal_term_of_rounds_of_one_step_is_warned_of():
 
 
 def test_one_class_and_few_tests_are_warned_of(tmp_path):
-    assert warned(tmp_path / "images", [1] * 30, [1]) == [
-        "all 30 training samples are of one class; there is nothing to learn",
-        "figures rest on 1 test sample, too few to compare runs by",
-    ]
+    of_one_class, few_tests = warned(tmp_path / "images", [1] * 30, [1])
+    assert says(of_one_class, "30 training samples ... one class")
+    assert says(few_tests, "1 test sample")
 
 
 @pytest.mark.parametrize("field", ["client.lr", "server.weight_decay", "client.momentum"])
@@ -240,10 +239,8 @@ def test_a_defence_that_changes_nothing_is_warned_of(method, column, tmp_path):
         heard = Warnings()
         run(given, tmp_path / f"at {epsilon}", observers=[heard])
         said[epsilon] = heard.said
-    assert said[1e6] == [
-        f"scenario.method.0: {column} is 0 in round 1: the method changed nothing, so "
-        "it hides nothing; a lower epsilon changes more"
-    ]
+    (warning,) = said[1e6]
+    assert says(warning, f"scenario.method.0: {column} is 0 in round 1: ... epsilon")
     assert not said[0.1]
 
 

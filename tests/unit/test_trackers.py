@@ -253,11 +253,8 @@ def test_what_cannot_be_spared_still_ends_a_run() -> None:
     both = Observers([Spared(), heard])
     both.warn("first")
     both.warn("second")
-    assert heard.said == [
-        "Spared failed (ValueError: first); the run goes on without it",
-        "first",
-        "second",
-    ]
+    assert says(heard.said[0], "Spared ... (ValueError: first)")
+    assert heard.said[1:] == ["first", "second"]
     with pytest.raises(ValueError, match="first"):
         Observers([Broken()]).warn("first")
 

@@ -197,8 +197,8 @@ def answer_after_an_evaluation(made: Cut) -> None:
         (client_backward_twice, "client 0.*to nothing"),
         (server_backward_twice, "client 0.*never asked"),
         (one_reply_too_many, "1 gradients sent, 2 replies"),
-        (labels_to_a_server_without_a_tail, "tail to the clients"),
-        (features_to_a_client_without_a_tail, "tail to the server"),
+        (labels_to_a_server_without_a_tail, r"tail .*clients"),
+        (features_to_a_client_without_a_tail, r"tail .*server"),
         (answer_after_an_evaluation, "client 0.*to nothing"),
     ],
 )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from builders import finished, scenario
+from gists import says
 from scipy.stats import binom
 
 from simsplit.metrics.intervals import clopper_pearson
@@ -134,7 +135,7 @@ def test_attackers_whose_backdoor_does_not_take_are_told_apart(
     for one, other, said in (
         (0.9, 0.5, "100.0% [2.5, 100.0], 1 of 1"),
         (0.5, 0.51, "0.0% [0.0, 97.5], 0 of 1"),
-        (0.2, 0.5, "takes in no seed"),
+        (0.2, 0.5, "no seed"),
         (0.9, 0.9, None),
     ):
         spared = runs[3].run.clients.copy()
@@ -147,7 +148,8 @@ def test_attackers_whose_backdoor_does_not_take_are_told_apart(
         assert table is not None
         row = dict(zip(table.columns, table.rows[0], strict=True))
         assert row["caught"].endswith("1 of 2")
-        assert row.get("caught where it takes") == said
+        shown = row.get("caught where it takes")
+        assert says(shown, said) if said else shown is None
         assert ("above 50%" in table.title) == (said is not None)
 
 

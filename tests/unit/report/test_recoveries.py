@@ -60,11 +60,11 @@ def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
     columns = ("mse", "ssim", "fg_mse", "fg_ssim")
     found = {"unsplit": [(0.1, 0.8, 0.1, 0.5), (0.1, 0.8, 0.1, ""), (0.1, 0.8, 0.1, 0.7)]}
     entry = attacked("raw", found, columns=columns)
-    note = "; foreground SSIM: of 2 of 3, the others' is less than 11 pixels wide"
-    assert tabulate_recoveries(entry.run).title == f"what attacks recovered of 3 images{note}"
-    titles = {table.title for table in compare_recoveries([entry])}
-    assert f"foreground SSIM of 3 recovered images{note}" in titles
-    assert "MSE of 3 recovered images" in titles
+    note = "foreground SSIM: ... 2 of 3 ... 11 pixels"
+    assert says(tabulate_recoveries(entry.run).title, f"3 images; {note}")
+    noted = {table.title for table in compare_recoveries([entry]) if says(table.title, note)}
+    assert len(noted) == 1
+    assert says(noted.pop(), "foreground SSIM ... 3 ... images; ")
     whole = attacked("whole", {"unsplit": [(0.1, 0.8, 0.1, 0.5)]}, columns=columns)
     assert says(tabulate_recoveries(whole.run).title, "1 images")
 

@@ -28,10 +28,7 @@ def test_a_page_may_lie_elsewhere(simsplit, run, tmp_path):
     assert simsplit("report", "run", "--out", "pages/mine.html")[0] == 0
     assert (tmp_path / "pages" / "mine.html").exists()
     code, _, err = simsplit("report", "run", "--out", "run/scenario.yaml")
-    assert (code, err) == (
-        2,
-        "error: --out takes a file that ends with .html, got 'run/scenario.yaml'\n",
-    )
+    assert (code, says(err, "error: --out ... .html ... 'run/scenario.yaml'")) == (2, True)
     code, _, err = simsplit("report", "run", "--out", "run/rounds.csv/x.html")
     assert code == 2
     assert err.startswith("error: cannot write run/rounds.csv/x.html: ")
