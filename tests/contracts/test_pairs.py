@@ -185,7 +185,7 @@ def lacking_in(configs: list[MethodConfig], alone: dict[str, list[object]]) -> s
     sent, arrived = seen.sent.flatten(1), seen.arrived.flatten(1)
     largest = sent.abs().amax(1, keepdim=True)
     if ((sent - arrived).abs() > 0.01 * largest).any():
-        return "what arrives is not what was encoded"
+        return "what arrives differs from what was encoded"
     joint = activation(BATCH).requires_grad_()
     joint_loss(pair(configs), joint).backward()
     assert z.grad is not None

@@ -14,6 +14,7 @@ import pytest
 import torch
 from builders import TINY
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from gists import says
 
 from simsplit.deploy import keys
 from simsplit.deploy.client_session import ClientLost
@@ -173,7 +174,7 @@ class TestWhoMayComeIn:
     def test_no_client_that_the_run_has_not(self, door):
         guest = door.guest(door.keys("client-2"))
         guest.say({**door.hello(0), "client": 2})
-        assert "no client of this run" in refused(guest)
+        assert "no client" in refused(guest)
 
     def test_nobody_twice(self, door):
         assert door.client(0).hear()["welcome"] == 1
@@ -187,7 +188,7 @@ class TestWhoMayComeIn:
     def test_nobody_with_data_of_another_form(self, door):
         assert door.client(0).hear()["welcome"] == 1
         form = {**door.hello(1)["form"], "sample": [3, 28, 28]}
-        assert "differ from client 0's in: sample" in refused(door.client(1, form=form))
+        assert says(refused(door.client(1, form=form)), "client 0 ... sample")
 
     @pytest.mark.parametrize(
         "wrong",
@@ -271,7 +272,7 @@ class TestWhatAClientAnswers:
 
     def test_nothing_in_time(self, door, inside):
         door.gate.sessions[0].deadline_s = 0.2
-        assert "no answer within 0.2 s" in self.lost(door, CountSteps("private"), lambda: None)
+        assert "within 0.2 s" in self.lost(door, CountSteps("private"), lambda: None)
         assert door.client(0).hear()["welcome"] == 1, "and may come back"
 
     CUT = (16, 20, 12, 12)
@@ -285,7 +286,7 @@ class TestWhatAClientAnswers:
             (torch.zeros(0, 20, 12, 12), {}, "0 rows"),
             (torch.zeros(600, 20, 12, 12), {}, "600 rows"),
             (torch.zeros(CUT), {"client": 1}, "another client"),
-            (torch.zeros(CUT), {"round": 2}, "another client or round"),
+            (torch.zeros(CUT), {"round": 2}, "another client"),
             (torch.zeros(CUT), {"leg": "features_grad"}, "features_grad"),
             (torch.zeros(CUT), {"leg": "backdoor"}, "unknown leg"),
             (torch.zeros(CUT), {"tensors": 2}, "fewer tensors"),

@@ -77,7 +77,7 @@ class TestBetweenClients:
         assert WEIGHT.contiguous().numpy().tobytes() not in sealed.sealed.numpy().tobytes()
 
     def test_is_for_the_others_alone(self, three):
-        with pytest.raises(ProtocolError, match="not validly sealed"):
+        with pytest.raises(ProtocolError, match="validly sealed"):
             three[0].open(three[0].seal(packet(0), 1), 0, EXPECTED)
 
 
@@ -87,18 +87,18 @@ class TestAServer:
         for place in range(0, len(sealed.sealed), 7):
             changed = sealed.sealed.clone()
             changed[place] ^= 1
-            with pytest.raises(ProtocolError, match="not validly sealed"):
+            with pytest.raises(ProtocolError, match="validly sealed"):
                 three[1].open(replace(sealed, sealed=changed), 0, EXPECTED)
 
     def test_passes_it_off_as_no_other_clients_round_or_step(self, three):
         sealed = three[0].seal(packet(0), 1)
         for other in ({"client": 2}, {"round": 2}, {"step": 2}):
-            with pytest.raises(ProtocolError, match=r"not validly sealed|another round or step"):
+            with pytest.raises(ProtocolError, match=r"validly sealed|another round"):
                 three[1].open(replace(sealed, **other), 0, EXPECTED)
 
     def test_makes_none_with_keys_of_its_own(self, three, folder):
         theirs = of(folder / "theirs", 0)
-        with pytest.raises(ProtocolError, match="not validly sealed"):
+        with pytest.raises(ProtocolError, match="validly sealed"):
             three[1].open(theirs.seal(packet(0), 1), 0, EXPECTED)
         with pytest.raises(ProtocolError, match="not sealed"):
             three[1].open(packet(0), 0, EXPECTED)
@@ -106,12 +106,12 @@ class TestAServer:
     def test_puts_nobody_on_the_roster(self, folder):
         ours, theirs = (load_keys(folder / place, "client-1") for place in ("ours", "theirs"))
         mixed = Keys(ours.authority, ours.certificate, ours.key, ours.sealing, theirs.roster)
-        with pytest.raises(RunError, match=f"{ROSTER} is not what .* authority signed"):
+        with pytest.raises(RunError, match=f"{ROSTER} .*authority"):
             Seals(mixed, 3)
         assert (folder / "ours" / "client-1" / AUTHORITY).exists()
 
     def test_brings_none_of_another_run(self, three, folder):
-        with pytest.raises(ProtocolError, match="of another run"):
+        with pytest.raises(ProtocolError, match=r"of another run$"):
             three[1].open(of(folder / "ours", 0, terms="other").seal(packet(0), 1), 0, EXPECTED)
 
     def test_brings_no_older_one(self, three):
@@ -119,7 +119,7 @@ class TestAServer:
         second.open(first.seal(packet(0), 1), 0, EXPECTED)
         old = second.seal(packet(1), 1)
         first.open(old, 1, EXPECTED)
-        with pytest.raises(ProtocolError, match="not built on all 2 steps"):
+        with pytest.raises(ProtocolError, match="all 2 steps"):
             first.open(old, 2, EXPECTED)
 
     def test_passes_nobody_by(self, three):
@@ -131,7 +131,7 @@ class TestAServer:
         third.seal(packet(2), 1)
         first.open(early, 1, EXPECTED)
         second.open(first.seal(packet(0, 2), 2), 1, EXPECTED)
-        with pytest.raises(ProtocolError, match="not built on all 1 steps"):
+        with pytest.raises(ProtocolError, match="all 1 steps"):
             third.open(second.seal(packet(1, 2), 2), 1, EXPECTED)
 
     def test_brings_none_of_an_earlier_run_of_the_same_scenario(self, three, folder):
@@ -139,7 +139,7 @@ class TestAServer:
         second.open(first.seal(packet(0), 1), 0, EXPECTED)
         again = of(folder / "ours", 0)
         again.seal(packet(0), 1)
-        with pytest.raises(ProtocolError, match="or of another run"):
+        with pytest.raises(ProtocolError, match=r"steps .*another run"):
             again.open(second.seal(packet(1), 1), 1, EXPECTED)
 
 
@@ -183,9 +183,9 @@ def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypat
     monkeypatch.setattr(RemotePool, "_send", replaying)
     with pytest.raises(RunFailedError):
         Sites(given, tmp_path).experiment().run(resume=False)
-    assert "not built on all 1 steps of this client" in said[0]
+    assert "all 1 steps" in said[0]
 
 
 def test_keys_for_fewer_clients_than_there_are(folder):
-    with pytest.raises(RunError, match=r"4 clients, and the keys were made for 3 \(client-3"):
+    with pytest.raises(RunError, match=r"4 clients.* 3 \(client-3"):
         Seals(load_keys(folder / "ours", "client-0"), 4)

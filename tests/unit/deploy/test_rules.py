@@ -98,13 +98,13 @@ def test_what_only_attacks_are_scored_by_is_refused(kind):
     "name", [*sorted(kind.__name__ for kind in REFUSED), "Call", "feed", "__init__"]
 )
 def test_no_refused_or_unknown_call_is_answered(server, name):
-    with pytest.raises(ProtocolError, match="does not answer"):
+    with pytest.raises(ProtocolError, match="not answer"):
         server.send({"call": name, "fields": {}}, [])
 
 
 @pytest.mark.parametrize("kind", sorted(ANSWERS, key=str))
 def test_an_answered_call_is_understood(server, kind):
-    with pytest.raises(ProtocolError, match="with other fields"):
+    with pytest.raises(ProtocolError, match="other fields"):
         server.send({"call": kind.__name__, "fields": {"nonsense": 0}}, [])
 
 
@@ -114,23 +114,23 @@ class TestSteps:
         for _ in range(most):
             server.ask(Begin(1))
             server.site.rules._turn = 0  # as if its answers had come
-        with pytest.raises(ProtocolError, match=f"the scenario allows {most}"):
+        with pytest.raises(ProtocolError, match=f"allows {most}"):
             server.ask(Begin(1))
 
     @pytest.mark.parametrize("number", [0, 3, 2**40])
     def test_of_no_other_round(self, server, number):
-        with pytest.raises(ProtocolError, match="begin a step"):
+        with pytest.raises(ProtocolError, match="begin"):
             server.ask(Begin(number))
 
     def test_not_before_the_last_is_over(self, server):
         server.ask(Begin(1))
-        with pytest.raises(ProtocolError, match="begin a step"):
+        with pytest.raises(ProtocolError, match="begin"):
             server.ask(Begin(1))
 
     def test_not_of_the_same_round_again(self, server):
         server.ask(Begin(1))
         server.ask(Enter(TRAIN, 1.0))
-        with pytest.raises(ProtocolError, match="begin a step"):
+        with pytest.raises(ProtocolError, match="begin"):
             server.ask(Begin(1))
 
     def test_not_aside(self, server):
@@ -234,7 +234,7 @@ class TestEvaluations:
             server.ask(probe)
 
     def test_and_no_texts_that_are_not_scored(self, server):
-        with pytest.raises(ProtocolError, match="does not score"):
+        with pytest.raises(ProtocolError, match="not score"):
             server.ask(calls.Write("test", 1, 1))
 
     def test_of_each_batch_once(self, server):
@@ -317,7 +317,7 @@ class TestWhatIsShared:
 
 class TestRoundsThatAreUndone:
     def test_none_where_nothing_rolls_back(self, server):
-        with pytest.raises(ProtocolError, match="nothing can undo"):
+        with pytest.raises(ProtocolError, match="undo"):
             server.command(mark=1)
 
     def test_those_that_were_marked_once_each(self, tmp_path):
@@ -334,7 +334,7 @@ class TestRoundsThatAreUndone:
 
 class TestCheckpoints:
     def test_that_are_not_there(self, server):
-        with pytest.raises(RunError, match="no usable checkpoint of round 1"):
+        with pytest.raises(RunError, match=r"checkpoint .*round 1"):
             server.command(back_to=1)
 
     def test_of_an_earlier_round_than_the_servers_other_side_kept(self, server):
@@ -362,7 +362,7 @@ class TestCheckpoints:
     def test_not_as_often_as_a_server_likes(self, server):
         for _ in range(MOST_RETURNS - 1):
             server.site.rules.return_to(0)
-        with pytest.raises(ProtocolError, match="returned to a checkpoint"):
+        with pytest.raises(ProtocolError, match=r"returned .*checkpoint"):
             server.command(back_to=0)
 
     def test_of_texts(self, tmp_path):

@@ -94,7 +94,7 @@ def test_the_worst_of_several_counts():
     ("text", "reason"),
     [
         ("raw", "compares nothing"),
-        ("raw > lightsplt-8", "did you mean 'lightsplit-8'?"),
+        ("raw > lightsplt-8", "'lightsplit-8'"),
         ("raw ~ lightsplit-8", "within"),
         ("raw > lightsplit-8 within 2", "within"),
         ("raw ~ lightsplit-8 within -2", "above 0"),
