@@ -140,7 +140,7 @@ def test_every_registered_detector_has_cases():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
-def test_a_planted_client_is_found(kind, options):
+def test_a_planted_client_is_detected(kind, options):
     last = list(rounds(kind, built(kind, options), planted=True))[-1]
     assert set(BAD) <= flagged(last)
     honest = [v.suspicion for c, v in last.items() if c not in BAD]

@@ -54,7 +54,7 @@ def judged(judge, kind, *, planted, seed=0):
 
 
 @every_attack
-def test_a_planted_signal_is_found_in_each_view(kind, judge):
+def test_a_planted_signal_is_detected_in_each_view(kind, judge):
     rows, floors = judged(judge, kind, planted=8.0)
     assert rows.keys() >= {"features", "gradient"}
     for view, row in rows.items():

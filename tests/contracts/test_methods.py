@@ -226,7 +226,7 @@ def test_nothing_pins_a_graph(case):
     assert all(torch.equal(before[n], t) for n, t in sides.server.modules.state_dict().items())
 
 
-def test_the_search_for_held_graphs_finds_one():
+def test_the_search_for_held_graphs_detects_one():
     layer = nn.Linear(2, 2)
     method = Method()
     method.kept = {"deep": [layer(torch.ones(1, 2))]}

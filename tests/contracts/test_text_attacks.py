@@ -101,7 +101,7 @@ def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["sip", "span_search"])
-def test_of_covers_each_text_is_read_and_none_is_told_to_be_the_private_one(kind, tmp_path):
+def test_each_text_of_a_cover_is_read_and_none_is_known_as_the_private_one(kind, tmp_path):
     # these texts have most words in common: of few peaks some are what they have in common
     peaks = {"peaks": 8} if kind == "span_search" else {}
     found = recovered(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="gaussian", **peaks)

@@ -83,7 +83,7 @@ def changed(change) -> list[str]:
     return differences(OUTCOME, newer)
 
 
-def test_nothing_is_said_of_equal_outcomes():
+def test_equal_outcomes_are_not_reported():
     assert changed(lambda newer: None) == []
 
 

@@ -248,6 +248,6 @@ def test_public_texts_need_no_classes(tmp_path, task):
     assert by_phase["train"]["train_loss"].notna().all()
 
 
-def test_a_round_in_which_methods_alone_learn_is_told_as_one():
+def test_a_round_in_which_methods_alone_learn_is_reported_as_one():
     row = RoundRow(1, steps=3, bytes_total=2048, method_loss=0.5)
     assert describe_round(row) == "methods alone learned  2.0 KiB sent"

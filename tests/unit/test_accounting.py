@@ -94,7 +94,7 @@ def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
     assert count_releases(wire, {0: 2, 1: 4, 2: 3, 3: 0}) == {0: 3, 1: 1, 2: 0}
 
 
-def test_delta_is_one_in_the_clients_samples_unless_told_otherwise():
+def test_delta_is_one_in_the_clients_samples_by_default():
     given = Guarantee("dp_forward", "a sample's input", multiplier=4.0)
     told = {each.client: each for each in account(given, {0: 2, 1: 2}, [1000, 5])}
     assert told[0].delta == 1e-3

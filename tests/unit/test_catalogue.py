@@ -63,7 +63,7 @@ def test_no_python_shows_in_types_and_defaults(what):
             assert not python.search(kind + default), (table.title, name, kind, default)
 
 
-def test_types_and_defaults_are_told_as_a_user_would_write_them():
+def test_types_and_defaults_are_formatted_as_a_user_would_write_them():
     light = rows("methods", "lightsplit")
     assert light["legs"][:2] == ("list of (smashed | features)", "[smashed]")
     assert light["k"][:2] == ("whole number | null", "null")
@@ -92,7 +92,7 @@ def compatible(plugins=()):
     return {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 
-def test_compatibility_is_told_of_every_part_in_plain_words():
+def test_compatibility_of_every_part_is_in_plain_words():
     told = compatible()
     several = ("methods", "attacks", "detectors", "poisons")
     kinds = [kind for name in several for kind in collect_groups()[name] if kind != "malicious"]
@@ -122,7 +122,7 @@ def test_profiles_are_listed_with_their_figures():
     assert listed == [*DEVICES, *LINKS]
 
 
-def test_mappings_are_told_as_a_user_would_write_them():
+def test_mappings_are_formatted_as_a_user_would_write_them():
     assert _format_type(dict[Literal["phone"], float] | None) == "{name: number} | null"
 
 

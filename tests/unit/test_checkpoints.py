@@ -198,7 +198,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_said_and_the_run_can_go_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_the_run_can_resume(tmp_path: Path) -> None:
     """A limit on file size stands for the disk: the checkpoint's tensors do not fit."""
     file = tmp_path / "scenario.yaml"
     file.write_text(scenario().yaml())

@@ -168,7 +168,7 @@ def test_a_run_is_made_longer_but_not_shorter_nor_under_a_rate_that_depends_on_i
     assert "schedule.rounds was 1, is 2" in err
 
 
-def test_an_address_at_which_nothing_answers_is_said_at_once(simsplit, small):
+def test_an_address_at_which_nothing_answers_is_refused_at_once(simsplit, small):
     with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -149,7 +149,7 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_is_lacking_is_told_with_the_ways_out(tmp_path: Path) -> None:
+def test_a_lack_is_refused_with_its_remedies(tmp_path: Path) -> None:
     few = {"clients": {"count": 3}}
     wrong = []
     for changes, said in (*IMAGES, *OF_TEXTS):

@@ -56,7 +56,7 @@ def lines(path: Path) -> list[int]:
     return [json.loads(line)["round"] for line in (path / "rounds.jsonl").read_text().splitlines()]
 
 
-def test_several_observers_are_told_all_of_it_in_their_order() -> None:
+def test_several_observers_hear_every_call_in_their_order() -> None:
     said: list[tuple[object, ...]] = []
     both = Observers([Heard("a", said), Heard("b", said)])
     both.begin(plan(2))

@@ -4,7 +4,7 @@ import pytest
 from pace import together
 
 
-def test_all_that_fail_are_named_and_what_they_said_is_shown(tmp_path):
+def test_all_failures_are_named_with_their_messages(tmp_path):
     seen = []
 
     @together([1, 2, 3], "ab")

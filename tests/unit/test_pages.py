@@ -54,7 +54,7 @@ def test_a_page_can_be_followed(name: str, tmp_path: Path) -> None:
         ("One types `simsplit run none-such` then.", "none-such"),
     ],
 )
-def test_a_planted_mistake_is_found(block: str, reason: str, tmp_path: Path) -> None:
+def test_a_planted_mistake_is_noticed(block: str, reason: str, tmp_path: Path) -> None:
     page = Page("planted.md", f"# A page\n\n{block}\n")
     with pytest.raises(PageError, match=re.escape(reason)):
         Reader(tmp_path, page).follow()
@@ -107,7 +107,7 @@ def _anchors(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("target", ["docs/none.md", "docs/faq.md#none", "docs/gallery.md#x", "#no"])
-def test_a_lost_link_is_found(target: str) -> None:
+def test_a_lost_link_is_noticed(target: str) -> None:
     assert not _leads_somewhere(ROOT / "README.md", target, set())
 
 

@@ -310,7 +310,7 @@ def test_a_file_that_is_none(tmp_path, monkeypatch, name, said):
     assert says(str(refused.value), said)
 
 
-def test_two_plugins_with_the_same_kind_are_told_of_both():
+def test_two_plugins_with_the_same_kind_are_both_named():
     first, other = ModuleType("first"), ModuleType("other")
     first.METHODS = other.METHODS = {"halve": Halve}
     with pytest.raises(SimsplitError) as refused:
@@ -368,7 +368,7 @@ def test_a_damaged_record_of_plugins_is_none(tmp_path, text):
         load_scenario(tmp_path / "scenario.yaml")
 
 
-def test_another_mistake_in_a_runs_own_file_is_told_as_it_is(tmp_path):
+def test_another_mistake_in_a_runs_own_file_is_refused_as_elsewhere(tmp_path):
     told = {"name": "mine", "module": "mine", "file": None, "digest": None}
     (tmp_path / "environment.json").write_text(json.dumps({"plugins": [told]}))
     (tmp_path / "scenario.yaml").write_text("seed: -1")
@@ -376,7 +376,7 @@ def test_another_mistake_in_a_runs_own_file_is_told_as_it_is(tmp_path):
         load_scenario(tmp_path / "scenario.yaml")
 
 
-def test_origins_are_told_with_digests(tmp_path):
+def test_origins_are_described_with_digests(tmp_path):
     (tmp_path / "mine.py").write_text(METHOD)
     (told,) = gather_plugins(tmp_path / "mine.py").describe_origins()
     assert told["file"] == str(tmp_path / "mine.py")

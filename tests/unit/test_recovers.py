@@ -36,7 +36,7 @@ def test_no_two_kinds_share_a_table_or_a_name():
 
 
 @pytest.mark.parametrize("kind", RECOVERS)
-def test_rows_are_told_apart_by_round_and_attack(kind):
+def test_rows_are_keyed_by_round_and_attack(kind):
     assert RECOVERS[kind].place[:2] == ("round", "attack")
 
 

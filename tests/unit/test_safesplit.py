@@ -121,7 +121,7 @@ def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
     )
 
 
-def test_its_rule_leaves_out_two_fifths_of_ten_turns_whoever_they_are():
+def test_its_rule_leaves_out_two_fifths_of_ten_turns_of_any_clients():
     """Why a clean run is rolled back: a majority is half of the turns and one, however alike."""
     found = detector()
     shares = [len(found.find_flagged(turns(10, seed=seed))) / 10 for seed in range(40)]

@@ -619,7 +619,7 @@ def test_texts_that_fill_the_positions_are_fine():
     assert parse(beside).data.public.length == 64
 
 
-def test_a_column_that_is_not_there_is_told_before_anything_is_loaded(tmp_path):
+def test_a_missing_column_is_refused_before_anything_is_loaded(tmp_path):
     pq.write_table(pa.table({"sentence": ["a b"], "label": [0]}), tmp_path / "train.parquet")
     task = {"kind": "classification", "prompt": "{sentense}", "names": ["no", "yes"]}
     source = {"kind": "text_parquet", "path": str(tmp_path), "task": task}

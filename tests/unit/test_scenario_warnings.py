@@ -53,7 +53,7 @@ def warned(path, labels, tests):
     return heard.said
 
 
-def test_labels_with_gaps_are_told_and_labels_without_are_not(tmp_path):
+def test_labels_with_gaps_are_warned_of_and_labels_without_are_not(tmp_path):
     assert warned(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
     (warning,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
     assert says(warning, "class 1, 2, 3, 4, 5, 6, ... 8 classes")

@@ -328,7 +328,7 @@ def test_prompts_that_cannot_be_gone_on_with_are_refused(prompts, why, tmp_path)
 
 
 @pytest.mark.parametrize("sampling", [None, SAMPLING], ids=["greedy", "sampled"])
-def test_scores_that_are_no_numbers_are_told(sampling):
+def test_scores_that_are_no_numbers_end_the_run(sampling):
     scores = torch.tensor([[0.0, 1.0], [0.0, torch.nan]])
     with pytest.raises(RunFailedError, match=r"no numbers.*diverged"):
         choose_tokens(scores, sampling, torch.zeros(2))
@@ -398,7 +398,7 @@ def test_weights_that_were_handed_over_have_no_use_for_them_either(tmp_path):
             exchange.predict(0, session.go_on(torch.tensor([3]), torch.tensor([True])))
 
 
-def test_a_cache_of_another_model_is_told():
+def test_a_cache_of_another_model_is_refused():
     session = Session()
     session.extend(torch.zeros(2, 3, WIDTH), ())
     with pytest.raises(ProtocolError, match=r"\(16,\).*\(8,\)"):

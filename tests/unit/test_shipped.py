@@ -23,7 +23,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_shipped_scenario_is_found_by_name(empty: Path) -> None:
+def test_a_shipped_scenario_is_loaded_by_name(empty: Path) -> None:
     del empty
     expected = load_scenario(find_folder() / "quickstart.yaml")
     for name in ("quickstart", "quickstart.yaml", "scenarios/quickstart.yaml"):
@@ -36,7 +36,7 @@ def test_a_file_in_the_folder_comes_first(empty: Path) -> None:
     assert load_scenario("quickstart").name == "own"
 
 
-def test_extends_finds_shipped_ones_too(empty: Path) -> None:
+def test_extends_takes_shipped_ones_too(empty: Path) -> None:
     (empty / "mine.yaml").write_text("{extends: quickstart, seed: 5}")
     mine = load_scenario("mine.yaml")
     assert mine.seed == 5
@@ -46,7 +46,7 @@ def test_extends_finds_shipped_ones_too(empty: Path) -> None:
         load_scenario("other.yaml")
 
 
-def test_a_misspelt_name_is_told_what_is_near(empty: Path) -> None:
+def test_a_misspelt_name_is_refused_with_what_is_near(empty: Path) -> None:
     del empty
     with pytest.raises(ScenarioError, match="'quickstart'"):
         load_scenario("quikstart")

@@ -71,7 +71,7 @@ def test_no_other_room_names_a_topology() -> None:
         ('"""Of a vanilla cut."""', []),
     ],
 )
-def test_a_name_would_be_found(code: str, found: list[str]) -> None:
+def test_a_name_would_be_noticed(code: str, found: list[str]) -> None:
     assert names_in(ast.parse(code)) == found
 
 

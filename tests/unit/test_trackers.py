@@ -209,7 +209,7 @@ def test_offline_files_have_each_round_once_after_a_resume(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb"])
-def test_a_missing_package_is_said_before_training(
+def test_a_missing_package_is_refused_before_training(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, kind, None)  # as Python marks what cannot be imported
@@ -220,7 +220,7 @@ def test_a_missing_package_is_said_before_training(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])
-def test_a_broken_tracker_is_told_once_and_the_run_goes_on(kind: str, tmp_path: Path) -> None:
+def test_a_broken_tracker_is_warned_of_once_and_the_run_goes_on(kind: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / kind).write_text("no folder")
     heard = Warned()

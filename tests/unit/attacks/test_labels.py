@@ -64,7 +64,7 @@ def test_kmeans_is_scikit_learns():
     assert find_clusters(rows, 3, 10, 2**40 + 1).shape == labels.shape  # seeds have 63 bits
 
 
-def test_a_probe_is_scored_on_what_it_was_not_told():
+def test_a_probe_is_scored_on_held_out_samples():
     rows, labels = cloud()
     found = clue("probe", rows, labels)
     assert found.rows.tolist() == list(range(30, 60))

@@ -109,7 +109,7 @@ def test_one_message_of_two_is_enough_where_noise_lies_along_the_gradient(tmp_pa
 
 
 @pytest.mark.parametrize(("servers", "method"), [(2, ()), (4, TWO), (5, TWO)])
-def test_servers_of_which_none_sees_two_steps_in_a_row_are_told_so(tmp_path, servers, method):
+def test_servers_without_two_steps_in_a_row_are_refused(tmp_path, servers, method):
     with pytest.raises(
         ScenarioError,
         match=rf"attacks\.0\.kind: {INVERSION}.*two steps",

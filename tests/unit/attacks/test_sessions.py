@@ -311,7 +311,7 @@ def test_what_cannot_be_is_refused_by_field(changes, field, said, tmp_path):
     assert error.value.field.startswith(field)
 
 
-def test_a_package_that_lacks_is_told_of_before_training(tmp_path, monkeypatch):
+def test_a_missing_package_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(SimsplitError, match=r"BLEU.*sacrebleu"):
         experiment(given(tmp_path, schedule={"rounds": 1}), tmp_path / "run")

@@ -25,7 +25,7 @@ def values(*shape, name):
 
 
 @pytest.mark.parametrize(("kind", "fields"), CASES, ids=str)
-def test_the_gradient_is_found_again_in_the_span_of_what_it_is_made_of(kind, fields):
+def test_the_gradient_is_in_the_span_of_its_messages(kind, fields):
     """As low-rank adapters are: half of them start at zero, and half have no gradient at first."""
     config = OPTIMIZERS[kind](**fields)
     weights = torch.nn.Parameter(values(COUNT, name="start").float())

@@ -108,7 +108,7 @@ def test_parquet_is_a_table_too(tmp_path: Path) -> None:
         ({"drop": ("age", "hours", "job", "site")}, r"data\.source\.drop"),
     ],
 )
-def test_mistakes_in_columns_are_told_by_field(
+def test_mistakes_in_columns_are_refused_by_field(
     tmp_path: Path, change: dict[str, object], told: str
 ) -> None:
     source = TableSource(path=table(tmp_path, frame()), **change)

@@ -230,7 +230,7 @@ def test_labels_may_be_words_and_other_values(tmp_path, kind):
     assert source.describe() == data.info
 
 
-def test_a_class_that_only_the_test_split_has_is_told_with_a_way_out(tmp_path):
+def test_a_class_that_only_the_test_split_has_is_refused_with_a_remedy(tmp_path):
     for split, word in (("train", "cat"), ("test", "bird")):
         rows = [{"image": png(picture()), "label": label} for label in ("dog", word)]
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")

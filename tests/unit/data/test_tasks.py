@@ -17,6 +17,6 @@ def test_a_label_is_a_number_or_a_name(labels: list[object]) -> None:
 
 
 @pytest.mark.parametrize("label", [2, -1, "fine", None, 0.5])
-def test_other_labels_are_told_what_is_allowed(label: object) -> None:
+def test_other_labels_are_refused_with_the_allowed_ones(label: object) -> None:
     with pytest.raises(DataError, match=r"row 0:.*0 to 1.*bad, good"):
         TASK.make_pieces([{"text": "x", "label": label}], "here")

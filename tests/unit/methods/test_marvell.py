@@ -122,7 +122,7 @@ def sent(method: Method, grad: torch.Tensor, labels: torch.Tensor, number: int =
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3)])
-def test_the_noise_that_is_added_has_the_variances_that_were_found(shape):
+def test_the_noise_that_is_added_has_the_solved_variances(shape):
     grad, labels = gradients(20_000, *shape)
     got, step = sent(built("marvell", sum_kl=0.1), grad, labels)
     rows, noise = grad.flatten(1).double(), (got - grad).flatten(1).double()

@@ -105,7 +105,7 @@ def test_without_weight_there_is_no_term():
     assert method.loss(here) is None
 
 
-def test_an_evaluation_samples_if_told_to():
+def test_an_evaluation_samples_if_asked_to():
     method, z = built((7, 6), inference="sample"), values(3, 7, 6)
     first, second = (method.encode(z, step(each, training=False)) for each in range(2))
     assert not torch.equal(first, second)

@@ -77,7 +77,7 @@ def test_the_label_of_a_text_stays_in_its_place():
     assert ((got >= 0) == (labels >= 0)).all()
 
 
-def test_what_changed_is_told():
+def test_what_changed_is_reported():
     method, labels = built(2, epsilon=0), torch.zeros(100).long()
     step = Step(0, 1, 0, 5, labels=labels)
     got = method.transform(Batch(torch.zeros(100, 1), labels, torch.arange(100)), step).labels

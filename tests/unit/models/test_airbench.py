@@ -87,7 +87,7 @@ def test_a_single_value_is_normalised_by_the_running_statistics():
 
 
 @pytest.mark.slow
-def test_filters_are_those_that_the_published_code_finds_in_cifar10(real_data):
+def test_filters_equal_those_of_the_published_code_on_cifar10(real_data):
     images = ParquetSource(path=real_data("cifar10")).load().train.inputs[:5000].double() / 255
     images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True)
     patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)

@@ -125,7 +125,7 @@ def test_adapters_of_a_classifier_leave_its_last_layer_to_learn():
         ),
     ],
 )
-def test_what_cannot_be_is_told_by_its_field(config, shape, said):
+def test_what_cannot_be_is_refused_by_its_field(config, shape, said):
     with pytest.raises(ScenarioError) as caught:
         config.build(shape, 1, 0)
     assert says(str(caught.value), f"scenario.{said}")

@@ -119,7 +119,7 @@ def test_a_bound_holds_the_fast_back(ahead, fast):
     assert times.clients[1].waiting == pytest.approx(0.9)
 
 
-def test_whoever_has_no_steps_left_holds_nobody_back():
+def test_a_client_without_steps_left_holds_nobody_back():
     def short(seconds_after):
         yield from steps(1, 1)
         yield Stage("wire", seconds_after)
@@ -127,7 +127,7 @@ def test_whoever_has_no_steps_left_holds_nobody_back():
     assert through(play({0: short(100), 1: steps(5, 2)}, 1, max_ahead=0)) == {0: 101, 1: 10}
 
 
-def test_whoever_has_taken_its_last_step_is_not_held():
+def test_a_client_that_took_its_last_step_is_not_held():
     def long(count):
         yield from steps(count, 1)
         yield Stage("wire", 1)

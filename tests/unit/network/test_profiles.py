@@ -67,7 +67,7 @@ def test_devices_and_links_are_drawn_apart():
     assert len({(rate.flops_per_s, rate.up_bytes_per_s) for rate in rates}) == 4
 
 
-def test_a_client_is_the_same_whoever_else_there_is():
+def test_a_client_is_the_same_beside_any_others():
     network = NetworkConfig.model_validate({"device": {"phone": 1, "gpu": 1}, "spread": 0.5})
     many = network.rates(100, seed=4)
     assert network.rates(10, seed=4) == many[:10]
@@ -136,7 +136,7 @@ def test_mistakes_name_what_there_is(network, said):
     assert says(mistake(**network), said)
 
 
-def test_an_editor_is_told_the_names():
+def test_an_editor_learns_the_names():
     text = str(Holder.model_json_schema())
     for name in (*DEVICES, *LINKS):
         assert f"'{name}'" in text

@@ -95,7 +95,7 @@ def test_a_failed_training_leaves_room_for_the_next(tiny, monkeypatch, trainings
     assert pretrained(tiny, lambda line: None).is_dir()
 
 
-def test_what_is_said_goes_to_stderr_where_nobody_asked(tiny, trainings, capsys):
+def test_progress_goes_to_stderr_by_default(tiny, trainings, capsys):
     pretrained(tiny)
     said = capsys.readouterr()
     assert said.out == ""

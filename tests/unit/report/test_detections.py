@@ -128,7 +128,7 @@ def test_clients_of_many_runs_are_counted_and_not_named(runs: list[Entry], tmp_p
         assert (row["malicious"], row["flagged"]) == (malicious, malicious)
 
 
-def test_attackers_whose_backdoor_does_not_take_are_told_apart(
+def test_attackers_whose_backdoor_does_not_take_are_counted_apart(
     runs: list[Entry], tmp_path: Path
 ) -> None:
     """Of two seeds, of which one is caught and one is not, the backdoor takes in one or none."""

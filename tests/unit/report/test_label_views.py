@@ -13,7 +13,7 @@ from simsplit.report.label_views import (
 )
 
 
-def test_a_strip_a_view_gradients_first_with_the_adapter_that_told_most(with_labels):
+def test_a_strip_for_each_view_gradients_first_with_the_adapter_that_leaks_most(with_labels):
     strips = make_strips(with_labels())
     told = [(strip.view, strip.adapter) for strip in strips]
     assert told == [("gradient", 1), ("features", 0)]

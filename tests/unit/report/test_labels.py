@@ -72,7 +72,7 @@ def test_compare_has_a_column_for_each(run_dir, simsplit):
     assert compare(run_dir)["labels_leak_mean"].tolist() == [worst]
 
 
-def test_an_attack_on_a_finished_run_finds_what_it_does_in_the_run(run_dir, simsplit):
+def test_an_attack_on_a_finished_run_recovers_the_same_as_in_the_run(run_dir, simsplit):
     code, out, err = simsplit("attack", run_dir, "--kind", "kmeans", "--set", "name=again")
     assert code == 0, err
     assert "again" in out

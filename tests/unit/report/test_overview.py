@@ -82,7 +82,7 @@ def test_seeds_are_a_row_with_a_spread(made):
     assert (row["seeds"], row["leak"]) == ("2", "65 ± 14 %")
 
 
-def test_who_was_caught_is_told_by_detector_and_epsilon_where_there_is_one(made):
+def test_caught_clients_stand_by_detector_and_epsilon_where_there_is_one(made):
     entry = made("caught", "mse", {}, flagged=[0, 1])
     (row,) = cells(tabulate_overview([entry]))
     assert row["krum: caught, honest flagged"] == "1 of 1, 1 of 1"

@@ -56,7 +56,7 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
     assert compare_recoveries([]) == []
 
 
-def test_it_is_told_how_many_foregrounds_have_no_ssim(attacked):
+def test_foregrounds_without_ssim_are_counted(attacked):
     columns = ("mse", "ssim", "fg_mse", "fg_ssim")
     found = {"unsplit": [(0.1, 0.8, 0.1, 0.5), (0.1, 0.8, 0.1, ""), (0.1, 0.8, 0.1, 0.7)]}
     entry = attacked("raw", found, columns=columns)
@@ -139,7 +139,7 @@ def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, t
     assert [table.title.split(" of ")[0] for table in found] == ["ROUGE-L", "best ROUGE-L"][:tables]
 
 
-def test_methods_alike_but_for_a_field_are_told_apart_by_it():
+def test_methods_alike_but_for_a_field_are_distinguished_by_it():
     def named(*methods):
         return distinguish_methods([{"method": each} for each in methods])
 
@@ -160,7 +160,7 @@ def test_what_was_evaluated_beside_accuracy_is_compared_too(variant):
     assert "rouge_l" not in row
 
 
-def test_the_inference_is_told_in_the_title_or_where_it_differs_in_the_rows(variant):
+def test_the_inference_stands_in_the_title_or_where_it_differs_in_the_rows(variant):
     def table(*inferences):
         methods = [[{**MIX, "inference": each}] for each in inferences]
         names = [f"{'-'.join(inferences)}{number}" for number, _ in enumerate(methods)]

@@ -61,7 +61,7 @@ def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run)
         ({"aggregation": {"kind": "splitfed_v2", "bits": 8}}, "changes ... 8 bits"),
     ],
 )
-def test_what_was_handed_over_is_said_where_bytes_are(variant, fields, said):
+def test_the_form_of_handovers_stands_where_bytes_are(variant, fields, said):
     run = variant("handed", fields)
     legs = next(table for table in show(run) if table.columns[0] == "leg")
     assert any(says(row[0], f"handover ({said})") for row in legs.rows)
@@ -197,7 +197,7 @@ def test_schedule_and_averages_tell_rows_apart(variant):
     }
 
 
-def test_runs_that_would_be_called_alike_are_told_apart_by_the_fields_that_differ(variant):
+def test_runs_with_one_name_are_distinguished_by_the_fields_that_differ(variant):
     poisoned = {"malicious": {"fraction": 0.5, "poison": [{"kind": "badnets"}]}}
     runs = [
         variant("usual", {"name": "x"}),

@@ -212,7 +212,7 @@ def test_sweeps_and_runs_stand_beside_each_other(swept, variant):
     assert column(table, "of Raw") == ["0.250", "0.250", "1.000"]
 
 
-def test_cells_that_have_not_finished_are_left_out_and_said(swept, variant):
+def test_cells_that_have_not_finished_are_left_out_and_listed(swept, variant):
     cells = [({"seed": 0}, 0.5, 1), ({"seed": 1}, None, 0), ({"seed": 2}, None, 0)]
     path = swept(cells, failed={"cell-2": "out of memory\nat line 3"})
     entries, left_out = load_entries([path])

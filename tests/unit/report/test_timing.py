@@ -60,7 +60,7 @@ def one_at_a_time_s(run, last_round, gflops, link, server_gflops=10_000):
 
 
 @pytest.mark.slow
-def test_levels_are_told_at_the_round_that_first_reached_them(trained):
+def test_levels_stand_at_the_round_that_first_reached_them(trained):
     run = Run.load(trained)
     table = time_to_accuracy(run)
     assert table.columns == ("accuracy", "round", "sent", "phone, lte", "laptop, wifi")

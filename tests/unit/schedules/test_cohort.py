@@ -47,7 +47,7 @@ def test_a_fraction_of_all_clients_and_at_least_one(fraction: float, count: int,
     assert all(len(chosen(n, steps, fraction=fraction)) == size for n in range(1, 20))
 
 
-def test_it_is_a_fraction_of_all_whoever_can_be_reached() -> None:
+def test_it_is_a_fraction_of_all_clients_reachable_or_not() -> None:
     """Half of ten are five; of four that can be reached all are asked."""
     batches = {client: int(client < 4) for client in range(10)}
     assert chosen(batches=batches, fraction=0.5) == [0, 1, 2, 3]
@@ -221,7 +221,7 @@ def test_a_round_in_which_nobody_can_be_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "aggregation", quick(["none", "splitfed_v1", "splitfed_v2", "fused"], "none", "splitfed_v1")
 )
-def test_one_who_takes_part_alone_trains_the_same_whoever_else_exists(
+def test_a_client_alone_in_its_cohort_trains_the_same_whatever_others_exist(
     aggregation: str, tmp_path: Path
 ) -> None:
     heads = "per_client" if aggregation == "none" else "shared"

@@ -287,7 +287,7 @@ def test_every_cell_is_checked_and_the_wrong_ones_are_named(file):
     assert second.endswith("(in cell ratio=1000000000,seed=0 and 1 more)")
 
 
-def test_a_mistake_beside_the_sweep_is_said_once(file):
+def test_a_mistake_beside_the_sweep_is_reported_once(file):
     said = message(file({"seed": [0, 1]}, train={"batchsize": 3}))
     assert said.count("batch_size'") == 1
     assert "scenario.name: got '-x_seed-0'" in message(file({"seed": [0]}), {"name": "-x"})

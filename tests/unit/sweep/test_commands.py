@@ -119,7 +119,7 @@ def test_json_is_all_that_stdout_has(simsplit, file):
     }
 
 
-def test_an_override_of_what_is_swept_is_said_to_do_nothing(simsplit, file):
+def test_an_override_of_what_is_swept_is_noted_as_void(simsplit, file):
     fields = ["--set", "seed=9", "--set", "sweep.seed=[4]", "--set", "sweep.method.0.ratio=[8]"]
     code, _, err = simsplit("sweep", file, "--jobs", 1, *fields)
     assert code == 0

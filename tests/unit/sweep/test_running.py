@@ -182,7 +182,7 @@ def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp
     assert heard.said == [("kept", good), ("starts", hot), ("failed", hot)]
 
 
-def test_a_defect_is_told_with_its_place(swept, tmp_path, plugin):
+def test_a_defect_is_reported_with_its_place(swept, tmp_path, plugin):
     plugins = [plugin(PLUGIN)]
     sweep = swept({"method": [[{"kind": "divide"}], []]}, plugins)
     result = run_sweep(sweep, tmp_path / "out")
@@ -299,7 +299,7 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
     assert told["failed"] == again.failed
 
 
-def test_cells_that_fail_alike_are_told_of_in_one_line(tmp_path):
+def test_cells_that_fail_alike_are_reported_in_one_line(tmp_path):
     failed = {f"seed={seed}": "data.source.path: not there\ntrace" for seed in range(6)}
     told = SweepResult(tmp_path, {}, {**failed, "hot": "round 1: loss is nan"}).why()
     assert told.splitlines() == [

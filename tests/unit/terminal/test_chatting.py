@@ -28,7 +28,7 @@ def run(tmp_path_factory):
     return require_author(tmp_path_factory.mktemp("chat"))
 
 
-def test_a_prompt_is_gone_on_with_and_what_crossed_is_told(simsplit, run):
+def test_a_prompt_is_continued_and_what_crossed_is_tabulated(simsplit, run):
     words = ("--prompt", "a dull film is", "--tokens", 5, "--format", "csv")
     code, out, err = simsplit("chat", run, *words)
     assert (code, err) == (0, "")
@@ -59,7 +59,7 @@ def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
         (("--prompt", "a", "--client", 7), "no client 7; allowed: 0 to 1"),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_told(words, why, simsplit, run):
+def test_what_cannot_be_continued_is_refused(words, why, simsplit, run):
     code, out, err = simsplit("chat", run, *words)
     assert (code, out) == (2, "")
     assert says(err, why)

@@ -85,7 +85,7 @@ def test_several_mistakes_stand_under_one_error(simsplit, tmp_path):
     assert third.startswith("  scenario.foo: unknown field, ")
 
 
-def test_a_strategy_is_not_an_aggregation_and_is_told_its_place(simsplit, tmp_path):
+def test_a_strategy_is_not_an_aggregation_and_its_place_is_named(simsplit, tmp_path):
     (tmp_path / "s.yaml").write_text("aggregation: fedavg")
     _, _, err = simsplit("validate", "s.yaml")
     assert err.rstrip().endswith("'fedavg' goes under aggregation.strategy")

@@ -34,7 +34,7 @@ def test_a_page_may_lie_elsewhere(simsplit, run, tmp_path):
     assert err.startswith("error: cannot write run/rounds.csv/x.html: ")
 
 
-def test_what_is_no_run_is_said(simsplit, tmp_path):
+def test_what_is_no_run_is_refused(simsplit, tmp_path):
     (tmp_path / "empty").mkdir()
     code, _, err = simsplit("report", "empty")
     assert code == 2

@@ -50,7 +50,7 @@ def a_dead_process():
     return {**describe_process(), "pid": process.pid}
 
 
-def test_a_process_is_told_from_a_dead_one_and_from_a_later_one_of_its_number():
+def test_a_process_differs_from_a_dead_one_and_from_a_later_one_of_its_number():
     assert is_alive(describe_process()) is True
     assert is_alive({**describe_process(), "began": 1}) is False
     assert is_alive(a_dead_process()) is False
@@ -112,7 +112,7 @@ def test_what_is_no_run_is_refused(simsplit, tmp_path):
     assert "no run" in err
 
 
-def test_what_remains_is_told_at_the_pace_so_far(copied):
+def test_remaining_time_follows_the_pace_so_far(copied):
     changed(copied, status="running", rounds=6)
     seen = read_snapshot(copied)
     each = seen.elapsed_s / 2

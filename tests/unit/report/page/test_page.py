@@ -89,7 +89,7 @@ def test_a_run_under_attack_has_what_was_recovered(with_images, with_texts, page
     assert "<mark>cat sat on</mark> <mark>mat</mark>" in text
 
 
-def test_a_run_whose_labels_were_attacked_has_what_they_told_and_what_was_seen(with_labels, page):
+def test_a_run_whose_labels_were_attacked_shows_scores_and_inputs(with_labels, page):
     made = page(with_labels())
     seen = Seen(made)
     assert seen.headings == [*ALWAYS[:4], "Labels", ALWAYS[4]]
@@ -198,7 +198,7 @@ def test_the_verdict_is_what_the_tables_say(watched, with_images, variant):
     assert says(two, f"2 settings, 2 runs. ... {changed}")
 
 
-def test_a_run_that_goes_on_is_told_as_far_as_it_came(finished_run, retold, variant, page):
+def test_a_run_that_goes_on_is_shown_up_to_its_last_round(finished_run, retold, variant, page):
     run = retold(variant("running"), "summary.json", status="running", rounds=9)
     made = page(run)
     assert "Not finished (running), 1 of 9 rounds." in made
