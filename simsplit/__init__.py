@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from simsplit.assembly.trained import trained
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
+    from simsplit.evidence.frames import papers
     from simsplit.experiment import run
     from simsplit.methods.base import CodecConfig, Method, MethodConfig
     from simsplit.models import SplitModel
@@ -36,6 +37,7 @@ _HOMES = {
     "SplitModel": "simsplit.models",
     "load_sweep": "simsplit.scenario",
     "own": "simsplit.scenario",
+    "papers": "simsplit.evidence.frames",
     "trained": "simsplit.assembly.trained",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
@@ -57,6 +59,7 @@ __all__ = [
     "load_scenario",
     "load_sweep",
     "own",
+    "papers",
     "run",
     "run_sweep",
     "trained",

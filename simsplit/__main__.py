@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import typer.core
 
-from simsplit.commands import attacking, measuring, results, scenarios, training
+from simsplit.commands import attacking, evidence, measuring, results, scenarios, training
 from simsplit.commands.options import say
 from simsplit.deploy import commands as deployment
 from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
@@ -55,6 +55,8 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "watch": training.watch_,
     "compare": results.compare,
     "report": results.report,
+    "papers": evidence.papers,
+    "reproduce": evidence.reproduce,
     "attack": attacking.attack,
     "chat": attacking.chat,
     "export": results.export,

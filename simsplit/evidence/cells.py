@@ -1,103 +1,143 @@
-"""The cells that measure a table at a tier, and which rows of the table they stand for."""
+"""The cells that measure a table at a tier, and the rows of the table that they stand for."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.evidence.claims import Axes, Claim, Measured, Tier
-from simsplit.evidence.digests import digest_of
+from simsplit.evidence.digests import digest_figure, digest_of
 from simsplit.evidence.measurements import write_setting
 from simsplit.report.short_names import value_of
-from simsplit.scenario import Cell, Sweep, load_sweep
+from simsplit.scenario import Cell, Scenario, Sweep, has_sweep, load_scenario, load_sweep
+
+SEEDS = (0, 1, 2)
+"""The seeds that are measured where a sweep names none."""
 
 
 @dataclass(frozen=True)
 class MeasuringCell:
-    """A cell of a sweep, as it measures one seed of one row of a table."""
+    """A scenario with one seed, as it measures one row of a table."""
 
-    cell: Cell
-    sweep: Sweep
-    file: Path
+    scenario: Scenario
+    claim: Claim
     axes: Axes
-    digest: str
+    """The axes of the printed row."""
     takes_min: float
     """Minutes, as the claim has it."""
 
     @property
     def seed(self) -> int:
         """The seed of its draws."""
-        return self.cell.scenario.seed
+        return self.scenario.seed
 
     @property
     def setting(self) -> str:
         """Its axes as rows of measurements have them."""
         return write_setting(self.axes)
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """What no two cells of a table at a tier share."""
+        return self.setting, self.seed
 
-def cells_of(
-    claim: Claim, tier: Tier, folder: Path, overrides: Mapping[str, Any] | None = None
+    @cached_property
+    def digest(self) -> str:
+        """The digest of its scenario."""
+        return digest_of(self.scenario)
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """Figure -> the digest that its row has."""
+        figures = self.claim.measured_figures.items()
+        return {name: digest_figure(self.digest, figure.recipe) for name, figure in figures}
+
+    @property
+    def name(self) -> str:
+        """A name for its folder; another scenario gets another one."""
+        words = [f"{name}={value}" for name, value in self.axes.items()]
+        return ",".join([*words, f"seed={self.seed}", self.digest[:8]]).replace("/", "-")
+
+
+def list_cells(
+    claim: Claim, tier: Tier, folder: Path, seeds: Sequence[int] | None = None
 ) -> list[MeasuringCell]:
-    """List the cells that measure a table at a tier, those of no printed row left out.
+    """List the cells that measure a table at a tier, but for those of no printed row.
 
-    `folder` is the claims' own; `overrides` are of fields, as `--set` takes them.
+    `folder` is the claims' own. By default the seeds are the sweep's, or SEEDS.
     """
-    made: list[MeasuringCell] = []
+    made: dict[tuple[str, int], MeasuringCell] = {}
     for entry in claim.measured.get(tier, ()):
-        file = folder / entry.scenario
-        sweep = load_sweep(file, _that_apply(overrides or {}, file))
-        for cell in sweep.cells:
-            axes = _axes(cell, sweep, entry)
-            if _is_printed(axes, claim):
-                digest = digest_of(cell.scenario)
-                made.append(MeasuringCell(cell, sweep, file, axes, digest, entry.takes_min))
-    return made
+        own: dict[tuple[str, int], MeasuringCell] = {}
+        for cell in _list_of_entry(claim, entry, folder, seeds):
+            if cell.key in own:
+                raise ScenarioError(
+                    f"measured.{tier}",
+                    f"{entry.scenario}: several cells measure the row {cell.setting}; "
+                    "the printed table lacks an axis, or words gives two values one name",
+                )
+            own[cell.key] = cell
+        made = own | made
+    return list(made.values())
 
 
-def unmeasured_rows(claim: Claim, cells: Iterable[MeasuringCell]) -> list[Axes]:
+def _list_of_entry(
+    claim: Claim, entry: Measured, folder: Path, seeds: Sequence[int] | None
+) -> Iterator[MeasuringCell]:
+    sweep = _load(folder / entry.scenario)
+    known: dict[tuple[str, ...], dict[int, list[tuple[Axes, Scenario]]]] = {}
+    for cell in sweep.cells:
+        axes = _find_axes(cell, sweep, entry)
+        for row in (row for row, _ in claim.rows if _agree(row, axes)):
+            # several cells of one row and seed stay apart, so that the caller can refuse them
+            of_row = known.setdefault(tuple(row.values()), {})
+            of_row.setdefault(cell.scenario.seed, []).append((row, cell.scenario))
+    swept = any("seed" in cell.settings for cell in sweep.cells)
+    for of_row in known.values():
+        first = next(iter(of_row.values()))
+        for seed in seeds or (tuple(of_row) if swept else SEEDS):
+            for row, scenario in of_row.get(seed, first):
+                yield MeasuringCell(_with_seed(scenario, seed), claim, row, entry.takes_min)
+
+
+def _with_seed(scenario: Scenario, seed: int) -> Scenario:
+    return scenario if scenario.seed == seed else scenario.model_copy(update={"seed": seed})
+
+
+def _load(file: Path) -> Sweep:
+    """Load a scenario file; one without a sweep is a sweep of one cell."""
+    if has_sweep(file):
+        return load_sweep(file)
+    scenario = load_scenario(file)
+    return Sweep(scenario.name, (Cell("", {}, scenario),))
+
+
+def list_rows_without_cells(claim: Claim, cells: Iterable[MeasuringCell]) -> list[Axes]:
     """List the printed rows that no cell of a tier measures."""
-    known = [cell.axes for cell in cells]
-    return [axes for axes, _ in claim.rows if not any(_agree(axes, other) for other in known)]
+    known = {cell.setting for cell in cells}
+    return [axes for axes, _ in claim.rows if write_setting(axes) not in known]
 
 
-def _axes(cell: Cell, sweep: Sweep, entry: Measured) -> dict[str, str]:
+def _find_axes(cell: Cell, sweep: Sweep, entry: Measured) -> dict[str, str]:
     """Return the axes of a cell: its swept fields by short names, but for the seed."""
     short = sweep.fields
-    own = {"cell": cell.label} if cell.label else {}
+    own = {entry.rename.get("cell", "cell"): cell.label} if cell.label else {}
     for field, value in cell.settings.items():
-        if field == "seed":
-            continue
-        name = entry.rename.get(short[field], short[field])
-        own[name] = _word(field, value)
-    if cell.label and "cell" in entry.rename:
-        own[entry.rename["cell"]] = own.pop("cell")
+        if field != "seed":
+            own[entry.rename.get(short[field], short[field])] = _write_word(field, value)
     axes = {**entry.with_, **own}
     return {name: entry.words.get(name, {}).get(value, value) for name, value in axes.items()}
 
 
-def _word(field: str, value: object) -> str:
-    """Return a swept value as a word without spaces, which statements can name."""
-    if field == "method" and value in ([], ()):
+def _write_word(field: str, value: Any) -> str:  # noqa: ANN401 - any plain value
+    """Write a swept value as a word without spaces, which statements can name."""
+    if field == "method" and not value:
         return "raw"
     return value_of(value).replace(" + ", "+").replace(" ", "-")
 
 
-def _is_printed(axes: Axes, claim: Claim) -> bool:
-    return any(_agree(row, axes) for row, _ in claim.rows)
-
-
 def _agree(row: Axes, axes: Axes) -> bool:
-    """Tell whether a printed row is what a cell with these axes measures."""
+    """Return whether a printed row is what a cell with these axes measures."""
     return all(axes.get(name) == value for name, value in row.items())
-
-
-def seeds_of(cells: Sequence[MeasuringCell]) -> Iterator[int]:
-    """List the seeds of cells, each once."""
-    yield from dict.fromkeys(cell.seed for cell in cells)
-
-
-def _that_apply(overrides: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
-    if "name" in overrides:
-        raise ScenarioError("name", f"is {file.stem}'s own: rows are tied to it")
-    return overrides

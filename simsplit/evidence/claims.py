@@ -122,6 +122,11 @@ class Figure(Config):
             return math.nan
         return value / other if self.as_ == "ratio" else 100 * (value / other - 1)
 
+    @property
+    def recipe(self) -> dict[str, object]:
+        """What its value depends on beside the run."""
+        return {"is": self.is_, "at": self.at, "times": self.times}
+
 
 class Measured(Config):
     """A scenario that measures rows of a table."""
@@ -182,6 +187,11 @@ class Claim(Config):
     """What it lists, where it claims nothing that could be measured."""
 
     @property
+    def measured_figures(self) -> Mapping[str, Figure]:
+        """The figures that are read from runs."""
+        return {name: figure for name, figure in self.figures.items() if figure.is_}
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """The columns of the printed table that tell its rows apart."""
         return tuple(name for name in self._header if name not in self.figures)
@@ -189,13 +199,25 @@ class Claim(Config):
     @cached_property
     def rows(self) -> tuple[tuple[dict[str, str], dict[str, float]], ...]:
         """The printed rows: the axes of each, and the figures that are not empty."""
+        return tuple(
+            (axes, {name: float(text) for name, text in texts.items()})
+            for axes, texts in self.texts
+        )
+
+    @cached_property
+    def texts(self) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
+        """The printed rows with figures as the paper prints them, to the digit."""
         made = []
         for line in self._lines[1:]:
             cells = dict(zip(self._header, line, strict=True))
             axes = {name: cells[name] for name in self.axes}
-            figures = {n: float(cells[n]) for n in self.figures if cells.get(n, "")}
-            made.append((axes, figures))
+            made.append((axes, {n: cells[n] for n in self.figures if cells.get(n, "")}))
         return tuple(made)
+
+    def decimals(self, figure: str) -> int:
+        """Return how many decimals the paper prints of a figure; 3 where it prints none at all."""
+        printed = [texts[figure] for _, texts in self.texts if figure in texts]
+        return max((len(text.partition(".")[2]) for text in printed), default=3)
 
     def values(self, axis: str) -> tuple[str, ...]:
         """The values of an axis, in the order in which the paper prints them."""
@@ -253,10 +275,6 @@ class Claims(Config):
     """Authors, title, where it appeared."""
     tables: dict[str, Claim]
     """Name, such as table4 or figure7 -> the claim; `rows_of` gives it that table's scenarios."""
-
-    def source_of(self, name: str) -> str:
-        """Return the table under whose name a table's rows are measured."""
-        return self.tables[name].rows_of or name
 
     @model_validator(mode="after")
     def _share_scenarios(self) -> Self:

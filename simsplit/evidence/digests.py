@@ -1,53 +1,62 @@
-"""The digest of a cell's scenario: rows were measured with it, or they are stale.
+"""Digests of what rows were measured with: when a scenario changes, its rows become stale.
 
-It covers every field that can change a figure. What cannot is left out: names, where output goes,
-how often a checkpoint is written, where the data lie, on how many threads or hosts a run was
-trained. A field that came later is left out while it has the value that it behaves like before.
+A digest covers every field of a scenario that can change a figure. Names, the seed, where output
+goes, how often a checkpoint is written, where data lie, and the threads or hosts of a run cannot,
+and are left out. Of a data set's path the last folder counts: it says which data they are.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from simsplit.scenario import Scenario
 
 _INCIDENTAL = ("name", "seed", "output", "checkpoint", "threads", "device", "engine", "observers")
-_PLACES = ("cache", "download")
-"""Fields of a data source that say where its files lie, or how they come there."""
+_PLACES = ("root", "cache", "download")
+"""Fields of data that say where their files lie, or how they come there."""
+_PATH = "path"
 ADDED: Mapping[str, object] = {}
 """Dotted field that came after rows were measured -> the value that changes nothing."""
 
 
 def digest_of(scenario: Scenario) -> str:
-    """Return the digest of all fields of a scenario that can change a figure, but for the seed."""
+    """Return the digest of all fields of a scenario that can change a figure."""
     values = scenario.model_dump(mode="json", exclude=set(_INCIDENTAL))
-    source = values["data"]["source"]
-    kept = {name: value for name, value in source.items() if name not in _PLACES}
-    if kept.get("path"):
-        kept["path"] = Path(kept["path"]).name  # which data they are, wherever they lie
-    values["data"]["source"] = kept
-    return digest_of_values(values)
+    return _hash({**values, "data": _without_places(values["data"])})
 
 
-def digest_of_values(values: Mapping[str, Any]) -> str:
-    """Return the digest of plain values; null fields and ADDED ones count for nothing."""
-    flat = {name: value for name, value in _flatten(values, "") if ADDED.get(name, ...) != value}
-    text = json.dumps(flat, sort_keys=True, separators=(",", ":"))
+def digest_figure(scenario: str, recipe: Mapping[str, Any]) -> str:
+    """Return the digest of a figure: of its scenario's, and of how it is read from the run."""
+    return _hash({"scenario": scenario, **recipe})
+
+
+def _hash(values: Mapping[str, Any]) -> str:
+    leaves = {name: value for name, value in _flatten(values, "") if ADDED.get(name, ...) != value}
+    text = json.dumps(leaves, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _flatten(value: Any, name: str) -> list[tuple[str, Any]]:  # noqa: ANN401 - plain values
-    """List the leaves of plain values by dotted name."""
-    if isinstance(value, Mapping):
-        return [
-            leaf
-            for key, each in value.items()
-            for leaf in _flatten(each, f"{name}.{key}".strip("."))
-        ]
+def _without_places(value: Any) -> Any:  # noqa: ANN401 - plain values
+    """Leave out where data lie, however deep in the fields of data."""
     if isinstance(value, list):
-        return [
-            leaf for index, each in enumerate(value) for leaf in _flatten(each, f"{name}.{index}")
-        ]
-    return [] if value is None else [(name, value)]
+        return [_without_places(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    kept = {name: _without_places(each) for name, each in value.items() if name not in _PLACES}
+    if isinstance(kept.get(_PATH), str):
+        kept[_PATH] = Path(kept[_PATH]).name
+    return kept
+
+
+def _flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - plain values
+    """List the leaves of plain values by dotted name; null is as good as a missing field."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flatten(each, f"{name}.{key}".strip("."))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _flatten(each, f"{name}.{index}")
+    elif value is not None:
+        yield name, value

@@ -1,25 +1,28 @@
 """Measurements as rows of CSV: a row for each setting, seed and figure, and what it was made by.
 
-Rows are written by `simsplit reproduce`, never by hand. Those that ship lie beside the package's
-scenarios, those measured here in ./results; a row here comes before a shipped one.
+Rows are written by `simsplit reproduce`, never by hand: `results/<paper>/<table>.<tier>.csv`. Rows
+that ship lie in the package, or beside it in a checkout; those measured here lie in ./results, and
+come before shipped ones.
 """
 
 import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from simsplit.errors import RunError
+from simsplit.errors import RunError, RunFailedError
 from simsplit.evidence.claims import Axes, Tier
 from simsplit.results.directory import replace
 
 OWN = Path("results")
 """The folder of rows that were measured here."""
+LOCKS = Path("runs") / "reproduce" / "locks"
+"""The folder of the locks that a writer of rows holds, by table."""
 _SEPARATOR = "; "
 
 
@@ -35,7 +38,7 @@ class Measurement:
     value: float
     """In the paper's unit."""
     digest: str
-    """Of the cell's scenario; see `simsplit.evidence.digests`."""
+    """Of the cell's scenario and of the figure; see `simsplit.evidence.digests`."""
     version: str
     commit: str
     command: str
@@ -72,6 +75,13 @@ def path_of(folder: Path, paper: str, table: str, tier: Tier) -> Path:
     return folder / paper / f"{table}.{tier}.csv"
 
 
+def find_shipped_results() -> Path:
+    """Return the folder of shipped rows: in the package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "measured"
+    return inside if inside.is_dir() else package.parent / "results"
+
+
 def read(path: Path) -> list[Measurement]:
     """Read a file of rows; none where there is no file.
 
@@ -90,7 +100,15 @@ def read(path: Path) -> list[Measurement]:
         raise RunError(
             f"{path} is no table of measurements: its columns should be {', '.join(names)}"
         )
-    return [_row(path, number, line) for number, line in enumerate(lines, 2)]
+    rows = [_row(path, number, line) for number, line in enumerate(lines, 2)]
+    seen = set()
+    for number, row in enumerate(rows, 2):
+        if row.key in seen:
+            raise RunError(
+                f"{path}, line {number}: {row.figure} of this setting and seed is there twice"
+            )
+        seen.add(row.key)
+    return rows
 
 
 def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Measurement:
@@ -130,22 +148,38 @@ def merge(before: Iterable[Measurement], new: Iterable[Measurement]) -> list[Mea
 
 
 def add(path: Path, new: Iterable[Measurement]) -> None:
-    """Add rows to a file, which is replaced as a whole; other writers wait."""
-    with _alone(path):
-        rows = merge(read(path), new)
-        out = io.StringIO()
-        writer = csv.DictWriter(
-            out, [field.name for field in fields(Measurement)], lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    """Add rows to a file, which is replaced as a whole, by a writer that holds its lock."""
+    rows = merge(read(path), new)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(Measurement)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, out.getvalue().encode())
+    except OSError as error:
+        raise RunFailedError(
+            f"cannot write {path}: {error.strerror or error}. The runs are kept; make room (or fix "
+            "the folder) and start again with the same command"
+        ) from error
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a file of rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_suffix(".lock")
-    with FileLock(lock):
+def hold_alone(tables: Iterable[str]) -> Iterator[None]:
+    """Hold tables as their only writer in this folder.
+
+    Raises:
+        RunError: where another process writes one of them.
+    """
+    with ExitStack() as held:
+        for name in sorted(set(tables)):
+            file = LOCKS / f"{name.replace('/', '.')}.lock"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                held.enter_context(FileLock(file, timeout=0))
+            except Timeout:
+                raise RunError(
+                    f"another process is measuring {name} here; wait for its end, or choose "
+                    "another table"
+                ) from None
         yield

@@ -1,15 +1,24 @@
-"""A claim beside its measurements: each printed row with ours, and the verdict."""
+"""A table of a paper beside its measurements: each printed row with ours, and the verdict."""
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-from simsplit.evidence.cells import MeasuringCell, cells_of
-from simsplit.evidence.claims import Axes, Claim, Statement, Tier
-from simsplit.evidence.measurements import Measurement, merge, path_of, read
-from simsplit.evidence.verdicts import Judged, Verdict, judge, together
+from simsplit.evidence.cells import MeasuringCell, list_cells
+from simsplit.evidence.claims import FIGURE, Axes, Claim, Statement, Tier
+from simsplit.evidence.measurements import (
+    OWN,
+    Measurement,
+    find_shipped_results,
+    read,
+    write_setting,
+)
+from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.statements import Comparison
+from simsplit.evidence.verdicts import BySeed, Judged, Verdict, judge, together
 from simsplit.metrics.intervals import half_width
 
 
@@ -17,12 +26,12 @@ from simsplit.metrics.intervals import half_width
 class Known:
     """A figure of one row over its seeds."""
 
-    by_seed: Mapping[int, float]
+    by_seed: BySeed
 
     @property
     def mean(self) -> float:
-        """The mean over seeds; nan without any."""
-        return statistics.fmean(self.by_seed.values()) if self.by_seed else math.nan
+        """The mean over seeds."""
+        return statistics.fmean(self.by_seed.values())
 
     @property
     def half(self) -> float | None:
@@ -31,114 +40,133 @@ class Known:
 
 
 @dataclass(frozen=True)
-class TableRow:
+class EvidenceRow:
     """A printed row beside what was measured of it."""
 
     axes: Axes
     printed: Mapping[str, float]
     known: Mapping[str, Known]
+    """Figure -> ours, where it is measured and not stale."""
     stale: int = 0
-    """Seeds that were measured with another scenario than the one that ships."""
+    """Measurements of it that were made with another scenario than the one that ships."""
+    reachable: bool = True
+    """Whether a cell of the tier measures it."""
+
+    @property
+    def seeds(self) -> int:
+        """The fewest seeds of its measured figures; 0 where none is."""
+        return min((len(known.by_seed) for known in self.known.values()), default=0)
 
 
 @dataclass(frozen=True)
-class Statements:
+class JudgedStatement:
     """One comparison of a claim, where it is made, and how it was judged."""
 
     statement: Statement
     where: Axes
     judged: Judged
 
+    def __str__(self) -> str:
+        where = ", ".join(self.where.values())
+        return f"{self.judged.comparison}{f' ({where})' if where else ''}"
+
 
 @dataclass(frozen=True)
-class Table:
-    """A table of a paper at one tier: the claim, rows and verdicts."""
+class EvidenceTable:
+    """A table of a paper at one tier: printed rows beside ours, and verdicts."""
 
-    paper: str
-    name: str
-    claim: Claim
+    table: PaperTable
     tier: Tier
-    rows: Sequence[TableRow]
-    judged: Sequence[Statements]
-    measurements: Sequence[Measurement] = field(default=(), repr=False)
-    """Those that are not stale."""
-    stale: int = 0
-    """Measurements of scenarios that have changed since."""
+    cells: Sequence[MeasuringCell]
+    fresh: Sequence[Measurement]
+    stale: Sequence[Measurement]
+    """Measurements with scenarios that have changed since, or of rows that are no more."""
+
+    @property
+    def claim(self) -> Claim:
+        """What the paper claims with it."""
+        return self.table.claim
+
+    @cached_property
+    def rows(self) -> Sequence[EvidenceRow]:
+        """All printed rows, in the paper's order."""
+        known: dict[str, dict[str, dict[int, float]]] = {}
+        for row in self.fresh:
+            known.setdefault(row.setting, {}).setdefault(row.figure, {})[row.seed] = row.value
+        reachable = {cell.setting for cell in self.cells}
+        made = []
+        for axes, printed in self.claim.rows:
+            setting = write_setting(axes)
+            of_row = known.get(setting, {})
+            figures = {name: Known(of_row[name]) for name in self.claim.figures if name in of_row}
+            old = sum(1 for row in self.stale if row.setting == setting)
+            made.append(EvidenceRow(axes, printed, figures, old, setting in reachable))
+        return [_put_against_others(row, made, self.claim) for row in made]
+
+    @cached_property
+    def judged(self) -> Sequence[JudgedStatement]:
+        """All comparisons that the tier can make, judged."""
+        return [
+            JudgedStatement(statement, where, judge(comparison, values))
+            for statement, where, comparison in self.claim.comparisons()
+            if (values := self._find_values(statement, where, comparison)) is not None
+        ]
+
+    def _find_values(
+        self, statement: Statement, where: Axes, comparison: Comparison
+    ) -> dict[str, BySeed] | None:
+        """Return what is measured of the sides of a comparison; None beyond the tier's reach."""
+        here = [
+            row
+            for row in self.rows
+            if row.reachable and all(row.axes[name] == value for name, value in where.items())
+        ]
+        if statement.along == FIGURE:
+            return (
+                {name: k.by_seed for row in here for name, k in row.known.items()} if here else None
+            )
+        rows = {row.axes[statement.along]: row for row in here}
+        if any(name not in rows for name in comparison.rows):
+            return None
+        found = {name: row.known.get(statement.in_) for name, row in rows.items()}
+        return {name: known.by_seed for name, known in found.items() if known is not None}
 
     @property
     def verdict(self) -> Verdict:
         """The verdict on all that the claim says."""
-        if not self.measurements and self.claim.out_of_reach:
-            return Verdict.OUT_OF_REACH
         return together(each.judged.verdict for each in self.judged)
 
     @property
     def seeds(self) -> int:
         """The fewest seeds that a measured row has; 0 where nothing is measured."""
-        counts = [len(known.by_seed) for row in self.rows for known in row.known.values()]
-        return min((count for count in counts if count), default=0)
+        return min((row.seeds for row in self.rows if row.seeds), default=0)
 
     @property
-    def minutes(self) -> float:
-        """What the runs behind its rows took, together."""
-        runs = {(row.setting, row.seed): row.minutes for row in self.measurements}
-        return sum(runs.values())
+    def lacking(self) -> Sequence[MeasuringCell]:
+        """The cells of which a figure is missing or stale."""
+        known: dict[tuple[str, int], set[str]] = {}
+        for row in self.fresh:
+            known.setdefault((row.setting, row.seed), set()).add(row.figure)
+        wanted = set(self.claim.measured_figures)
+        return [cell for cell in self.cells if wanted - known.get(cell.key, set())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: rows, statements and verdict."""
+        return {
+            "table": self.table.full_name,
+            "title": self.claim.title,
+            "says": self.claim.says,
+            "tier": self.tier,
+            "verdict": self.verdict.value,
+            "seeds": self.seeds,
+            "stale": len(self.stale),
+            "missing": len(self.lacking),
+            "statements": [_describe_judged(each) for each in self.judged],
+            "rows": [_describe_row(row) for row in self.rows],
+        }
 
 
-def build_table(
-    paper: str,
-    name: str,
-    claim: Claim,
-    tier: Tier,
-    *,
-    folder: Path,
-    results: Iterable[Path],
-) -> Table:
-    """Put a claim beside its measurements at a tier.
-
-    `folder` is where the claims lie; `results` are folders of rows, later ones before earlier.
-    """
-    found: list[Measurement] = []
-    for place in results:
-        found = merge(found, read(path_of(place, paper, claim.rows_of or name, tier)))
-    if claim.rows_of:  # the others of that table's rows are no business of this one
-        found = [row for row in found if any(_is_of(axes, row) for axes, _ in claim.rows)]
-    cells = cells_of(claim, tier, folder) if found else []
-    fresh, stale = split_stale(found, cells)
-    own = [_row(claim, axes, printed, fresh, stale) for axes, printed in claim.rows]
-    rows = [_put_against_others(row, own, claim) for row in own]
-    return Table(paper, name, claim, tier, rows, _judge(claim, rows), fresh, len(stale))
-
-
-def split_stale(
-    rows: Iterable[Measurement], cells: Sequence[MeasuringCell]
-) -> tuple[list[Measurement], list[Measurement]]:
-    """Split measurements into those of the scenarios as they are, and stale ones."""
-    digests = {cell.setting: cell.digest for cell in cells}
-    fresh: list[Measurement] = []
-    stale: list[Measurement] = []
-    for row in rows:
-        (fresh if digests.get(row.setting) == row.digest else stale).append(row)
-    return fresh, stale
-
-
-def _row(
-    claim: Claim,
-    axes: Axes,
-    printed: Mapping[str, float],
-    fresh: Iterable[Measurement],
-    stale: Iterable[Measurement],
-) -> TableRow:
-    known: dict[str, dict[int, float]] = {}
-    for row in fresh:
-        if _is_of(axes, row):
-            known.setdefault(row.figure, {})[row.seed] = row.value
-    figures = {name: Known(known[name]) for name in claim.figures if name in known}
-    old = {row.seed for row in stale if _is_of(axes, row)}
-    return TableRow(axes, printed, figures, len(old))
-
-
-def _put_against_others(row: TableRow, rows: Sequence[TableRow], claim: Claim) -> TableRow:
+def _put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Claim) -> EvidenceRow:
     """Add a row's figures against other rows, seed by seed."""
     against = {name: figure for name, figure in claim.figures.items() if figure.of in row.known}
     added: dict[str, Known] = {}
@@ -154,18 +182,87 @@ def _put_against_others(row: TableRow, rows: Sequence[TableRow], claim: Claim) -
     return replace(row, known={**row.known, **added})
 
 
-def _is_of(axes: Axes, row: Measurement) -> bool:
-    return all(row.axes.get(name) == value for name, value in axes.items())
+@dataclass(frozen=True)
+class KnownRows:
+    """All rows of measurements: the shipped ones, and those that were measured here."""
+
+    by_digest: Mapping[str, Mapping[int, Measurement]]
+    """Digest -> seed -> the row; tables that share a scenario share its rows."""
+    by_file: Mapping[tuple[str, str, str], Sequence[Measurement]]
+    """(paper, table, tier) -> the rows of its files."""
 
 
-def _judge(claim: Claim, rows: Sequence[TableRow]) -> list[Statements]:
-    judged = []
-    for statement, where, comparison in claim.comparisons():
-        here = [row for row in rows if all(row.axes[n] == v for n, v in where.items())]
-        values = {
-            row.axes[statement.along]: row.known[statement.in_].by_seed
-            for row in here
-            if statement.in_ in row.known
-        }
-        judged.append(Statements(statement, where, judge(comparison, values)))
-    return judged
+def read_known_rows() -> KnownRows:
+    """Read all rows of all tables; one that was measured here comes before a shipped one."""
+    by_digest: dict[str, dict[int, Measurement]] = {}
+    by_file: dict[tuple[str, str, str], list[Measurement]] = {}
+    folders = {folder.resolve(): folder for folder in (find_shipped_results(), OWN)}
+    for folder in folders.values():
+        for file in sorted(folder.glob("*/*.*.csv")):
+            table, _, tier = file.stem.rpartition(".")
+            rows = read(file)
+            by_file.setdefault((file.parent.name, table, tier), []).extend(rows)
+            for row in rows:
+                by_digest.setdefault(row.digest, {})[row.seed] = row
+    return KnownRows(by_digest, by_file)
+
+
+def build_table(
+    table: PaperTable,
+    tier: Tier,
+    known: KnownRows | None = None,
+    seeds: Sequence[int] | None = None,
+) -> EvidenceTable:
+    """Put a table beside its measurements at a tier.
+
+    `known` are all rows, by default read now; `seeds` are those that its cells should have.
+    """
+    known = known or read_known_rows()
+    cells = list_cells(table.claim, tier, table.folder, seeds)
+    digests = {
+        (cell.setting, name): digest for cell in cells for name, digest in cell.digests.items()
+    }
+    fresh = [
+        replace(row, setting=setting, figure=figure)
+        for (setting, figure), digest in digests.items()
+        for row in known.by_digest.get(digest, {}).values()
+    ]
+    kept = {row.key for row in fresh}
+    own = known.by_file.get((table.paper, table.name, tier), ())
+    stale = {row.key: row for row in own if row.key not in kept}
+    return EvidenceTable(table, tier, cells, fresh, [*stale.values()])
+
+
+def judge_table(table: PaperTable, known: KnownRows) -> tuple[Verdict, EvidenceTable | None]:
+    """Judge a table by the fullest tier that is measured, else by its cheapest one."""
+    if not table.tiers:
+        return (Verdict.NO_CLAIM if table.claim.describes else Verdict.OUT_OF_REACH), None
+    built = [build_table(table, tier, known) for tier in table.tiers]
+    measured = [each for each in built if each.fresh] or built[:1]
+    chosen = measured[-1]
+    return chosen.verdict if table.claim.holds else Verdict.NO_CLAIM, chosen
+
+
+def _describe_judged(each: JudgedStatement) -> dict[str, Any]:
+    judged = each.judged
+    return {
+        "that": str(judged.comparison),
+        "in": each.statement.in_,
+        "where": dict(each.where),
+        "verdict": judged.verdict.value,
+        "seeds": judged.seeds,
+        "difference": judged.mean if math.isfinite(judged.mean) else None,
+        "half_width": judged.half,
+    }
+
+
+def _describe_row(row: EvidenceRow) -> dict[str, Any]:
+    return {
+        **row.axes,
+        "printed": dict(row.printed),
+        "measured": {
+            name: {"mean": known.mean, "half_width": known.half, "by_seed": dict(known.by_seed)}
+            for name, known in row.known.items()
+        },
+        "stale": row.stale,
+    }

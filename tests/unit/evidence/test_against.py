@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simsplit.evidence.cells import cells_of
+from simsplit.evidence.cells import list_cells
 from simsplit.evidence.claims import load_claims
-from simsplit.evidence.measurements import Measurement, add, path_of
-from simsplit.evidence.tables import build_table
+from simsplit.evidence.measurements import Measurement
+from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.tables import KnownRows, build_table
 from simsplit.scenario.shipped import CLAIMS
 
 SCENARIO = {
@@ -59,15 +60,17 @@ def folder(tmp_path: Path) -> Path:
 def test_each_seed_is_put_against_its_own(folder: Path, name: str):
     claims = load_claims(folder / CLAIMS)
     values = {("raw", 0): 80.0, ("raw", 1): 40.0, ("wcc-1", 0): 60.0, ("wcc-1", 1): 10.0}
-    rows = [
-        Measurement(cell.setting, cell.seed, "accuracy", value, cell.digest, **MADE)
-        for cell in cells_of(claims.tables["table1"], "small", folder)
-        for (method, seed), value in values.items()
-        if cell.axes["method"].startswith(method) and cell.seed == seed
-    ]
-    assert len(rows) == 4
-    add(path_of(folder, "p", "table1", "small"), rows)
-    table = build_table("p", name, claims.tables[name], "small", folder=folder, results=[folder])
+    rows = {
+        cell.digests["accuracy"]: {
+            seed: Measurement(cell.setting, seed, "accuracy", value, "", **MADE)
+            for (method, seed), value in values.items()
+            if cell.axes["method"] == method
+        }
+        for cell in list_cells(claims.tables["table1"], "small", folder)
+    }
+    assert [len(seeds) for seeds in rows.values()] == [2, 2]
+    paper = PaperTable("p", name, claims.tables[name], folder)
+    table = build_table(paper, "small", KnownRows(rows, {}))
     raw, wcc = table.rows
     assert wcc.known["ratio"].by_seed == pytest.approx({0: 0.75, 1: 0.25})
     assert wcc.known["change"].by_seed == pytest.approx({0: -25, 1: -75})

@@ -1,0 +1,301 @@
+"""`simsplit papers` shows the tables of papers beside ours, and `reproduce` measures them."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from simsplit.commands.options import Json, Quiet, hush_if, print_json, say
+from simsplit.errors import RunFailedError, SimsplitError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simsplit.evidence.reproducing import Outcome
+    from simsplit.evidence.selecting import Selection
+    from simsplit.evidence.tables import EvidenceTable
+
+Tier = Annotated[
+    Literal["small", "full"] | None,
+    typer.Option(help="small: hours on two processors; full: the paper's size."),
+]
+
+
+def complete_table_names(incomplete: str) -> list[str]:
+    """Return the names of tables that complete a name, for the shell."""
+    from simsplit.evidence.papers import list_tables
+
+    names = [table.full_name for table in list_tables()]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def papers(
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            help="One table, such as lightsplit/table9; default: a line for each.",
+            autocompletion=complete_table_names,
+        ),
+    ] = None,
+    *,
+    paper: Annotated[str | None, typer.Option(help="Only this paper's tables.")] = None,
+    tier: Tier = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only tables with stale measurements.")
+    ] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only tables that lack measurements.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show tables of papers: their figures beside ours, and a verdict."""
+    from simsplit.evidence.papers import find_table
+    from simsplit.terminal.evidence import print_evidence, print_printed
+
+    if table is None:
+        _list_tables(paper, stale=stale, missing=missing, as_json=as_json)
+        return
+    found = find_table(table)
+    if tier is None and not found.tiers:
+        if as_json:
+            from simsplit.evidence.presenting import describe_printed
+
+            print_json(describe_printed(found))
+        else:
+            print_printed(found)
+        return
+    from simsplit.evidence.tables import build_table
+
+    tiers = found.tiers if tier is None else (found.choose_tier(tier),)
+    built = [build_table(found, each) for each in tiers]
+    measured = [each for each in built if each.fresh or each.stale] or built[:1]
+    if as_json:
+        print_json([each.to_dict() for each in measured])
+        return
+    for each in measured:
+        print_evidence(each)
+
+
+def _list_tables(paper: str | None, *, stale: bool, missing: bool, as_json: bool) -> None:
+    from simsplit.evidence.papers import list_tables
+    from simsplit.evidence.presenting import describe_judged
+    from simsplit.evidence.tables import judge_table, read_known_rows
+    from simsplit.terminal.evidence import print_overview
+
+    known = read_known_rows()
+    judged = [(table, *judge_table(table, known)) for table in list_tables(paper)]
+    if stale:
+        judged = [each for each in judged if each[2] is not None and each[2].stale]
+    if missing:
+        judged = [each for each in judged if each[2] is not None and each[2].lacking]
+    if as_json:
+        print_json([describe_judged(*each) for each in judged])
+    else:
+        print_overview(judged)
+
+
+def reproduce(
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            help="The table, such as lightsplit/table9; none with --missing: all tables.",
+            autocompletion=complete_table_names,
+        ),
+    ] = None,
+    *,
+    tier: Tier = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="A-B", help="Such as 0-2 or 0,5; default: the sweep's.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="AXIS=VALUE,...", help="Only these rows of the table."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="2h", help="Measure no longer than this.")
+    ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Of all tables what is missing, cheap cells first.")
+    ] = False,
+    check: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Measure a share of the known cells again."),
+    ] = None,
+    lot: Annotated[
+        int | None, typer.Option(help="Number that draws the cells of --check; default: any.")
+    ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Take rows from a finished sweep of the same scenarios."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets; default ./data.")
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry", help="Say what it would take, and stop.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what tables of papers lack, and write the rows to ./results."""
+    hush_if(quiet or as_json)
+    if (table is None) == (not missing):
+        raise SimsplitError("name a table, or give --missing for all of them: simsplit papers")
+    built = _find_tables(table, tier, seeds)
+    if from_ is not None:
+        _import(built, from_, quiet=quiet)
+        return
+    try:
+        if check is not None:
+            _check(built, _parse_only(only), check, lot=lot, jobs=jobs, data=data)
+            return
+        outcome = _measure(
+            built,
+            _parse_only(only),
+            jobs=jobs,
+            budget=budget,
+            data=data,
+            dry=dry,
+            quiet=quiet or as_json,
+        )
+    except KeyboardInterrupt:
+        say(f"\ninterrupted; go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
+        raise typer.Exit(130) from None
+    _finish(built, outcome, quiet=quiet, as_json=as_json)
+
+
+def _find_tables(
+    name: str | None, tier: Literal["small", "full"] | None, seeds: str | None
+) -> "list[EvidenceTable]":
+    from simsplit.evidence.papers import find_table, list_tables
+    from simsplit.evidence.selecting import parse_seeds
+    from simsplit.evidence.tables import build_table, read_known_rows
+
+    wanted = parse_seeds(seeds) if seeds is not None else None
+    known = read_known_rows()
+    if name is not None:
+        table = find_table(name)
+        return [build_table(table, table.choose_tier(tier), known, wanted)]
+    tier = tier or "small"
+    tables = [table for table in list_tables() if tier in table.tiers]
+    return [build_table(table, tier, known, wanted) for table in tables]
+
+
+def _parse_only(text: str | None) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in (text or "").split(",") if pair]
+    if wrong := next((name for name, equals, _ in pairs if not equals), None):
+        raise SimsplitError(f"--only takes AXIS=VALUE,..., got '{wrong}'")
+    return {name: value for name, _, value in pairs}
+
+
+def _import(built: "Sequence[EvidenceTable]", folder: Path, *, quiet: bool) -> None:
+    from simsplit.errors import counted
+    from simsplit.evidence.reproducing import import_runs
+
+    if len(built) != 1:
+        raise SimsplitError("--from takes one table; name it in place of --missing")
+    rows = import_runs(built[0], folder)
+    runs = len({(row.setting, row.seed) for row in rows})
+    if not quiet:
+        say(f"{counted(len(rows), 'row')} of {counted(runs, 'run')} taken from {folder}")
+
+
+def _measure(
+    built: "Sequence[EvidenceTable]",
+    only: dict[str, str],
+    *,
+    jobs: int | None,
+    budget: str | None,
+    data: Path | None,
+    dry: bool,
+    quiet: bool,
+) -> "Outcome":
+    from rich.console import Console
+
+    from simsplit.evidence.reproducing import Outcome, measure_cells, place_data
+    from simsplit.evidence.selecting import parse_minutes, select
+    from simsplit.terminal.evidence import MeasuringLines, MeasuringSilently, print_plan
+
+    minutes = parse_minutes(budget) if budget is not None else None
+    selection = _require_data(place_data(select(built, only), data), alone=len(built) == 1)
+    if minutes is not None:
+        selection = selection.within(minutes, jobs or 1)
+    if not quiet:
+        print_plan(selection, jobs, say)
+    if dry or not selection.cells:
+        return Outcome()
+    watch = MeasuringSilently() if quiet else MeasuringLines(Console(stderr=True))
+    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
+
+
+def _require_data(selection: "Selection", *, alone: bool) -> "Selection":
+    """Raise SimsplitError where nothing can be measured for lack of data."""
+    if alone and selection.absent:
+        ((name, why),) = selection.absent.items()
+        raise SimsplitError(f"{name} cannot be measured here: {why}")
+    return selection
+
+
+def _check(
+    built: "Sequence[EvidenceTable]",
+    only: dict[str, str],
+    share: float,
+    *,
+    lot: int | None,
+    jobs: int | None,
+    data: Path | None,
+) -> None:
+    import secrets
+
+    from rich.console import Console
+
+    from simsplit.evidence.reproducing import (
+        compare_with_known,
+        draw_cells,
+        measure_again,
+        place_data,
+    )
+    from simsplit.evidence.selecting import select_known
+    from simsplit.terminal.evidence import MeasuringLines, print_check, print_plan
+
+    if len(built) != 1:
+        raise SimsplitError("--check takes one table; name it in place of --missing")
+    lot = secrets.randbelow(10_000) if lot is None else lot
+    selection = draw_cells(select_known(built[0], only), share, lot)
+    selection = _require_data(place_data(selection, data), alone=True)
+    say(f"lot {lot} (--lot {lot} draws the same cells again)")
+    print_plan(selection, jobs, say)
+    outcome = measure_again(selection, MeasuringLines(Console(stderr=True)), lot, jobs=jobs)
+    checked = compare_with_known(built[0], outcome)
+    print_check(checked)
+    if outcome.failed or not all(each.agrees for each in checked):
+        raise typer.Exit(1)
+
+
+def _finish(
+    built: "Sequence[EvidenceTable]", outcome: "Outcome", *, quiet: bool, as_json: bool
+) -> None:
+    """Print the tables that were measured, as they are now."""
+    from simsplit.evidence.tables import build_table, read_known_rows
+    from simsplit.terminal.evidence import print_evidence
+
+    groups = {chosen.group for chosen in outcome.measured}
+    known = read_known_rows()
+    again = [
+        build_table(each.table, each.tier, known)
+        for each in built
+        if len(built) == 1 or f"{each.table.full_name}.{each.tier}" in groups
+    ]
+    if as_json:
+        print_json([each.to_dict() for each in again])
+    elif not quiet:
+        for each in again:
+            print_evidence(each)
+        if outcome.out_of_time:
+            say("the budget is used up; the same command goes on")
+    if outcome.failed:
+        reasons = [f"{name}: {why.splitlines()[0]}" for name, why in outcome.failed.items()]
+        raise RunFailedError("\n".join([f"{len(reasons)} cells failed", *reasons[:8]]))

@@ -1,0 +1,54 @@
+"""Data of a paper's scenarios lie in folders; this module finds out whether they are there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from simsplit.scenario import Scenario, scenario_of
+
+DATA = Path("data")
+"""The folder of data sets that shipped scenarios name."""
+_SOURCES = ("source", "public", "support")
+_HUB = {
+    "cifar10": "uoft-cs/cifar10",
+    "mnist": "ylecun/mnist",
+    "sst2": "stanfordnlp/sst2",
+    "cola": "nyu-mll/glue (cola)",
+    "rte": "nyu-mll/glue (rte)",
+    "gsm8k": "openai/gsm8k (main)",
+    "codealpaca": "sahil2801/CodeAlpaca-20k",
+    "wikitext2": "Salesforce/wikitext (wikitext-2-raw-v1)",
+}
+"""Last folder of a path -> the data set on the Hugging Face hub that it holds."""
+
+
+def move_data(scenario: Scenario, folder: Path) -> Scenario:
+    """Return a scenario that reads from `folder` in place of ./data."""
+    moved = {
+        f"data.{name}.path": str(folder / _below_data(path)) for name, path in _list_paths(scenario)
+    }
+    return scenario_of(scenario, moved)
+
+
+def explain_absence(scenario: Scenario) -> str | None:
+    """Return which data are not at hand and where they come from; None if all are."""
+    for _, path in _list_paths(scenario):
+        if not path.is_dir():
+            hub = _HUB.get(path.name)
+            source = f"parquet files of {hub} on the Hugging Face hub" if hub else "parquet files"
+            return (
+                f"there is no folder {path}; it should hold the {source}. If they lie elsewhere, "
+                f"in a folder {_below_data(path)} of FOLDER: --data FOLDER"
+            )
+    return None
+
+
+def _list_paths(scenario: Scenario) -> Iterator[tuple[str, Path]]:
+    """List the relative paths of data, each with the field of data that has it."""
+    for name in _SOURCES:
+        path = getattr(getattr(scenario.data, name), "path", None)
+        if isinstance(path, str | Path) and path:
+            yield name, Path(path)
+
+
+def _below_data(path: Path) -> Path:
+    return path.relative_to(DATA) if path.is_relative_to(DATA) else path

@@ -1,0 +1,85 @@
+"""Tables of papers by name: they are found in the claims beside each paper's scenarios."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from simsplit.errors import SimsplitError, listed, near
+from simsplit.evidence.claims import TIERS, Claim, Claims, Tier, load_claims
+from simsplit.scenario.shipped import CLAIMS, find_folder
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table or figure of a paper, with its claim."""
+
+    paper: str
+    """The folder of the paper, such as `lightsplit`."""
+    name: str
+    claim: Claim
+    folder: Path
+    """The folder of the paper's scenarios."""
+
+    @property
+    def full_name(self) -> str:
+        """The name that commands take, such as `lightsplit/table9`."""
+        return f"{self.paper}/{self.name}"
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The tiers that have scenarios, the cheapest first."""
+        return tuple(tier for tier in TIERS if self.claim.measured.get(tier))
+
+    def choose_tier(self, wanted: Tier | None) -> Tier:
+        """Return a tier that the table has: the wanted one, or its cheapest.
+
+        Raises:
+            SimsplitError: where the table lacks it, or has none at all.
+        """
+        if not self.tiers:
+            why = self.claim.out_of_reach or self.claim.describes
+            raise SimsplitError(f"{self.full_name} has no scenario that measures it: {why}")
+        if wanted is not None and wanted not in self.tiers:
+            known = listed(self.tiers)
+            raise SimsplitError(f"{self.full_name} has no tier '{wanted}', it has: {known}")
+        return wanted or self.tiers[0]
+
+
+@cache
+def load_papers() -> Mapping[str, Claims]:
+    """Load the claims of every paper, by the name of its folder."""
+    files = sorted((find_folder() / "papers").glob(f"*/{CLAIMS}"))
+    return {file.parent.name: load_claims(file) for file in files}
+
+
+def list_tables(paper: str | None = None) -> list[PaperTable]:
+    """List all tables, or those of one paper, in the papers' own order.
+
+    Raises:
+        SimsplitError: for an unknown paper.
+    """
+    papers = load_papers()
+    if paper is not None and paper not in papers:
+        known = listed(papers, 20)
+        raise SimsplitError(f"unknown paper '{paper}'{near(paper, papers) or ','} known: {known}")
+    return [
+        PaperTable(folder, name, claim, find_folder() / "papers" / folder)
+        for folder, claims in papers.items()
+        if paper in (None, folder)
+        for name, claim in claims.tables.items()
+    ]
+
+
+def find_table(name: str) -> PaperTable:
+    """Find a table by the name that commands take, such as `lightsplit/table9`.
+
+    Raises:
+        SimsplitError: for an unknown table, with the nearest names.
+    """
+    tables = {table.full_name: table for table in list_tables()}
+    if (found := tables.get(name)) is not None:
+        return found
+    alike = [full for full in tables if full.endswith(f"/{name}")]
+    hint = f", did you mean {listed(alike)}?" if alike else near(name, tables)
+    raise SimsplitError(f"unknown table '{name}'{hint}; `simsplit papers` lists all tables")

@@ -1,0 +1,181 @@
+"""Tables of papers beside ours, as text tables: for the terminal and for pages."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from simsplit.errors import counted
+from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.selecting import estimate, write_minutes
+from simsplit.evidence.tables import EvidenceRow, EvidenceTable, JudgedStatement, Known
+from simsplit.evidence.verdicts import Verdict
+from simsplit.report.tables import Table
+
+JudgedTable = tuple[PaperTable, Verdict, EvidenceTable | None]
+"""A table, the verdict on it, and its measurements at the tier that was judged."""
+
+_OVERVIEW = ("table", "what it shows", "tiers", "rows", "seeds", "stale", "time", "verdict")
+
+
+def tabulate_overview(tables: Sequence[JudgedTable], title: str = "") -> Table:
+    """Tabulate tables of papers, a line each: what it shows, what is measured, the verdict."""
+    rows = [_describe_line(*each) for each in tables]
+    return Table(title, _OVERVIEW, rows, "lllrrrrl")
+
+
+def count_verdicts(tables: Iterable[JudgedTable]) -> str:
+    """Count tables by verdict, in words."""
+    counts = Counter(verdict for _, verdict, _ in tables)
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+
+
+def _describe_line(
+    table: PaperTable, verdict: Verdict, built: EvidenceTable | None
+) -> tuple[str, ...]:
+    start = (table.full_name, table.claim.says)
+    if built is None:
+        return (*start, "", "", "", "", "", verdict.value)
+    reachable = [row for row in built.rows if row.reachable]
+    measured = sum(1 for row in reachable if row.known)
+    minutes = estimate(built)
+    time = write_minutes(sum(minutes[cell.setting] for cell in built.cells))
+    stale = str(len(built.stale)) if built.stale else ""
+    tiers = ", ".join(table.tiers)
+    seeds = str(built.seeds or "")
+    return (*start, tiers, f"{measured}/{len(reachable)}", seeds, stale, time, verdict.value)
+
+
+def tabulate_rows(built: EvidenceTable) -> Table:
+    """Tabulate the printed rows that the tier measures: the paper's figures beside ours."""
+    claim = built.claim
+    varied = [axis for axis in claim.axes if len(claim.values(axis)) > 1] or [*claim.axes]
+    columns = [*varied]
+    for name, figure in claim.figures.items():
+        unit = f" {figure.unit}" if figure.unit else ""
+        columns += [f"{name}{unit}, paper", f"{name}{unit}, here"]
+    texts = {tuple(axes.values()): printed for axes, printed in claim.texts}
+    rows = []
+    for row in built.rows:
+        if not row.reachable:
+            continue
+        cells = [claim.name(row.axes[axis]) for axis in varied]
+        printed = texts[tuple(row.axes.values())]
+        for name in claim.figures:
+            known = row.known.get(name)
+            cells += [printed.get(name, ""), _write_known(known, claim.decimals(name), row)]
+        rows.append((*cells, str(row.seeds or "")))
+    align = "l" * len(varied) + "r" * (2 * len(claim.figures) + 1)
+    return Table("", (*columns, "seeds"), rows, align)
+
+
+def _write_known(known: Known | None, decimals: int, row: EvidenceRow) -> str:
+    if known is None:
+        return "stale" if row.stale else ""
+    half = known.half
+    interval = f" ± {half:.{decimals}f}" if half is not None else ""
+    return f"{known.mean:.{decimals}f}{interval}"
+
+
+def list_statements(built: EvidenceTable) -> Iterator[str]:
+    """List what would hold, each with its verdict and what was measured of it."""
+    for each in built.judged:
+        yield f"{each.judged.verdict.value}: {write_statement(built, each)}"
+
+
+def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
+    """Write a statement with what was measured of it."""
+    judged, name = each.judged, each.statement.in_
+    figure = f"{name}: " if name and len(built.claim.figures) > 1 else ""
+    if judged.missing:
+        return f"{figure}{each}; lacks {', '.join(judged.missing)}"
+    half = "" if judged.half is None else f" ± {judged.half:.3g}"
+    seeds = counted(judged.seeds, "seed")
+    return f"{figure}{each}; left minus right {judged.mean:.3g}{half} over {seeds}"
+
+
+def write_card(built: EvidenceTable) -> list[str]:
+    """Write how the rows were measured: machines, time, versions, the command."""
+    table = built.table
+    lines = [f"measure it: simsplit reproduce {table.full_name} --tier {built.tier}"]
+    if not built.fresh:
+        return lines
+    runs = {(row.setting, row.seed): row.minutes for row in built.fresh}
+    machines = sorted({f"{row.machine}, {counted(row.threads, 'thread')}" for row in built.fresh})
+    commits = sorted({row.commit[:12] for row in built.fresh if row.commit})
+    dates = sorted({row.date[:10] for row in built.fresh})
+    versions = sorted({row.version for row in built.fresh})
+    span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    took = write_minutes(sum(runs.values()))
+    lines.append(
+        f"measured: {counted(len(runs), 'run')}, {took} in all, {span}, on "
+        f"{'; '.join(machines)}; simsplit {', '.join(versions)}"
+        + (f" at {', '.join(commits)}" if commits else "")
+    )
+    return lines
+
+
+def write_gaps(built: EvidenceTable) -> list[str]:
+    """Write what the tier leaves out, what is stale, and what is missing."""
+    lines = []
+    beyond = sum(1 for row in built.rows if not row.reachable)
+    if beyond:
+        lines.append(
+            f"{counted(beyond, 'row')} of the paper's are not measured at tier {built.tier}"
+        )
+    if built.stale:
+        lines.append(
+            f"{counted(len(built.stale), 'measurement')} stale: made with a scenario that has "
+            "changed since, or with a figure that is read otherwise"
+        )
+    if built.lacking:
+        minutes = estimate(built)
+        takes = write_minutes(sum(minutes[cell.setting] for cell in built.lacking))
+        lines.append(
+            f"{counted(len(built.lacking), 'cell')} of {len(built.cells)} missing, about {takes}"
+        )
+    return lines
+
+
+def tabulate_printed(table: PaperTable) -> Table:
+    """Tabulate what the paper prints, for a table that is not measured."""
+    claim = table.claim
+    rows = [
+        (*map(claim.name, axes.values()), *(printed.get(name, "") for name in claim.figures))
+        for axes, printed in claim.texts
+    ]
+    align = "l" * len(claim.axes) + "r" * len(claim.figures)
+    return Table("", (*claim.axes, *claim.figures), rows, align)
+
+
+def describe_printed(table: PaperTable) -> dict[str, Any]:
+    """Describe a table that is not measured, as plain values."""
+    claim = table.claim
+    verdict = Verdict.NO_CLAIM if claim.describes else Verdict.OUT_OF_REACH
+    return {
+        "table": table.full_name,
+        "title": claim.title,
+        "says": claim.says,
+        "verdict": verdict.value,
+        "why": claim.out_of_reach or claim.describes,
+        "rows": [{**axes, "printed": printed} for axes, printed in claim.rows],
+    }
+
+
+def describe_judged(
+    table: PaperTable, verdict: Verdict, built: EvidenceTable | None
+) -> dict[str, Any]:
+    """Describe a line of the overview as plain values."""
+    claim = table.claim
+    return {
+        "table": table.full_name,
+        "title": claim.title,
+        "says": claim.says,
+        "tiers": list(table.tiers),
+        "tier": built.tier if built else None,
+        "verdict": verdict.value,
+        "seeds": built.seeds if built else 0,
+        "stale": len(built.stale) if built else 0,
+        "missing": len(built.lacking) if built else 0,
+        "minutes": sum(estimate(built)[cell.setting] for cell in built.cells) if built else None,
+        "why": claim.out_of_reach or claim.describes,
+    }

@@ -1,0 +1,85 @@
+"""Finished runs become rows: their figures, and the facts of the run that made them."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from simsplit.errors import RunError, listed, near
+from simsplit.evidence.cells import MeasuringCell
+from simsplit.evidence.claims import Tier
+from simsplit.evidence.digests import digest_of
+from simsplit.evidence.measurements import Measurement
+from simsplit.evidence.papers import PaperTable
+from simsplit.report.numbers import measure
+from simsplit.results import SCENARIO, Run, SweepDirectory, read_summary
+from simsplit.results.sweep_directory import SWEEP
+from simsplit.scenario import load_scenario
+
+_PLATFORM = re.compile(r"^(\w+).*?(x86_64|amd64|arm64|aarch64)", re.IGNORECASE)
+
+
+def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> list[Measurement]:
+    """Return the rows of a finished run that measured a cell.
+
+    Raises:
+        RunError: where the run lacks a figure of the claim.
+    """
+    facts = run.environment
+    rows = []
+    for name, figure in table.claim.measured_figures.items():
+        values = measure([run], figure.at)
+        if figure.is_ not in values:
+            hint = near(figure.is_, values) or f"; it has {listed(values, 40)}"
+            raise RunError(
+                f"{table.full_name}: figure '{name}' is '{figure.is_}', which the run {run.path} "
+                f"lacks{hint}"
+            )
+        rows.append(
+            Measurement(
+                setting=cell.setting,
+                seed=cell.seed,
+                figure=name,
+                value=round(values[figure.is_][0] * figure.times, 10),
+                digest=cell.digests[name],
+                version=str(facts["packages"]["simsplit"]),
+                commit=str(facts["commit"] or ""),
+                command=write_command(cell, table, tier),
+                machine=_describe_machine(facts),
+                threads=int(facts["threads"]),
+                minutes=round(float(run.summary["seconds"]) / 60, 3),
+                date=str(facts["started"]),
+            )
+        )
+    return rows
+
+
+def write_command(cell: MeasuringCell, table: PaperTable, tier: Tier) -> str:
+    """Return the command that measures a row again."""
+    only = ",".join(f"{name}={value}" for name, value in cell.axes.items())
+    words = ["simsplit", "reproduce", table.full_name, "--tier", tier, "--seeds", str(cell.seed)]
+    return shlex.join([*words, "--only", only] if only else words)
+
+
+def find_runs(folder: Path) -> Iterator[tuple[str, Run]]:
+    """Find the finished runs of a sweep or run directory, each with its scenario's digest.
+
+    Raises:
+        RunError: where the folder holds no run.
+    """
+    if (folder / SWEEP).exists():
+        paths = [folder / cell.name for cell in SweepDirectory.load(folder).cells]
+    else:
+        paths = [Run.load(folder).path]
+    for path in paths:
+        if read_summary(path).get("status") == "finished":
+            yield digest_of(load_scenario(path / SCENARIO)), Run.load(path)
+
+
+def _describe_machine(facts: dict[str, Any]) -> str:
+    """Describe a run's machine without its name: system, processors, card, torch."""
+    found = _PLATFORM.match(str(facts["platform"]))
+    system = " ".join(found.groups()) if found else str(facts["platform"]).partition("-")[0]
+    words = [system, f"{facts['processors']} processors", *([facts["gpu"]] if facts["gpu"] else [])]
+    return ", ".join([*words, f"torch {facts['packages']['torch']}"])

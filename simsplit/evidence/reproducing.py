@@ -1,0 +1,275 @@
+"""Measures cells of tables: each is trained and attacked as an ordinary run, and becomes rows.
+
+The runs lie in ./runs/reproduce, so whatever ends the command loses at most one round, and the same
+command goes on. Rows are written as cells end.
+"""
+
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from simsplit.errors import RunError, SimsplitError
+from simsplit.evidence.data_at_hand import explain_absence, move_data
+from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
+from simsplit.evidence.reading_runs import find_runs, read_run
+from simsplit.evidence.selecting import ChosenCell, Selection
+from simsplit.evidence.tables import EvidenceTable
+from simsplit.metrics.intervals import half_width
+from simsplit.results import CHECKPOINTS, Run
+from simsplit.scenario import Cell, Sweep
+from simsplit.seeds import numpy_rng_for
+from simsplit.sweep import run_sweep
+
+WORK = Path("runs") / "reproduce"
+"""The folder of the runs that measure, from which an interrupted command goes on."""
+
+
+class MeasuringObserver(Protocol):
+    """An observer of cells that are measured."""
+
+    def begin(self, selection: Selection, jobs: int | None) -> None:
+        """Note that these cells are about to be measured."""
+
+    def starts(self, chosen: ChosenCell) -> None:
+        """Note that a cell starts, or goes on from where it was interrupted."""
+
+    def ends(self, chosen: ChosenCell, rows: Sequence[Measurement], reason: str) -> None:
+        """Note that a cell has ended with these rows, or failed for a reason."""
+
+    def warn(self, message: str) -> None:
+        """Show a warning."""
+
+
+@dataclass
+class Outcome:
+    """What became of the cells that were to be measured."""
+
+    measured: list[ChosenCell] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Cell -> why it failed."""
+    rows: dict[tuple[str, str, int], list[Measurement]] = field(default_factory=dict)
+    """(table and tier, setting, seed) -> the rows of that cell."""
+    out_of_time: bool = False
+    """Whether the budget ended before the cells did."""
+
+
+class _OutOfTimeError(Exception):
+    """The budget has no room for the next cell."""
+
+
+def place_data(selection: Selection, data: Path | None) -> Selection:
+    """Return a selection whose cells read data from a folder, without the cells that lack data."""
+    cells, absent = [], {}
+    for chosen in selection.cells:
+        cell = chosen.cell
+        if data is not None:
+            cell = replace(cell, scenario=move_data(cell.scenario, data))
+        if (why := explain_absence(cell.scenario)) is not None:
+            absent[chosen.table.full_name] = why
+        else:
+            cells.append(replace(chosen, cell=cell))
+    return replace(selection, cells=cells, absent={**selection.absent, **absent})
+
+
+def measure_cells(
+    selection: Selection,
+    watch: MeasuringObserver,
+    *,
+    jobs: int | None = None,
+    budget_min: float | None = None,
+) -> Outcome:
+    """Measure cells in order and write their rows to ./results as they end.
+
+    Raises:
+        RunError: where another process writes rows of one of the tables.
+    """
+    with hold_alone(chosen.group for chosen in selection.cells):
+        return _run_cells(
+            selection, watch, work=WORK, jobs=jobs, keep=_write_rows, budget_min=budget_min
+        )
+
+
+def measure_again(
+    selection: Selection, watch: MeasuringObserver, lot: int, *, jobs: int | None = None
+) -> Outcome:
+    """Measure cells whose rows are known, beside them: no row is written."""
+    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells):
+        return _run_cells(
+            selection, watch, work=WORK / f"check-{lot}", jobs=jobs, keep=lambda *_: None
+        )
+
+
+Keep = Callable[[ChosenCell, Sequence[Measurement]], None]
+"""What is done with the rows of a cell that has ended."""
+
+
+def _run_cells(
+    selection: Selection,
+    watch: MeasuringObserver,
+    *,
+    work: Path,
+    jobs: int | None,
+    keep: Keep,
+    budget_min: float | None = None,
+) -> Outcome:
+    outcome = Outcome()
+    watch.begin(selection, jobs)
+    end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
+    # a table's cells are one sweep; the tables follow each other as their first cells do
+    for group in dict.fromkeys(chosen.group for chosen in selection.cells):
+        cells = [chosen for chosen in selection.cells if chosen.group == group]
+        observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
+        sweep = _make_sweep(group, cells)
+        try:
+            run_sweep(sweep, work / group, jobs=jobs, resume=True, watch=observer)
+        except _OutOfTimeError:
+            outcome.out_of_time = True
+            break
+    return outcome
+
+
+def _make_sweep(group: str, cells: Sequence[ChosenCell]) -> Sweep:
+    """Make a sweep of a table's cells; figures of single runs are of no use, and are not drawn."""
+    made = []
+    for cell in (chosen.cell for chosen in cells):
+        output = cell.scenario.output.model_copy(update={"figures": False})
+        scenario = cell.scenario.model_copy(update={"output": output})
+        made.append(Cell(cell.name, {**cell.axes, "seed": cell.seed}, scenario))
+    return Sweep(group.replace("/", "-"), tuple(made))
+
+
+class _CellObserver:
+    """An observer of a table's sweep that turns ended cells into rows."""
+
+    def __init__(
+        self,
+        cells: Sequence[ChosenCell],
+        folder: Path,
+        watch: MeasuringObserver,
+        outcome: Outcome,
+        *,
+        keep: Keep,
+        end: float,
+    ) -> None:
+        self.cells = {chosen.cell.name: chosen for chosen in cells}
+        self.folder, self.watch, self.outcome = folder, watch, outcome
+        self.end, self.keep, self.jobs = end, keep, 1
+
+    def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
+        """Note how many cells run at a time."""
+        self.jobs = jobs
+
+    def starts(self, cell: str) -> None:
+        """Note that a cell starts; refuse one that would not end in time."""
+        chosen = self.cells[cell]
+        # with several jobs a refusal would take the cells beside it down
+        late = time.monotonic() + 60 * chosen.minutes > self.end
+        if late and self.jobs == 1 and self.outcome.measured:
+            raise _OutOfTimeError
+        self.watch.starts(chosen)
+
+    def ends(self, cell: str, status: str, reason: str = "") -> None:
+        """Write the rows of a cell that has finished."""
+        chosen = self.cells[cell]
+        if status == "failed":
+            self.outcome.failed[f"{chosen.table.full_name}, {chosen.cell.name}"] = reason
+            self.watch.ends(chosen, (), reason)
+            return
+        run = Run.load(self.folder / cell)
+        rows = read_run(run, chosen.cell, chosen.table, chosen.tier)
+        self.keep(chosen, rows)
+        # its rows are what is kept of a run; the weights of hundreds of runs fill a disk
+        shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+        self.outcome.measured.append(chosen)
+        self.outcome.rows[chosen.group, *chosen.cell.key] = rows
+        self.watch.ends(chosen, rows, "")
+
+    def warn(self, message: str) -> None:
+        """Pass a warning on."""
+        self.watch.warn(message)
+
+
+def _write_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> None:
+    add(path_of(OWN, chosen.table.paper, chosen.table.name, chosen.tier), rows)
+
+
+def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
+    """Write the rows of finished runs in a folder whose scenarios are the table's own.
+
+    Raises:
+        RunError: where no run of the folder fits, or another process writes the table's rows.
+    """
+    cells = {(cell.digest, cell.seed): cell for cell in table.cells}
+    rows: list[Measurement] = []
+    count = 0
+    for digest, run in find_runs(folder):
+        count += 1
+        cell = cells.get((digest, int(run.scenario["seed"])))
+        if cell is not None:
+            rows += read_run(run, cell, table.table, table.tier)
+    if not rows:
+        raise RunError(
+            f"{folder}: none of its {count} finished runs was made with a scenario that measures "
+            f"{table.table.full_name} at tier {table.tier}; nothing is written"
+        )
+    with hold_alone([f"{table.table.full_name}.{table.tier}"]):
+        add(path_of(OWN, table.table.paper, table.table.name, table.tier), rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class CheckedFigure:
+    """A figure that was measured again."""
+
+    chosen: ChosenCell
+    figure: str
+    before: float
+    now: float
+    half: float | None
+    """Half the width of the 95 % interval of the row's seeds."""
+    mean: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is the same, or within the interval of the row's seeds."""
+        if math.isclose(self.before, self.now, rel_tol=1e-6):
+            return True
+        return self.half is not None and abs(self.now - self.mean) <= self.half
+
+
+def draw_cells(selection: Selection, share: float, lot: int) -> Selection:
+    """Draw a share of the cells by lot, at least one."""
+    if not 0 < share <= 1:
+        raise SimsplitError(
+            f"--check takes a share of the cells above 0 and up to 1, got {share:g}"
+        )
+    count = min(len(selection.cells), max(1, round(share * len(selection.cells))))
+    drawn = numpy_rng_for(lot, "check").permutation(len(selection.cells))[:count]
+    return replace(selection, cells=[selection.cells[place] for place in sorted(drawn)])
+
+
+def compare_with_known(table: EvidenceTable, outcome: Outcome) -> list[CheckedFigure]:
+    """Compare what was measured again with the rows that are known."""
+    known: dict[tuple[str, str], dict[int, float]] = {}
+    for row in table.fresh:
+        known.setdefault((row.setting, row.figure), {})[row.seed] = row.value
+    checked = []
+    for chosen in outcome.measured:
+        for row in outcome.rows[chosen.group, *chosen.cell.key]:
+            seeds = known[row.setting, row.figure]
+            checked.append(
+                CheckedFigure(
+                    chosen,
+                    row.figure,
+                    before=seeds[row.seed],
+                    now=row.value,
+                    half=half_width([*seeds.values()]),
+                    mean=statistics.fmean(seeds.values()),
+                )
+            )
+    return checked
