@@ -50,7 +50,7 @@ def papers(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show tables of papers: their figures beside ours, and a verdict."""
+    """Show papers' figures beside ours, with verdicts."""
     from simsplit.evidence.papers import find_table
     from simsplit.terminal.evidence import print_evidence, print_printed
 
@@ -140,7 +140,7 @@ def reproduce(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measure what tables of papers lack, and write the rows to ./results."""
+    """Measure what papers' tables lack, into ./results."""
     hush_if(quiet or as_json)
     if (table is None) == (not missing):
         raise SimsplitError("name a table, or give --missing for all of them: simsplit papers")
@@ -158,6 +158,7 @@ def reproduce(
             jobs=jobs,
             budget=budget,
             data=data,
+            named=table is not None,
             dry=dry,
             quiet=quiet or as_json,
         )
@@ -210,6 +211,7 @@ def _measure(
     jobs: int | None,
     budget: str | None,
     data: Path | None,
+    named: bool,
     dry: bool,
     quiet: bool,
 ) -> "Outcome":
@@ -220,7 +222,7 @@ def _measure(
     from simsplit.terminal.evidence import MeasuringLines, MeasuringSilently, print_plan
 
     minutes = parse_minutes(budget) if budget is not None else None
-    selection = _require_data(place_data(select(built, only), data), alone=len(built) == 1)
+    selection = _require_data(place_data(select(built, only), data), alone=named)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)
     if not quiet:

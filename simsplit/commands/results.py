@@ -82,7 +82,7 @@ def report(
     ] = None,
     plugin: Unneeded = None,
 ) -> None:
-    """Write one HTML page on runs and sweeps; draw runs' figures anew."""
+    """Write one HTML page on runs and sweeps, with new figures."""
     from simsplit.terminal.reporting import write_report
 
     load_plugins(plugin)

@@ -22,7 +22,7 @@ from simsplit.errors import ScenarioError
 
 
 def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
-    """Check a scenario without running it, and say what it would send."""
+    """Check a scenario without running it; say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
     from simsplit.scenario.warnings import list_warnings
     from simsplit.terminal.documents import document_mistakes, document_scenario

@@ -98,8 +98,8 @@ def _list_of_entry(
     for of_row in known.values():
         first = next(iter(of_row.values()))
         for seed in seeds or (tuple(of_row) if swept else SEEDS):
-            for row, scenario in of_row.get(seed, first):
-                yield MeasuringCell(_with_seed(scenario, seed), claim, row, entry.takes_min)
+            for printed, scenario in of_row.get(seed, first):
+                yield MeasuringCell(_with_seed(scenario, seed), claim, printed, entry.takes_min)
 
 
 def _with_seed(scenario: Scenario, seed: int) -> Scenario:

@@ -71,6 +71,8 @@ def test_help_answers_without_loading_what_is_heavy():
         "list",
         "show",
         "compare",
+        "papers",
+        "reproduce",
         "attack",
         "chat",
         "pretrain",

@@ -1,0 +1,269 @@
+"""Tables are measured by a command: rows as cells end, what fits a budget, one writer at a time."""
+
+import csv
+import json
+
+import pytest
+from gists import says
+
+from simsplit import Run, papers
+from simsplit.errors import RunError, SimsplitError
+from simsplit.evidence.measurements import hold_alone, read
+from simsplit.evidence.papers import find_table
+from simsplit.evidence.reading_runs import find_runs
+from simsplit.evidence.selecting import parse_minutes, parse_seeds, select
+from simsplit.evidence.tables import build_table
+from simsplit.evidence.verdicts import Verdict
+from simsplit.scenario import load_sweep
+from simsplit.scenario.files import merge
+from simsplit.sweep import run_sweep
+
+
+def table_here():
+    return build_table(find_table("tiny/table1"), "small")
+
+
+def keys(rows):
+    return {(row.axes["method"], row.seed) for row in rows}
+
+
+@pytest.fixture
+def measured(paper, simsplit):
+    """The paper, all of its cells measured."""
+    code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    assert code == 0, err
+    return paper
+
+
+def test_what_is_missing_is_measured_and_shown(measured, simsplit):
+    rows = read(measured.rows)
+    assert keys(rows) == {("raw", 0), ("raw", 1), ("noise-50", 0), ("noise-50", 1)}
+    row = rows[0]
+    assert row.figure == "accuracy"
+    assert 0 <= row.value <= 100
+    assert (row.threads, len(row.digest), row.version) == (1, 16, "0.1.0")
+    assert row.command.startswith("simsplit reproduce tiny/table1 --tier small --seeds 0")
+    code, out, _ = simsplit("papers", "tiny/table1", "--json")
+    (table,) = json.loads(out)
+    assert (code, table["missing"], table["stale"], table["seeds"]) == (0, 0, 0, 2)
+    assert table["rows"][0]["printed"] == {"accuracy": 90.0}
+    assert set(table["rows"][0]["measured"]["accuracy"]["by_seed"]) == {"0", "1"}
+    code, out, _ = simsplit("papers")
+    assert code == 0
+    assert all(name in out for name in ("tiny/table1", "tiny/table2", "out of reach", "no claim"))
+    frame = papers("tiny/table1")
+    assert list(frame["accuracy_paper"]) == [90.0, 20.5]
+    assert frame["accuracy_low"].le(frame["accuracy"]).all()
+    assert list(papers()["table"]) == ["table1", "table2", "table3"]
+
+
+def test_nothing_is_measured_twice(measured, simsplit):
+    before = measured.rows.read_bytes()
+    code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    assert (code, measured.rows.read_bytes()) == (0, before)
+    assert says(err, "0 cells")
+
+
+def test_what_was_interrupted_goes_on_from_the_rows_that_are_there(measured, simsplit):
+    whole = measured.rows.read_text()
+    lines = whole.splitlines(keepends=True)
+    measured.rows.write_text("".join(lines[:3]))
+    kept = {row.key: row for row in read(measured.rows)}
+    assert len(table_here().lacking) == 2
+    code, _, _ = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    again = {row.key: row for row in read(measured.rows)}
+    assert code == 0
+    assert again.items() >= kept.items()
+    assert {key: row.value for key, row in again.items()} == {
+        (line["setting"], int(line["seed"]), line["figure"]): float(line["value"])
+        for line in csv.DictReader(whole.splitlines())
+    }
+
+
+def test_rows_are_written_as_cells_end(paper, simsplit, monkeypatch):
+    """A cell that ends the command takes none of the rows before it down."""
+    from simsplit.evidence import reproducing
+
+    original, calls = reproducing.read_run, []
+
+    def interrupt(run, cell, *others):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(cell.key)
+        return original(run, cell, *others)
+
+    monkeypatch.setattr(reproducing, "read_run", interrupt)
+    code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    assert code == 130
+    assert says(err, "go on with: simsplit reproduce tiny/table1")
+    assert len(read(paper.rows)) == 2
+    monkeypatch.setattr(reproducing, "read_run", original)
+    assert simsplit("reproduce", "tiny/table1", "--jobs", 1)[0] == 0
+    assert len(read(paper.rows)) == 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sweep": {"train": {"batch_size": 32}}},
+        {"figures": {"accuracy": {"is": "test_accuracy", "at": "best_on_test", "times": 100}}},
+    ],
+    ids=["scenario", "figure"],
+)
+def test_a_change_makes_rows_stale(measured, simsplit, changes):
+
+    assert not table_here().stale
+    if "sweep" in changes:
+        changes = {"sweep": merge(measured.SWEEP, changes["sweep"])}
+    measured.write(**changes)
+    table = table_here()
+    assert (len(table.stale), len(table.fresh), table.verdict) == (4, 0, Verdict.NOT_MEASURED)
+    code, out, _ = simsplit("papers", "--stale", "--json")
+    assert (code, [each["table"] for each in json.loads(out)]) == (0, ["tiny/table1"])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 7}, {"threads": 2}, {"name": "other"}, {"checkpoint": {"every": 2}}]
+)
+def test_what_changes_no_figure_makes_nothing_stale(measured, changes):
+
+    measured.write(sweep=merge(measured.SWEEP, changes))
+    assert (len(table_here().stale), len(table_here().fresh)) == (0, 4)
+
+
+def test_rows_are_taken_from_a_finished_sweep(paper, simsplit):
+    sweep = load_sweep(paper.folder / "small" / "table1.yaml", {"name": "mine", "threads": "1"})
+    run_sweep(sweep, "mine", jobs=1)
+    code, _, err = simsplit("reproduce", "tiny/table1", "--from", "mine")
+    assert (code, len(read(paper.rows))) == (0, 4), err
+    assert not table_here().lacking
+    other = load_sweep(paper.folder / "small" / "table1.yaml", {"train.batch_size": "8"})
+    run_sweep(other, "other", jobs=1)
+    before = paper.rows.read_bytes()
+    code, _, err = simsplit("reproduce", "tiny/table1", "--from", "other")
+    assert (code, paper.rows.read_bytes()) == (2, before)
+    assert says(err, "none of its 4 finished runs")
+    assert all(isinstance(run, Run) for _, run in find_runs(paper.root / "mine"))
+
+
+def test_a_check_measures_again_and_says_whether_it_agrees(measured, simsplit):
+    before = measured.rows.read_bytes()
+    code, out, err = simsplit("reproduce", "tiny/table1", "--check", 0.5, "--lot", 1, "--jobs", 1)
+    assert (code, out.count("agrees")) == (0, 2), err
+    assert measured.rows.read_bytes() == before
+    forged = before.replace(b",accuracy,", b",accuracy,9")
+    measured.rows.write_bytes(forged)
+    code, out, _ = simsplit("reproduce", "tiny/table1", "--check", 0.5, "--lot", 1, "--jobs", 1)
+    assert (code, out.count("DIFFERS")) == (1, 2)
+    assert measured.rows.read_bytes() == forged
+
+
+def test_a_budget_takes_what_fits_and_says_what_does_not(paper, simsplit):
+    code, _, err = simsplit("reproduce", "--missing", "--budget", "4m", "--dry")
+    assert code == 0
+    assert says(err, "2 cells of 1 table")
+    assert says(err, "2 cells more do not fit")
+    assert not paper.rows.exists()
+
+
+def test_open_verdicts_and_cheap_cells_come_first(paper):
+    selection = select([table_here()])
+    assert len(selection.cells) == 4
+    assert selection.minutes == 8
+    assert [len(selection.within(minutes, 1).cells) for minutes in (2, 5, 99)] == [1, 2, 4]
+    assert len(selection.within(4, 2).cells) == 4
+    with pytest.raises(RunError, match="cheapest"):
+        selection.within(1, 1)
+
+
+REFUSED = {
+    "an unknown table": (("papers", "tiny/tabel1"), "did you mean 'tiny/table1'?"),
+    "a table without its paper": (("papers", "table1"), "did you mean tiny/table1?"),
+    "an unknown paper": (("papers", "--paper", "tinny"), "did you mean 'tiny'?"),
+    "a tier that it lacks": (("reproduce", "tiny/table1", "--tier", "full"), "it has: small"),
+    "a table out of reach": (("reproduce", "tiny/table2"), "needs a GPU"),
+    "a budget too small": (("reproduce", "tiny/table1", "--budget", "30s"), "2m or more"),
+    "a budget that is none": (("reproduce", "tiny/table1", "--budget", "soon"), "1h30m"),
+    "seeds that are none": (("reproduce", "tiny/table1", "--seeds", "x"), "0-2"),
+    "an unknown axis": (("reproduce", "tiny/table1", "--only", "metod=raw"), "'method'"),
+    "an unknown row": (("reproduce", "tiny/table1", "--only", "method=rav"), "'raw'"),
+    "neither table nor --missing": (("reproduce",), "--missing"),
+    "nothing to check": (("reproduce", "tiny/table1", "--check", "1"), "no measurement"),
+    "no runs": (("reproduce", "tiny/table1", "--from", "nowhere"), "nowhere"),
+}
+
+
+@pytest.mark.parametrize(("words", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_mistake_is_a_sentence(paper, simsplit, words, reason):
+    code, _, err = simsplit(*words)
+    assert code == 2
+    assert says(err, reason)
+    assert not paper.rows.exists()
+
+
+def test_data_that_are_not_at_hand_are_named(paper, simsplit):
+
+    source = {"kind": "parquet", "path": "data/cifar10"}
+    paper.write(sweep=merge(paper.SWEEP, {"data": {"source": source}}))
+    code, _, err = simsplit("reproduce", "tiny/table1")
+    assert code == 2
+    assert says(err, "data/cifar10")
+    assert says(err, "uoft-cs/cifar10")
+    code, _, err = simsplit("reproduce", "--missing")
+    assert code == 0
+    assert says(err, "tiny/table1 is left out")
+
+
+def test_where_data_lie_is_not_in_the_digest_but_which_they_are(paper):
+
+    def digests(path):
+        source = {"kind": "parquet", "path": path}
+        paper.write(sweep=merge(paper.SWEEP, {"data": {"source": source}}))
+        return {cell.digest for cell in table_here().cells}
+
+    assert digests("data/cifar10") == digests("/elsewhere/cifar10")
+    assert digests("data/cifar10").isdisjoint(digests("data/cifar100"))
+
+
+def test_two_writers_are_refused(paper, simsplit):
+    with hold_alone(["tiny/table1.small"]):
+        code, _, err = simsplit("reproduce", "tiny/table1")
+    assert code == 2
+    assert says(err, "tiny/table1.small")
+    assert not paper.rows.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace("accuracy,", "accuracy,x", 1), "line 2"),
+        (lambda text: text + text.splitlines(keepends=True)[-1], "twice"),
+        (lambda text: text.replace("setting,", "sting,", 1), "columns"),
+    ],
+    ids=["no number", "twice", "no header"],
+)
+def test_a_row_by_hand_that_is_none_is_refused_by_its_line(measured, simsplit, change, reason):
+    broken = change(measured.rows.read_text())
+    measured.rows.write_text(broken)
+    for words in (("papers",), ("reproduce", "tiny/table1")):
+        code, _, err = simsplit(*words)
+        assert code == 2
+        assert says(err, reason)
+    assert measured.rows.read_text() == broken
+
+
+def test_a_row_by_hand_whose_digest_does_not_fit_counts_for_nothing(measured, simsplit):
+    rows = read(measured.rows)
+    text = measured.rows.read_text().replace(rows[0].digest, "0123456789abcdef")
+    measured.rows.write_text(text)
+    assert (len(table_here().stale), len(table_here().fresh)) == (2, 2)
+    code, out, _ = simsplit("papers", "tiny/table1")
+    assert code == 0
+    assert says(out, "stale")
+
+
+def test_durations_and_seeds():
+    assert [parse_minutes(text) for text in ("2h", "90m", "1h30m", "30s")] == [120, 90, 90, 0.5]
+    assert parse_seeds("0-2,5") == (0, 1, 2, 5)
+    with pytest.raises(SimsplitError):
+        parse_minutes("2 days")
