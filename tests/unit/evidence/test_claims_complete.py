@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from simsplit.evaluation.evaluator import AnyMetric, list_figure_columns
-from simsplit.evidence.cells import cells_of
+from simsplit.evidence.cells import list_cells
 from simsplit.evidence.claims import FIGURE, Claim, Claims, load_claims
 from simsplit.report.input_tables import BLIND, TITLES
 from simsplit.report.numbers import _DETECTED
@@ -43,7 +43,7 @@ def read(paper: str) -> Claims:
 
 @cache
 def cells(paper: str, table: str, tier: str) -> list:
-    return cells_of(read(paper).tables[table], tier, find_folder() / "papers" / paper)
+    return list_cells(read(paper).tables[table], tier, find_folder() / "papers" / paper)
 
 
 def every_claim() -> Iterator[tuple[str, str]]:
@@ -126,7 +126,7 @@ def test_every_figure_is_a_column_of_compare(paper: str, name: str) -> None:
 
 
 def scenario_of(cell) -> Scenario:
-    return cell.cell.scenario
+    return cell.scenario
 
 
 def fits(wanted: Mapping[str, str], axes: Mapping[str, str]) -> bool:
