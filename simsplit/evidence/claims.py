@@ -22,6 +22,7 @@ A paper's `claims.yaml` lies beside its scenarios, in `scenarios/papers/<paper>/
               rename: {source: data}      short name of a swept field -> axis
               words:                      axis -> the cell's value -> the table's
                 method: {lightsplit-8-learned-512: lightsplit-l-8}
+              figures: [accuracy]         figures that its runs have; all by default
               takes_min: 0.4              minutes of a cell, until one has been measured
         holds:                            what would hold; see `simsplit.evidence.statements`
           - that: raw > lightsplit-8 > lightsplit-32
@@ -47,6 +48,7 @@ another row has `of`, a figure of the table, `against`, that row's values of axe
 percent or points):
 
     change: {of: accuracy, against: {method: raw}, as: percent, unit: "%"}
+    spread: {of: accuracy, as: variation, unit: "%"}          over seeds, against its own mean
 
 A plot without readable values has rows with empty figures. A table or plot of runs that another
 table has already names that one in `rows_of`: it has the same axes and figures, and is not measured
@@ -79,8 +81,9 @@ Axes = Mapping[str, str]
 FIGURE = "figure"
 """The `along` of statements that compare figures of one row."""
 Point = Literal["last", "best_on_validation", "best_on_test"]
-As = Literal["ratio", "percent", "points"]
-"""How a figure stands against another row's: divided by it, its change in per cent, or minus it."""
+As = Literal["ratio", "percent", "points", "variation"]
+"""How a figure stands against another row's: divided by it, its change in per cent, or minus it;
+variation is against its own mean, the coefficient of variation over seeds in per cent."""
 
 
 def _in_words(values: object) -> object:
@@ -139,6 +142,8 @@ class Measured(Config):
     """The sweep's short name of a field -> the table's axis."""
     words: Mapping[str, Words] = {}
     """Axis -> the sweep's value in words -> the table's."""
+    figures: tuple[str, ...] = ()
+    """The figures that its runs have; empty: all that are measured."""
     takes_min: float = Field(default=1.0, gt=0)
     """Minutes that a cell takes on one processor, until one has been measured."""
 
@@ -257,6 +262,11 @@ class Claim(Config):
             _refuse_unknown_figure(self, floor, f"floors.{index}")
         for name, figure in self.figures.items():
             _refuse_no_comparison(self, figure, f"figures.{name}")
+        for tier, entries in self.measured.items():
+            for index, entry in enumerate(entries):
+                for name in entry.figures:
+                    where = f"measured.{tier}.{index}.figures"
+                    _refuse_unknown(name, _list_measured(self), where, "figure")
         if not (self.measured or self.rows_of or self.out_of_reach or self.describes):
             raise ScenarioError(
                 "measured",
@@ -284,7 +294,8 @@ class Claims(Config):
                 _refuse_unknown(claim.rows_of, own, f"tables.{name}.rows_of", "table")
                 source = self.tables[claim.rows_of]
                 _refuse_other_figures(claim, source, f"tables.{name}.figures")
-                self.tables[name] = claim.model_copy(update={"measured": source.measured})
+                shared = {tier: _share(rows, claim) for tier, rows in source.measured.items()}
+                self.tables[name] = claim.model_copy(update={"measured": shared})
         return self
 
 
@@ -346,16 +357,31 @@ def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
     parse_statement(statement.that, claim.sides(statement), f"{where}.that")
 
 
+def _list_measured(claim: Claim) -> list[str]:
+    return [name for name, figure in claim.figures.items() if figure.is_]
+
+
 def _refuse_no_comparison(claim: Claim, figure: Figure, where: str) -> None:
     """Raise ScenarioError for a figure against another row that lacks the figure or the row."""
-    if bool(figure.of) != bool(figure.against) or (figure.of and figure.is_):
+    varies = figure.as_ == "variation"
+    if bool(figure.of) != bool(figure.against or varies) or (figure.of and figure.is_):
         raise ScenarioError(where, "takes `is`, or `of` and `against` together")
+    if varies and figure.against:
+        raise ScenarioError(f"{where}.against", "must be left out with as: variation")
     if figure.of:
-        measured = [name for name, each in claim.figures.items() if each.is_]
-        _refuse_unknown(figure.of, measured, f"{where}.of", "figure")
+        _refuse_unknown(figure.of, _list_measured(claim), f"{where}.of", "figure")
     for axis, value in figure.against.items():
         _refuse_unknown(axis, claim.axes, f"{where}.against", "axis")
         _refuse_unknown(value, claim.values(axis), f"{where}.against.{axis}", "value")
+
+
+def _share(entries: Sequence[Measured], claim: Claim) -> tuple[Measured, ...]:
+    """Return another table's scenarios with those of their figures that a claim has."""
+    shared = []
+    for entry in entries:
+        figures = tuple(name for name in entry.figures if name in claim.figures)
+        shared.append(entry.model_copy(update={"figures": figures}))
+    return tuple(shared)
 
 
 def _refuse_other_figures(claim: Claim, source: Claim, where: str) -> None:
