@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.evidence.claims import Axes, Claim, Measured, Tier
+from simsplit.evidence.claims import Axes, Claim, Figure, Measured, Tier
 from simsplit.evidence.digests import digest_figure, digest_of
 from simsplit.evidence.measurements import write_setting
 from simsplit.report.short_names import value_of
@@ -25,8 +25,19 @@ class MeasuringCell:
     claim: Claim
     axes: Axes
     """The axes of the printed row."""
-    takes_min: float
-    """Minutes, as the claim has it."""
+    entry: Measured
+    """What the claim says of its scenario."""
+
+    @property
+    def takes_min(self) -> float:
+        """Minutes, as the claim has it."""
+        return self.entry.takes_min
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures that its run has."""
+        known = self.claim.measured_figures
+        return {name: known[name] for name in self.entry.figures or known}
 
     @property
     def seed(self) -> int:
@@ -51,7 +62,7 @@ class MeasuringCell:
     @cached_property
     def digests(self) -> Mapping[str, str]:
         """Figure -> the digest that its row has."""
-        figures = self.claim.measured_figures.items()
+        figures = self.figures.items()
         return {name: digest_figure(self.digest, figure.recipe) for name, figure in figures}
 
     @property
@@ -99,7 +110,7 @@ def _list_of_entry(
         first = next(iter(of_row.values()))
         for seed in seeds or (tuple(of_row) if swept else SEEDS):
             for printed, scenario in of_row.get(seed, first):
-                yield MeasuringCell(_with_seed(scenario, seed), claim, printed, entry.takes_min)
+                yield MeasuringCell(_with_seed(scenario, seed), claim, printed, entry)
 
 
 def _with_seed(scenario: Scenario, seed: int) -> Scenario:

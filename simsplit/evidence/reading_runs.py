@@ -28,7 +28,7 @@ def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> li
     """
     facts = run.environment
     rows = []
-    for name, figure in table.claim.measured_figures.items():
+    for name, figure in cell.figures.items():
         values = measure([run], figure.at)
         if figure.is_ not in values:
             hint = near(figure.is_, values) or f"; it has {listed(values, 40)}"

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -147,8 +147,7 @@ class EvidenceTable:
         known: dict[tuple[str, int], set[str]] = {}
         for row in self.fresh:
             known.setdefault((row.setting, row.seed), set()).add(row.figure)
-        wanted = set(self.claim.measured_figures)
-        return [cell for cell in self.cells if wanted - known.get(cell.key, set())]
+        return [cell for cell in self.cells if set(cell.figures) - known.get(cell.key, set())]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: rows, statements and verdict."""
@@ -171,6 +170,10 @@ def _put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Cl
     against = {name: figure for name, figure in claim.figures.items() if figure.of in row.known}
     added: dict[str, Known] = {}
     for name, figure in against.items():
+        if figure.as_ == "variation":
+            spread = _find_variation(row.known[figure.of])
+            added |= {name: spread} if spread else {}
+            continue
         axes = {**row.axes, **figure.against}
         other = next((each for each in rows if each.axes == axes), None)
         if other is None or figure.of not in other.known:
@@ -180,6 +183,28 @@ def _put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Cl
         if known := {seed: value for seed, value in values.items() if math.isfinite(value)}:
             added[name] = Known(known)
     return replace(row, known={**row.known, **added})
+
+
+def _find_variation(known: Known) -> Known | None:
+    """Compute the coefficient of variation over seeds, in per cent, by the jackknife.
+
+    Each seed has its pseudo-value, so that their mean and interval are those of the coefficient.
+    """
+    values = known.by_seed
+    if len(values) < 3:
+        return None
+    whole, count = _vary(values.values()), len(values)
+    made = {
+        seed: count * whole - (count - 1) * _vary(v for other, v in values.items() if other != seed)
+        for seed in values
+    }
+    return Known(made) if all(map(math.isfinite, made.values())) else None
+
+
+def _vary(values: Iterable[float]) -> float:
+    every = list(values)
+    mean = statistics.fmean(every)
+    return 100 * statistics.stdev(every) / abs(mean) if mean else math.nan
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Figures that a paper prints against another row are computed seed by seed."""
 
+import statistics
 from pathlib import Path
 
 import pytest
 import yaml
 
 from simsplit.evidence.cells import list_cells
-from simsplit.evidence.claims import load_claims
+from simsplit.evidence.claims import Figure, load_claims
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.tables import KnownRows, build_table
@@ -77,3 +78,37 @@ def test_each_seed_is_put_against_its_own(folder: Path, name: str):
     assert wcc.known["points"].by_seed == pytest.approx({0: -20, 1: -30})
     assert raw.known["points"].by_seed == {0: 0, 1: 0}
     assert not table.stale
+
+
+def test_variation_over_seeds_has_an_interval(folder: Path):
+    claims = load_claims(folder / CLAIMS)
+    table1 = claims.tables["table1"]
+    spread = Figure.model_validate({"of": "accuracy", "as": "variation"})
+    claim = table1.model_copy(update={"figures": {**table1.figures, "spread": spread}})
+    values = [80.0, 82.0, 78.0, 81.0]
+    cells = list_cells(claim, "small", folder, seeds=range(4))
+    rows = {
+        cell.digests["accuracy"]: {
+            seed: Measurement(cell.setting, seed, "accuracy", value, "", **MADE)
+            for seed, value in enumerate(values)
+        }
+        for cell in cells
+        if cell.axes["method"] == "raw"
+    }
+    raw, wcc = build_table(
+        PaperTable("p", "table1", claim, folder), "small", KnownRows(rows, {})
+    ).rows
+    plain = 100 * statistics.stdev(values) / statistics.fmean(values)
+    assert raw.known["spread"].mean == pytest.approx(plain, rel=0.2)
+    assert 0 < (raw.known["spread"].half or 0) < 2 * plain
+    assert "spread" not in wcc.known
+
+
+def test_a_scenario_lacks_the_figures_that_it_does_not_name(folder: Path):
+    loss = {"is": "test_loss"}
+    changes = {"figures": {**FIGURES, "loss": loss}}
+    changes["measured"] = {"small": [{"scenario": "one.yaml", "figures": ["loss"]}]}
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": {**TABLE, **changes}}}
+    (folder / CLAIMS).write_text(yaml.safe_dump(claims), encoding="utf-8")
+    claim = load_claims(folder / CLAIMS).tables["table1"]
+    assert {tuple(cell.digests) for cell in list_cells(claim, "small", folder)} == {("loss",)}

@@ -79,6 +79,10 @@ def test_rows_have_axes_and_figures(tmp_path):
             "unknown value 'a'",
         ),
         ({"measured": {}, "rows_of": "table2"}, "unknown table 'table2'"),
+        (
+            {"measured": {"small": [{"scenario": "a.yaml", "figures": ["acc"]}]}},
+            "unknown figure 'acc'",
+        ),
         ({"measure": {}}, "measure"),
     ],
 )
