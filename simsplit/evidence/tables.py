@@ -263,8 +263,10 @@ def judge_table(table: PaperTable, known: KnownRows) -> tuple[Verdict, EvidenceT
     if not table.tiers:
         return (Verdict.NO_CLAIM if table.claim.describes else Verdict.OUT_OF_REACH), None
     built = [build_table(table, tier, known) for tier in table.tiers]
-    measured = [each for each in built if each.fresh] or built[:1]
-    chosen = measured[-1]
+    measured = [each for each in built if each.fresh]
+    chosen = (measured or built[:1])[-1]
+    if table.claim.out_of_reach and not measured:
+        return Verdict.OUT_OF_REACH, chosen
     return chosen.verdict if table.claim.holds else Verdict.NO_CLAIM, chosen
 
 

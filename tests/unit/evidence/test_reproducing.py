@@ -12,7 +12,7 @@ from simsplit.evidence.measurements import hold_alone, read
 from simsplit.evidence.papers import find_table
 from simsplit.evidence.reading_runs import find_runs
 from simsplit.evidence.selecting import parse_minutes, parse_seeds, select
-from simsplit.evidence.tables import build_table
+from simsplit.evidence.tables import build_table, judge_table, read_known_rows
 from simsplit.evidence.verdicts import Verdict
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import merge
@@ -55,6 +55,12 @@ def test_what_is_missing_is_measured_and_shown(measured, simsplit):
     assert list(frame["accuracy_paper"]) == [90.0, 20.5]
     assert frame["accuracy_low"].le(frame["accuracy"]).all()
     assert list(papers()["table"]) == ["table1", "table2", "table3"]
+
+
+def test_a_table_with_scenarios_may_be_out_of_reach(paper):
+    assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == Verdict.NOT_MEASURED
+    paper.write(out_of_reach="needs a GPU")
+    assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == Verdict.OUT_OF_REACH
 
 
 def test_nothing_is_measured_twice(measured, simsplit):
