@@ -227,7 +227,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
         ({"model": {"lora": {"targets": []}}}, "model.lora.targets: "),
         ({"model": {"learns": ["head"]}}, "model.learns: ... tail ... ['head']"),
         ({"model": {"learns": ["tail"], "adapters": 2}}, "model.adapters: must be 1, got 2"),
-        ({"model": {"adapters": 0}}, "model.adapters: ... 1"),
+        ({"model": {"adapters": 0}}, "model.adapters: ... at least 1"),
         ({"topology": "u_shaped"}, "topology: got u_shaped, "),
         ({"aggregation": "splitfed_v1"}, "aggregation: got splitfed_v1; it needs smashed data"),
         ({"method": [{"kind": "noise"}]}, "method.0.kind: noise ... smashed"),

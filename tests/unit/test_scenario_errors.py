@@ -221,7 +221,7 @@ def test_kinds(values, said):
         ),
         (
             {"detectors": [{"kind": "within_class", "root": [0]}]},
-            "detectors.0.root: ... reference: root",
+            "detectors.0.root: ... for reference: root",
         ),
     ],
 )
@@ -375,7 +375,7 @@ def test_several_problems_are_a_line_each():
         ),
         (
             {"evaluate": {"metrics": ["loss", "loss"]}},
-            "evaluate.metrics: ... each",
+            'evaluate.metrics: ... ["loss", "loss"]',
         ),
     ],
 )

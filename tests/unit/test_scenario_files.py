@@ -90,7 +90,7 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
         ("word", "mapping ... 'word'"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1 ... YAML: ... 'a'"),
         ("t: {on: 1, on: 2}", "line 1, column 12 ... YAML: ... 'on'"),
-        ("a: [", "valid YAML"),
+        ("a: [", "line 1, column 5 ... YAML"),
         (
             "a:\n\tb: 1",
             "line 2, column 1 ... YAML: ... token",

@@ -58,7 +58,7 @@ def test_labels_are_numbered_in_their_order(
         (np.zeros((2, 3)), [0, 1, 1], "2 samples and 3 labels"),
         (np.array([[0.0], [np.nan]]), [0, 1], "row 1.*missing"),
         (np.zeros((2, 4, 4, 7), np.uint8), [0, 1], "1 or 3 channels"),
-        (np.zeros(2), [0, 1], "per sample"),
+        (np.zeros(2), [0, 1], "row per sample"),
     ],
 )
 def test_what_is_no_sample_is_refused(x: np.ndarray, y: list[int], told: str) -> None:

@@ -100,7 +100,7 @@ def test_parquet_is_a_table_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"target": "incme"}, "'income'"),
+        ({"target": "incme"}, "'incme'.*'income'"),
         ({"drop": ("agee",)}, "data.source.drop:.*'agee'.*'age'"),
         ({"categories": ("job",)}, r"data\.source\.categories.*'site'"),
         ({"client": "house"}, "data.source.client"),

@@ -42,7 +42,7 @@ class Listed:
         },
         {"train": [(X[:10], Y[:10]), (X[10:15], Y[10:15])], "test": REST},
     ],
-    ids=["pairs", "mapping", "tensors", "dataset", "TensorDataset", "dealt"],
+    ids=["items .*pairs", "mapping", "tensors", "dataset", "TensorDataset", "dealt"],
 )
 def test_all_forms_come_to_the_same_samples(data: Any) -> None:
     made = build_data_set(data)
@@ -103,7 +103,7 @@ def test_a_digest_tells_data_apart() -> None:
         ([], "empty list"),
         ("digits", "a str"),
         ({"test": PAIR}, "needs 'train'"),
-        ([X, Y], "pairs"),
+        ([X, Y], "items .*pairs"),
         ([(X[:4], Y[:4]), (X[:4, :2], Y[:4])], "one shape"),
     ],
 )

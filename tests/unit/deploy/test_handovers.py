@@ -111,7 +111,7 @@ class TestAServer:
         assert (folder / "ours" / "client-1" / AUTHORITY).exists()
 
     def test_brings_none_of_another_run(self, three, folder):
-        with pytest.raises(ProtocolError, match=r"of another run$"):
+        with pytest.raises(ProtocolError, match=r"a hand-over of another run$"):
             three[1].open(of(folder / "ours", 0, terms="other").seal(packet(0), 1), 0, EXPECTED)
 
     def test_brings_no_older_one(self, three):

@@ -55,7 +55,7 @@ def test_weights_that_do_not_fit_say_so(tmp_path: Path, there: str) -> None:
     told = {
         "nothing": "no weights",
         "another": r"head: head\.1\.weight \(8x784, .*3x3\)",
-        "no tensors": r"model\.weights: .*safetensors",
+        "no tensors": r"model\.weights: .*not a safetensors",
     }
     with pytest.raises(ScenarioError, match=told[there]):
         Mlp(widths=(8, 8), weights=file).segment("head", (1, 28, 28), 10, 0)

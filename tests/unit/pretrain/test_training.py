@@ -153,7 +153,7 @@ def test_a_loss_that_is_no_number_stops_it(tiny, tmp_path, monkeypatch):
 
 def test_a_damaged_record_says_so(folder, tmp_path):
     (tmp_path / "pretraining.json").write_text("{")
-    with pytest.raises(RunError, match=r"pretraining\.json"):
+    with pytest.raises(RunError, match=r"no pretraining\.json"):
         facts_of(tmp_path)
     assert json.loads((folder / "pretraining.json").read_text()) == facts_of(folder)
 
