@@ -5,10 +5,13 @@ SimsplitError              any of those below; the command line prints it withou
 ├── DataError              data cannot be found, read or divided among the clients
 ├── RunError               a run directory or checkpoint is unusable
 │   └── RunFailedError     a run that had started cannot continue; its results so far are kept
+│       └── PluginFailedError    because a plugin's part failed
+├── PluginError            a plugin's part failed; it names file, part, hook, expectation and result
 └── ProtocolError          the two sides of the cut disagree: a defect in simsplit or a plugin
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 
@@ -52,6 +55,58 @@ class RunError(SimsplitError):
 
 class RunFailedError(RunError):
     """An error of a run that cannot continue, such as a full disk or a loss that is not finite."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a part of a plugin, and where."""
+
+    plugin: str
+    """The plugin, as the user named it."""
+    part: str
+    """The kind of part, such as method."""
+    name: str
+    """The part's name in scenarios."""
+    hook: str
+    expected: str
+    came: str
+    """What the hook returned, or the exception that it raised."""
+    file: str = ""
+    line: int = 0
+    """The line that raised the exception, or the hook's first line; 0: unknown."""
+    leg: str | None = None
+    round: int | None = None
+    client: int | None = None
+
+    def __str__(self) -> str:
+        named = {"leg": self.leg, "round": self.round, "client": self.client}
+        where = "".join(f", {name} {each}" for name, each in named.items() if each is not None)
+        line = f", line {self.line}" if self.line else ""
+        source = f" ({self.file}{line})" if self.file else ""
+        return (
+            f"plugin {self.plugin}: {self.part} '{self.name}', hook {self.hook}{where}: "
+            f"expected {self.expected}, got {self.came}{source}"
+        )
+
+
+class PluginError(SimsplitError):
+    """An error of a part of a plugin that raises an exception or returns something unfit."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(str(fault))
+
+    def __reduce__(self) -> tuple[type, tuple[Fault]]:
+        """Pickle the fault: by default an exception is pickled by its message alone."""
+        return type(self), (self.fault,)
+
+
+class PluginFailedError(RunFailedError):
+    """An error of a run that cannot continue because a part of a plugin failed."""
+
+    def __init__(self, fault: Fault, advice: str) -> None:
+        self.fault = fault
+        super().__init__(f"{fault}\n{advice}")
 
 
 class ProtocolError(SimsplitError):

@@ -17,7 +17,7 @@ from typing import Any
 from simsplit.assembly import Assembly
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
-from simsplit.errors import RunFailedError
+from simsplit.errors import PluginError, PluginFailedError, RunFailedError
 from simsplit.hosting import engine_of, hosts_of
 from simsplit.machine import device_of, pinned_threads
 from simsplit.observers.base import refuse_lacking
@@ -26,7 +26,8 @@ from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.record import list_changed
 from simsplit.progress import Observer, Observers, Plan, RoundEnded
-from simsplit.results import Run
+from simsplit.rehearsal import rehearse
+from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.columns import table_columns
@@ -76,6 +77,7 @@ def run(
         Observers(watching).warn(warning)
     with pinned_threads(scenario.threads):
         data = scenario.prepared()
+        rehearse(scenario, data, device_of(scenario.device))
         with hosts_of(scenario, data.nbytes) as hosts:
             experiment = Experiment(scenario, path, watching, data, hosts)
             experiment.run(resume=resume)
@@ -140,6 +142,9 @@ class Experiment:
         except KeyboardInterrupt:
             self.observers.end("interrupted")
             raise
+        except PluginError as error:
+            self.observers.end("failed")
+            raise PluginFailedError(error.fault, self._advise()) from error
         except Exception:
             self.observers.end("failed")
             raise
@@ -268,6 +273,11 @@ class Experiment:
         with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.name_failures():
             (parts.federation or parts.exchange).settle(clients)
             yield
+
+    def _advise(self) -> str:
+        """Return what remains of a run that a plugin's part has ended, and what to do."""
+        kept = f"the run's state after round {self.checkpoints.kept} is kept"
+        return f"{kept}: mend the plugin and resume; traceback: {self.path / TRACEBACK}"
 
     def _refuse_infinite_losses(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
         """Raise RunFailedError if a loss is not finite, before it enters tables and checkpoints."""

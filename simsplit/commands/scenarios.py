@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from simsplit.commands.options import (
 )
 from simsplit.errors import ScenarioError
 
+if TYPE_CHECKING:
+    from simsplit.scenario import Scenario
+
 
 def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
     """Check a scenario without running it; say what it would send."""
@@ -33,10 +36,12 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
         if has_sweep(file, overrides):
             cells = load_sweep(file, overrides, known).cells
             names = [cell.name for cell in cells]
+            scenarios = [cell.scenario for cell in cells]
             words, warnings = describe_cells(names), list_warnings(cells[0].scenario)
             document: dict[str, object] = {"valid": True, "cells": names}
         else:
             scenario = load_scenario(file, overrides, known)
+            scenarios = [scenario]
             words, document = describe_scenario(scenario), document_scenario(scenario)
             warnings = list_warnings(scenario)
     except ScenarioError as error:
@@ -44,12 +49,24 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
             raise
         print_json(document_mistakes(error))
         raise typer.Exit(2) from None
+    if plugin:
+        _rehearse(scenarios)
     if as_json:
         print_json({"file": str(file), **document, "warnings": warnings})
         return
     typer.echo(f"{file}: {words}")
     for warning in warnings:
         say(f"warning: {warning}")
+
+
+def _rehearse(scenarios: "list[Scenario]") -> None:
+    """Rehearse one scenario for each choice of plugins' parts."""
+    import torch
+
+    from simsplit.rehearsal import list_own_parts, rehearse
+
+    for scenario in {list_own_parts(each): each for each in scenarios}.values():
+        rehearse(scenario, None, torch.device("cpu"))
 
 
 def new(

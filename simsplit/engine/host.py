@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.engine.pool import ClientError, InlinePool, Job
-from simsplit.errors import ProtocolError, RunFailedError, SimsplitError
+from simsplit.errors import PluginError, ProtocolError, RunFailedError, SimsplitError
 from simsplit.machine import resident_bytes
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Call
@@ -40,7 +40,7 @@ class Recipe(Protocol):
 class Failure:
     """An exception that was raised on a host, and its traceback."""
 
-    error: ClientError | ProtocolError | RunFailedError
+    error: ClientError | PluginError | ProtocolError | RunFailedError
     trace: str
 
     def with_trace(self) -> Exception:
@@ -119,7 +119,7 @@ class Host:
             return self.failed
         try:
             return call()
-        except ClientError as error:
+        except (ClientError, PluginError) as error:
             return Failure(error, traceback.format_exc())
         except SimsplitError as error:
             kind = ProtocolError if isinstance(error, ProtocolError) else RunFailedError

@@ -169,6 +169,8 @@ class Step:
     scenario sets it."""
     mask: Tensor | None = None
     """Client: which tokens are real, if texts cross with a mask."""
+    leg: Leg | None = None
+    """The leg of the latest `pack` or `unpack`."""
     session: Ongoing | None = None
     """Client: the session, if this step is a pass of one."""
     embedded: Tensor | None = None

@@ -122,9 +122,10 @@ class Stack:
     def pack(self, leg: Leg, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Turn x into the wire format: the payload, then each method's side tensors in order."""
         beside: list[Tensor] = []
+        step.leg = leg
         for method in self._chain(leg):
             x, *side = method.pack(x, step)
-            if len(side) != (declared := _num_side(method, leg)):
+            if len(side) != (declared := count_side_tensors(method, leg)):
                 name = type(method).__name__
                 raise ProtocolError(
                     f"{name}.pack: got {len(side)} side tensors on leg {leg}, but the class "
@@ -136,8 +137,9 @@ class Stack:
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Invert `pack`, the last method first; the context after the payload is ignored."""
         x, *beside = tensors[: self._width(leg)]
+        step.leg = leg
         for method in reversed(self._chain(leg)):
-            start = len(beside) - _num_side(method, leg)
+            start = len(beside) - count_side_tensors(method, leg)
             x = method.unpack((x, *beside[start:]), step)
             del beside[start:]
         return x
@@ -165,7 +167,7 @@ class Stack:
 
     def _width(self, leg: Leg) -> int:
         """Return the number of tensors in one message."""
-        return 1 + sum(_num_side(method, leg) for method in self._chain(leg))
+        return 1 + sum(count_side_tensors(method, leg) for method in self._chain(leg))
 
     def aside(self) -> Aside | None:
         """Return the phase between training steps that a method has; at most one method has one."""
@@ -179,7 +181,7 @@ class Stack:
         return self.features if leg in _FEATURE_LEGS else self.smashed
 
 
-def _num_side(method: Method, leg: Leg) -> int:
+def count_side_tensors(method: Method, leg: Leg) -> int:
     """Return the number of tensors that the method adds to a payload on this leg."""
     back = method.num_side_back if leg in _GRADIENT_LEGS else None
     return method.num_side if back is None else back

@@ -9,6 +9,7 @@ from typing import Any
 
 from simsplit.errors import RunError, SimsplitError
 from simsplit.plugins.checking import Parts, check_exports
+from simsplit.plugins.guard import guard_parts
 from simsplit.plugins.loading import Origin, Plugin, load_again, load_plugin
 
 
@@ -66,7 +67,7 @@ def gather_plugins(given: Given = ()) -> Plugins:
             for kind in own:
                 _refuse_taken(origin.name, name, kind, owners)
                 owners[name, kind] = origin.name
-            parts.setdefault(name, {}).update(own)
+            parts.setdefault(name, {}).update(guard_parts(origin.name, name, own))
     return Plugins(parts, tuple(origins.values())) if origins else NO_PLUGINS
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from simsplit.errors import RunError
+from simsplit.errors import PluginError, RunError
 from simsplit.parties.calls import CountSteps
 from simsplit.progress import Observer, Plan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
@@ -43,7 +43,8 @@ class Notes(Observer):
             results |= self._summarise_privacy()
             self._note(status, seed=scenario.seed, **results, resident_bytes=resident)
         elif status == "failed" and error is not None:
-            why = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            ours = isinstance(error, RunError | PluginError)
+            why = str(error) if ours else f"{type(error).__name__}: {error}"
             self._note(status, reason=why)
             self.writer.write_text(TRACEBACK, traceback.format_exc())
         else:

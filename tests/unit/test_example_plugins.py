@@ -12,7 +12,9 @@ from jsonschema import Draft202012Validator
 from pace import quick
 
 from simsplit import load_scenario, load_sweep, run, run_sweep
+from simsplit.plugins import guard
 from simsplit.results import Run
+from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
@@ -106,6 +108,23 @@ def test_an_example_works_in_every_command(simsplit, file, name):
     assert simsplit("run", file, "--out", "whole", "-q", *longer[1:], *flags)[0] == 0
     given = load_scenario(file, {"schedule.rounds": "2"}, plugins=EXAMPLES / f"{name}.py")
     assert_equal(Path("first"), Path("whole"), given)
+
+
+def without_guard(hook, owner, of, *args, **more):
+    """What a hook does where nothing checks it."""
+    return hook.function(*args, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", quick(USES, "sign", "norms"))
+def test_an_example_gives_the_same_with_and_without(example, tmp_path, monkeypatch):
+    values = merge(SMALL, USES[example][1])
+    given = parse(values, EXAMPLES / f"{example}.py")
+    run(given, tmp_path / "with")
+    monkeypatch.setattr(guard, "_call", without_guard)
+    monkeypatch.setattr("simsplit.experiment.rehearse", lambda *_: None)
+    run(parse(values, EXAMPLES / f"{example}.py"), tmp_path / "without")
+    assert_equal(tmp_path / "with", tmp_path / "without", given)
 
 
 @pytest.mark.slow

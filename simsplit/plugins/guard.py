@@ -1,0 +1,359 @@
+"""Plugins' parts are guarded here: a hook that fails raises a PluginError, which names the hook.
+
+A hook is a function or property that a base class of simsplit declares and a plugin's class
+overrides. Each is replaced once, on the plugin's class itself, by a function that calls it and
+checks its result: against the type that the base class declares, for NaN, and against `CHECKS`.
+Classes of simsplit stay unchanged, so shipped parts are as fast as before. An object is checked
+from the moment in which a plugin's config has built it, since only then is its part known.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from types import FunctionType
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.attacks import Attack
+from simsplit.config import Config
+from simsplit.detectors import Detector
+from simsplit.detectors.base import View
+from simsplit.errors import Fault, PluginError, SimsplitError
+from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.models.fresh import Owner as Segment
+from simsplit.models.fresh import SegmentRequest, Segments, Shape, SplitConfig
+from simsplit.packets import Leg, Packet
+from simsplit.plugins.checks import CHECKS, Check, Owner, Wrong
+from simsplit.plugins.expectations import (
+    describe,
+    describe_annotation,
+    find_nan,
+    fits,
+    is_finite,
+    read_annotation,
+)
+from simsplit.plugins.parts import METRICS, PARTS
+from simsplit.poisons import Poison
+
+_OWNER, _TAINTED = "_simsplit_owner", "_simsplit_tainted"
+"""Attributes of guarded objects: the part that they belong to, and whether a hook was given values
+that are not finite, as in a training that diverges. Its NaN are not the plugin's fault then."""
+_PASSED = (SimsplitError, MemoryError, torch.OutOfMemoryError)
+"""Exceptions that are not a plugin's fault."""
+_LEGS = {
+    "transform": Leg.SMASHED,
+    "stand_in": Leg.SMASHED,
+    "decode": Leg.FEATURES,
+    "task_loss": Leg.FEATURES_GRAD,
+    "tail_loss": Leg.FEATURES_GRAD,
+    "outgoing": Leg.FEATURES_GRAD,
+    "loss": Leg.SMASHED_GRAD,
+    "accept": Leg.SMASHED_GRAD,
+}
+"""The legs of a method's hooks that are the same wherever the method acts."""
+_SEGMENT_LEGS: dict[Segment, Leg | None] = {
+    "head": Leg.SMASHED,
+    "trunk": Leg.FEATURES,
+    "tail": None,
+}
+_configs: WeakKeyDictionary[type, tuple[str, str]] = WeakKeyDictionary()
+"""By config class: the plugin that brought it, and the kind of part that it is."""
+_guarded: WeakSet[type] = WeakSet()
+"""The classes whose hooks are replaced."""
+
+
+class _Hook(NamedTuple):
+    """A hook of a plugin's class."""
+
+    name: str
+    function: Callable[..., Any]
+    returns: Any
+    """The annotation of its result."""
+    check: Check | None = None
+
+
+def guard_parts(plugin: str, name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Guard a plugin's parts of one kind, and return them.
+
+    A config class guards all objects that its instances build. Topologies stay as they are.
+    """
+    if name == METRICS:
+        return {
+            kind: GuardedMetric(Owner(plugin, "metric", kind), function)
+            for kind, function in parts.items()
+        }
+    if name in PARTS:
+        for config in parts.values():
+            _configs.setdefault(config, (plugin, PARTS[name].word))
+            _guard_class(config)
+    return dict(parts)
+
+
+@dataclass(frozen=True)
+class GuardedMetric:
+    """A plugin's metric; it can be pickled, as the function can."""
+
+    owner: Owner
+    function: Callable[[Tensor, Tensor], float]
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> float:
+        """Return the metric of some outputs, after a check."""
+        hook = _Hook(getattr(self.function, "__name__", "call"), self.function, float)
+        result: float = _call(hook, self.owner, self, outputs, labels)
+        return result
+
+
+def _guard_class(cls: type) -> None:
+    """Replace the hooks of a class that its own code or a plugin's base class defines."""
+    if cls in _guarded:
+        return
+    _guarded.add(cls)
+    for name in dir(cls):
+        defining = next((each for each in cls.__mro__ if name in vars(each)), None)
+        declaring = next((e for e in reversed(cls.__mro__) if name in vars(e) and _ships(e)), None)
+        if name.startswith("_") or defining is None or declaring is None or _ships(defining):
+            continue
+        own, declared = vars(defining)[name], vars(declaring)[name]
+        check = CHECKS.get((declaring, name))
+        if isinstance(own, FunctionType) and isinstance(declared, FunctionType):
+            if not hasattr(own, "__guarded__"):
+                hook = _Hook(name, own, read_annotation(declared), check)
+                setattr(cls, name, _guard_function(hook))
+        elif isinstance(own, property) and isinstance(declared, property):
+            read, base = own.fget, declared.fget
+            if read is not None and base is not None and not hasattr(read, "__guarded__"):
+                hook = _Hook(name, read, read_annotation(base), check)
+                setattr(cls, name, property(_guard_function(hook), own.fset, own.fdel))
+
+
+def _ships(cls: type) -> bool:
+    """Return whether a class is simsplit's."""
+    return cls.__module__.split(".")[0] == "simsplit"
+
+
+def _guard_function(hook: _Hook) -> Callable[..., Any]:
+    @wraps(hook.function)
+    def guarded(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - any hook
+        owner = _find_owner(self)
+        if owner is None:  # the user's own use of the class
+            return hook.function(self, *args, **more)
+        return _call(hook, owner, self, self, *args, **more)
+
+    vars(guarded)["__guarded__"] = True
+    return guarded
+
+
+def _find_owner(of: object) -> Owner | None:
+    """Return the part that an object belongs to, if a plugin's config built it."""
+    if isinstance(of, Config):
+        kinds = (_configs[each] for each in type(of).__mro__ if each in _configs)
+        return next((Owner(*kind, of.word, of) for kind in kinds), None)
+    return vars(of).get(_OWNER)
+
+
+class _Active(threading.local):
+    """The objects of which a hook is running in this thread."""
+
+    def __init__(self) -> None:
+        self.objects: set[int] = set()
+
+    @contextmanager
+    def enter(self, of: object) -> Iterator[bool]:
+        """Open a context in which a hook of an object runs; tell whether it is the outermost."""
+        outermost = id(of) not in self.objects
+        self.objects.add(id(of))
+        try:
+            yield outermost
+        finally:
+            if outermost:
+                self.objects.discard(id(of))
+
+
+_active = _Active()
+
+
+def _call(hook: _Hook, owner: Owner, of: object, *args: Any, **more: Any) -> Any:  # noqa: ANN401
+    """Call a hook's function, and return its result, checked and guarded.
+
+    What hooks of the same object give each other, as by `super()`, is the plugin's own affair.
+    """
+    given = tuple(inspect.signature(hook.function).bind(*args, **more).args) if more else args
+    given = given[1:] if given and given[0] is of else given
+    with _active.enter(of) as outermost:
+        try:
+            result = hook.function(*args, **more)
+        except _PASSED:
+            raise
+        except Exception as error:
+            if not outermost:
+                raise
+            raise _blame(hook, owner, given, error) from error
+    if not outermost:
+        return result
+    if isinstance(result, Iterator):
+        return _watch(hook, owner, of, given, result)
+    _inspect(hook, owner, of, given, result)
+    return _guard_result(hook, owner, given, result)
+
+
+def _watch(
+    hook: _Hook, owner: Owner, of: object, given: Sequence[Any], made: Iterator[Any]
+) -> Generator[Any, None, Any]:
+    """Yield what an iterator yields, and return what it returns; its exceptions are blamed too."""
+    members = _Hook(hook.name, hook.function, next(iter(_get_members(hook.returns)), Any))
+    while True:
+        with _active.enter(of):
+            try:
+                each = next(made)
+            except StopIteration as end:
+                if hook.check is not None:
+                    hook.check(owner, of, given, None)
+                return end.value
+            except _PASSED:
+                raise
+            except Exception as error:
+                raise _blame(members, owner, given, error) from error
+        _inspect(members, owner, of, given, each)
+        yield each
+
+
+def _get_members(annotation: Any) -> Sequence[Any]:  # noqa: ANN401 - an annotation
+    return getattr(annotation, "__args__", ())
+
+
+def _inspect(hook: _Hook, owner: Owner, of: object, given: Sequence[Any], result: object) -> None:
+    """Raise PluginError if a result is of another type or shape than expected, or has NaN."""
+    if hook.returns in (None, type(None)):
+        return  # nobody reads it
+    wrong = None
+    if not fits(result, hook.returns):
+        wrong = Wrong(describe_annotation(hook.returns), describe(result))
+    elif find_nan(result) and _is_own_nan(of, given):
+        wrong = Wrong(f"{describe_annotation(hook.returns)} without NaN", describe(result))
+    elif hook.check is not None:
+        wrong = hook.check(owner, of, given, result)
+    if wrong is not None:
+        raise PluginError(_make_fault(hook, owner, given, wrong))
+
+
+def _is_own_nan(of: object, given: Sequence[Any]) -> bool:
+    """Return whether NaN in a result come from the hook rather than from what it was given."""
+    if isinstance(of, GuardedMetric | Config):
+        return is_finite(given)
+    state = vars(of)
+    module = of if isinstance(of, nn.Module) else state.get("module")
+    weights = tuple(module.parameters()) if isinstance(module, nn.Module) else ()
+    if not (is_finite(given) and is_finite(weights)):
+        state[_TAINTED] = True
+    return not state.get(_TAINTED, False)
+
+
+def _blame(hook: _Hook, owner: Owner, given: Sequence[Any], error: Exception) -> PluginError:
+    """Return the error of a hook that raised an exception."""
+    wrong = Wrong(describe_annotation(hook.returns), f"{type(error).__name__}: {error}")
+    fault = _make_fault(hook, owner, given, wrong)
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == fault.file:
+            fault = replace(fault, line=trace.tb_lineno)
+        trace = trace.tb_next
+    return PluginError(fault)
+
+
+def _make_fault(hook: _Hook, owner: Owner, given: Sequence[Any], wrong: Wrong) -> Fault:
+    code = getattr(inspect.unwrap(hook.function), "__code__", None)
+    fault = Fault(
+        plugin=owner.plugin,
+        part=owner.part,
+        name=owner.name,
+        hook=hook.name,
+        expected=wrong.expected,
+        came=wrong.came,
+        file=code.co_filename if code else "",
+        line=code.co_firstlineno if code else 0,
+        leg=_LEGS.get(hook.name, owner.leg) if owner.part == "method" else owner.leg,
+    )
+    for each in given:
+        if isinstance(each, Step):
+            leg = each.leg if hook.name in ("pack", "unpack") else fault.leg
+            client = each.client if each.client >= 0 else None  # an attacker's own steps
+            return replace(fault, leg=leg, round=each.round, client=client)
+        if isinstance(each, Packet):
+            return replace(fault, leg=each.leg, round=each.round, client=each.client)
+        if isinstance(each, View):
+            return replace(fault, round=each.round)
+    return fault
+
+
+def _guard_result(hook: _Hook, owner: Owner, given: Sequence[Any], made: Any) -> Any:  # noqa: ANN401
+    """Guard the objects that a hook has built, and return its result."""
+    if isinstance(made, Method | Attack | Detector | Poison):
+        site = next((each for each in given if isinstance(each, Site)), None)
+        _adopt(made, owner if site is None else _place(owner, site))
+    elif isinstance(owner.config, SplitConfig):
+        if isinstance(made, Segments):
+            for segment in _SEGMENT_LEGS:
+                _adopt_segment(getattr(made, segment), owner, segment, *given)
+        elif isinstance(made, nn.Module) and isinstance(given[0], SegmentRequest):
+            request = given[0]
+            _adopt_segment(made, owner, request.owner, request.input_shape, request.num_classes)
+    return made
+
+
+def _place(owner: Owner, site: Site) -> Owner:
+    assert isinstance(owner.config, MethodConfig), "only methods have a site"
+    sent = owner.config.sent_shape(site.shape, site.where)
+    features = None if site.adapters else site.features
+    return replace(owner, leg=site.leg, given=site.shape, made=sent, features=features)
+
+
+def _adopt(made: Any, owner: Owner) -> None:  # noqa: ANN401 - an object of a plugin's class
+    """Guard an object from now on, as one that belongs to this part."""
+    known = vars(made).get(_OWNER, owner)
+    # One object for several sites cannot be held to the shapes of one of them.
+    object.__setattr__(made, _OWNER, owner if known == owner else Owner(*_get_names(owner)))
+    _guard_class(type(made))
+
+
+def _get_names(owner: Owner) -> tuple[str, str, str, Config | None]:
+    return owner.plugin, owner.part, owner.name, owner.config
+
+
+def _adopt_segment(
+    module: nn.Module, owner: Owner, segment: Segment, input_shape: Shape, classes: int
+) -> None:
+    """Guard a model's segment: its class becomes a subclass whose `forward` is checked."""
+    assert isinstance(owner.config, SplitConfig), "only models have segments"
+    cut, features = owner.config.shapes(input_shape)
+    shapes = {"head": (input_shape, cut), "trunk": (cut, features), "tail": (features, (classes,))}
+    given, made = shapes[segment]
+    owner = replace(owner, leg=_SEGMENT_LEGS[segment], given=given, made=made)
+    vars(module)[_OWNER] = owner
+    kind: Any = type(module)  # mypy takes classes of modules for unhashable
+    if not hasattr(kind.forward, "__guarded__"):
+        module.__class__ = _derive(kind, segment)
+
+
+@cache
+def _derive(cls: type[nn.Module], segment: Segment) -> type[nn.Module]:
+    hook = _Hook(f"{segment}.forward", cls.forward, Tensor, _check_segment)
+    body = {"forward": _guard_function(hook), "__module__": cls.__module__}
+    return type(cls.__name__, (cls,), body)
+
+
+def _check_segment(owner: Owner, _: object, args: Sequence[Any], made: Tensor) -> Wrong | None:
+    if not args or tuple(args[0].shape[1:]) != owner.given or owner.made is None:
+        return None
+    x, last = args[0], owner.leg is None
+    if last and made.ndim > 1 and len(made) == len(x) and made.shape[-1] >= owner.made[0]:
+        return None  # a tail may have more outputs than there are classes, and one for each token
+    wanted = (len(x), *owner.made)
+    if tuple(made.shape) == wanted:
+        return None
+    return Wrong(f"a Tensor of shape {wanted}", describe(made))

@@ -1,0 +1,520 @@
+"""A plugin's part that fails is named with its file, hook and leg, and a good one is left alone."""
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from builders import TINY
+from comparing import assert_equal
+
+from simsplit.errors import PluginError, PluginFailedError, RunFailedError, ScenarioError
+from simsplit.experiment import run
+from simsplit.models.fresh import _lay_out
+from simsplit.plugins import gather_plugins
+from simsplit.rehearsal import rehearse
+from simsplit.results import Run
+from simsplit.scenario import Scenario, load_scenario, parse
+from simsplit.scenario.files import merge
+
+CALIBRATION = Path(__file__).parents[2] / "examples" / "plugins" / "calibration.py"
+SPOILT = "raise ValueError('spoilt')"
+PLUGIN = f"""
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from simsplit import CodecConfig, Method
+from simsplit.attacks import Attack, AttackConfig
+from simsplit.attacks.base import payloads
+from simsplit.data import Batch, DataInfo, DataSet, SourceConfig
+from simsplit.data.samples import Samples
+from simsplit.detectors.base import Detector, DetectorConfig, SignalDetector, SignalDetectorConfig
+from simsplit.methods.base import Share
+from simsplit.models.fresh import LaidOut, Segments
+from simsplit.packets import Packet
+from simsplit.poisons import Poison, PoisonConfig
+
+HOOK, FAULT = "", ""
+
+
+def spoil(hook, value):
+    if hook != HOOK:
+        return value
+    if FAULT == "raises":
+        {SPOILT}
+    if FAULT == "nan":
+        return fill(value)
+    return None if FAULT == "none" else reshape(value)
+
+
+def fill(value):
+    match value:
+        case float() | int():
+            return math.nan
+        case torch.Tensor():
+            return torch.full_like(value, math.nan, dtype=torch.float32)
+        case tuple() | list():
+            return [fill(each) for each in value]
+        case dict():
+            return {{key: fill(each) for key, each in value.items()}}
+        case Batch():
+            return replace(value, inputs=fill(value.inputs))
+        case Packet():
+            return value.with_tensors(tuple(map(fill, value.tensors)))
+        case Share():
+            return Share(fill(value.grad), value.weight)
+        case DataSet():
+            return replace(value, train=replace(value.train, inputs=fill(value.train.inputs)))
+
+
+def reshape(value):
+    match value:
+        case torch.Tensor():
+            return torch.cat([value, value], -1) if value.ndim else torch.stack([value, value])
+        case tuple() | list():
+            return (*value, *value)
+        case float() | int() | dict():
+            return torch.zeros(3)
+        case Batch():
+            return replace(value, inputs=reshape(value.inputs))
+        case Packet():
+            return value.with_tensors(tuple(map(reshape, value.tensors)))
+        case DataSet():
+            return replace(value, test=value.train, class_names=value.class_names[:-1])
+        case DataInfo():
+            return value.shape
+
+
+class MethodConfig(CodecConfig):
+    kind: Literal["my_method"] = "my_method"
+
+    def sent_shape(self, shape, where):
+        return spoil("sent_shape", shape)
+
+    def build(self, site):
+        return spoil("build", Mine())
+
+
+class Mine(Method):
+    def announce(self):
+        return spoil("announce", (torch.zeros(2),))
+
+    def transform(self, batch, step):
+        return spoil("transform", batch)
+
+    def encode(self, z, step):
+        step.memo[self] = z
+        return spoil("encode", z)
+
+    def lift(self, z, step):
+        return spoil("lift", z)
+
+    def decode(self, u, step):
+        return spoil("decode", u)
+
+    def loss(self, step):
+        return spoil("loss", 0 * step.memo[self].sum())
+
+    def task_loss(self, outputs, labels, loss, step):
+        return spoil("task_loss", loss(outputs, labels))
+
+    def tail_loss(self, step):
+        return spoil("tail_loss", torch.zeros(()))
+
+    def outgoing(self, grad, step):
+        return spoil("outgoing", (Share(grad),))
+
+    def pack(self, x, step):
+        return spoil("pack", (x,))
+
+    def unpack(self, tensors, step):
+        return spoil("unpack", tensors[0])
+
+    def accept(self, head, step):
+        return spoil("accept", True)
+
+    def report(self):
+        return spoil("report", {{}})
+
+    def plan(self, rounds):
+        return spoil("plan", ())
+
+
+class MyAttackConfig(AttackConfig):
+    kind: Literal["my_attack"] = "my_attack"
+    online = True
+
+    def build(self, known):
+        return spoil("build", MyAttack(known))
+
+
+class MyAttack(Attack):
+    def observe(self, packet):
+        spoil("observe", None)
+
+    def work(self, targets):
+        count = sum(len(packet.tensors[0]) for packet in payloads(targets))
+        self.made = torch.zeros(count, *self.known.image)
+        yield spoil("work", (1, 1))
+
+    @property
+    def recovered(self):
+        return spoil("recovered", self.made)
+
+
+class MyDetectorConfig(DetectorConfig):
+    kind: Literal["my_detector"] = "my_detector"
+
+    @property
+    def signals(self):
+        return spoil("signals", ("payload",))
+
+    def build(self):
+        return spoil("build", MyDetector(self))
+
+
+class MyDetector(Detector):
+    def scores(self, view):
+        clients = view.readings.compute_means("payload")
+        return spoil("scores", {{client: 1.0 * client for client in clients}})
+
+
+class BySignalConfig(SignalDetectorConfig):
+    kind: Literal["by_signal"] = "by_signal"
+
+    def build(self):
+        return BySignal(self)
+
+
+class BySignal(SignalDetector):
+    def compare(self, clients, means):
+        return spoil("compare", means.norm(dim=1))
+
+
+class MyPoisonConfig(PoisonConfig):
+    kind: Literal["my_poison"] = "my_poison"
+
+    def build(self, scene):
+        return spoil("build", MyPoison())
+
+
+class MyPoison(Poison):
+    def client(self, number, part):
+        return spoil("client", self)
+
+    def on_batch(self, batch):
+        return spoil("on_batch", batch)
+
+    def on_packet(self, packet):
+        return spoil("on_packet", packet)
+
+
+def my_metric(outputs, labels):
+    return spoil("my_metric", 0.5)
+
+
+class Layer(nn.Linear):
+    def __init__(self, hook, *sizes):
+        super().__init__(*sizes)
+        self.hook = hook
+
+    def forward(self, x):
+        return spoil(self.hook, super().forward(x.flatten(1)))
+
+
+class MyModelConfig(LaidOut):
+    kind: Literal["my_model"] = "my_model"
+
+    def shapes(self, input_shape):
+        return spoil("shapes", ((8,), (8,)))
+
+    def segments(self, input_shape, num_classes):
+        size = math.prod(input_shape)
+        layers = Layer("head.forward", size, 8), Layer("trunk.forward", 8, 8)
+        return spoil("segments", Segments(*layers, Layer("tail.forward", 8, num_classes)))
+
+
+class MySourceConfig(SourceConfig):
+    kind: Literal["my_source"] = "my_source"
+
+    @property
+    def modality(self):
+        return "tables"
+
+    def describe(self):
+        return spoil("describe", DataInfo((6,), 4))
+
+    def load(self):
+        samples = Samples(torch.rand(80, 6), torch.arange(80) % 4)
+        return spoil("load", DataSet("mine", samples, samples, ("a", "b", "c", "d")))
+
+
+METHODS = {{"my_method": MethodConfig}}
+ATTACKS = {{"my_attack": MyAttackConfig}}
+DETECTORS = {{"my_detector": MyDetectorConfig, "by_signal": BySignalConfig}}
+POISONS = {{"my_poison": MyPoisonConfig}}
+METRICS = {{"my_metric": my_metric}}
+MODELS = {{"my_model": MyModelConfig}}
+SOURCES = {{"my_source": MySourceConfig}}
+"""
+PLACES = {
+    "my_method": {"method": [{"kind": "my_method"}]},
+    "my_attack": {"attacks": [{"kind": "my_attack"}], "data": {"auxiliary": 0.3}},
+    "my_detector": {"detectors": [{"kind": "my_detector"}]},
+    "by_signal": {"detectors": [{"kind": "by_signal"}]},
+    "my_poison": {"clients": {"malicious": {"ids": [1], "poison": [{"kind": "my_poison"}]}}},
+    "my_metric": {"evaluate": {"metrics": ["accuracy", "my_metric"]}},
+    "my_model": {"model": {"kind": "my_model"}},
+    "my_source": {"data": {"source": {"kind": "my_source"}}, "model": {"kind": "mlp"}},
+}
+"""By name of a part: the fields of a scenario that uses it."""
+WORDS = {
+    "my_method": "method",
+    "my_attack": "attack",
+    "my_detector": "detector",
+    "by_signal": "detector",
+    "my_poison": "poison",
+    "my_metric": "metric",
+    "my_model": "model",
+    "my_source": "data source",
+}
+ALL = ("raises", "none", "nan", "shape")
+CASES = {
+    # (part, hook): faults, leg
+    ("my_method", "sent_shape"): (("raises", "none"), None),
+    ("my_method", "build"): (("raises", "none"), None),
+    ("my_method", "announce"): (("raises", "none", "nan"), "smashed"),
+    ("my_method", "transform"): (ALL[:3], "smashed"),
+    ("my_method", "encode"): (ALL, "smashed"),
+    ("my_method", "lift"): (ALL, "smashed"),
+    ("my_method", "decode"): (ALL, "features"),
+    ("my_method", "loss"): (("raises", "nan", "shape"), "smashed_grad"),
+    ("my_method", "task_loss"): (("raises", "nan", "shape"), "features_grad"),
+    ("my_method", "tail_loss"): (("raises", "nan", "shape"), "features_grad"),
+    ("my_method", "outgoing"): (ALL, "features_grad"),
+    ("my_method", "pack"): (ALL, "smashed"),
+    ("my_method", "unpack"): (ALL, "smashed"),
+    ("my_method", "accept"): (("raises", "none"), "smashed_grad"),
+    ("my_method", "report"): (("raises", "none", "shape"), "smashed"),
+    ("my_method", "plan"): (("raises", "none"), "smashed"),
+    ("my_attack", "build"): (("raises", "none"), None),
+    ("my_attack", "observe"): (("raises",), "smashed"),
+    ("my_attack", "work"): (("raises", "none", "shape"), None),
+    ("my_attack", "recovered"): (ALL, None),
+    ("my_detector", "signals"): (("raises", "none"), None),
+    ("my_detector", "build"): (("raises", "none"), None),
+    ("my_detector", "scores"): (ALL, None),
+    ("by_signal", "compare"): (ALL, None),
+    ("my_poison", "build"): (("raises", "none"), None),
+    ("my_poison", "client"): (("raises", "none"), None),
+    ("my_poison", "on_batch"): (ALL, None),
+    ("my_poison", "on_packet"): (ALL, "smashed"),
+    ("my_metric", "my_metric"): (ALL, None),
+    ("my_model", "shapes"): (("raises", "none", "shape"), None),
+    ("my_model", "segments"): (("raises", "none", "shape"), None),
+    ("my_model", "head.forward"): (ALL, "smashed"),
+    ("my_model", "trunk.forward"): (ALL, "features"),
+    ("my_model", "tail.forward"): (ALL[:3], None),
+    ("my_source", "describe"): (("raises", "shape"), None),
+    ("my_source", "load"): (ALL, None),
+}
+
+
+def written(path: Path, hook: str = "", fault: str = "") -> Path:
+    """The plugin's file, in which one hook has a fault."""
+    file = path / "mine.py"
+    file.write_text(PLUGIN.replace('HOOK, FAULT = "", ""', f"HOOK, FAULT = {hook!r}, {fault!r}"))
+    return file
+
+
+def scenario_with(name: str, file: Path, **changes: object) -> Scenario:
+    return parse(merge(merge(TINY, PLACES[name]), changes), file)
+
+
+def rehearsed(given: Scenario) -> None:
+    rehearse(given, None, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The plugin without a fault, loaded once: a scenario's class takes long to make."""
+    return written(tmp_path_factory.mktemp("plugin"))
+
+
+@pytest.mark.parametrize(
+    ("case", "fault", "leg"),
+    [(case, fault, leg) for case, (faults, leg) in CASES.items() for fault in faults],
+)
+def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
+    (name, hook), file, (origin,) = case, good, gather_plugins(good).origins
+    monkeypatch.setattr(sys.modules[origin.module], "HOOK", hook)
+    monkeypatch.setattr(sys.modules[origin.module], "FAULT", fault)
+    _lay_out.cache_clear()
+    with pytest.raises(PluginError) as failure:
+        rehearsed(scenario_with(name, file))
+    found = failure.value.fault
+    assert (found.plugin, found.file) == (str(file), str(file))
+    assert (found.part, found.name, found.hook) == (WORDS[name], name, hook)
+    assert found.leg == leg
+    line = file.read_text().splitlines()[found.line - 1]
+    raised = "def forward" if hook.endswith("forward") else f"def {hook}"
+    assert (SPOILT if fault == "raises" else raised) in line or "@property" in line
+    came = {"raises": "ValueError: spoilt", "none": "None", "nan": "nan", "shape": ""}[fault]
+    assert came.lower() in found.came.lower()
+    assert ("NaN" in found.expected) == (fault == "nan")
+    assert found.expected not in ("", found.came)
+    assert all(str(part) in str(failure.value) for part in (found.expected, found.came, file))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_part_without_fault_is_left_alone(name, good):
+    rehearsed(scenario_with(name, good))
+
+
+def test_a_shape_is_compared_with_the_declared_one(tmp_path):
+    with pytest.raises(PluginError) as failure:
+        rehearsed(scenario_with("my_model", written(tmp_path, "trunk.forward", "shape")))
+    found = failure.value.fault
+    assert ("(2, 8)" in found.expected, "(2, 16)" in found.came) == (True, True)
+
+
+LATE = """
+from pathlib import Path
+from typing import Literal
+
+from simsplit import CodecConfig, Method
+
+
+class LateConfig(CodecConfig):
+    kind: Literal["late"] = "late"
+
+    def build(self, site):
+        return Late()
+
+
+class Late(Method):
+    def encode(self, z, step):
+        return None if step.training and step.round == 2 else z
+
+
+METHODS = {"late": LateConfig}
+"""
+
+
+def test_a_fault_in_round_2_ends_the_run_which_resumes_once_it_is_mended(simsplit, tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(merge(TINY, {"method": [{"kind": "late"}]})))
+    words = ("run", "tiny.yaml", "--plugin", "late.py", "--out", "run", "-q")
+    code, out, err = simsplit(*words)
+    assert (code, out) == (1, "")
+    named = ("late.py", "'late'", "encode", "leg smashed", "round 2", "client 0", "None", "Tensor")
+    assert [
+        word for word in (*named, "after round 1", "run/traceback.txt") if word not in err
+    ] == []
+    failed = Run.load("run")
+    assert (failed.summary["status"], failed.rounds["round"].tolist()) == ("failed", [1])
+    assert "Traceback" in (tmp_path / "run" / "traceback.txt").read_text()
+    (tmp_path / "late.py").write_text(
+        LATE.replace("None if step.training and step.round == 2 else z", "z")
+    )
+    assert simsplit(*words, "--resume")[0] == 0
+    assert simsplit(*words[:-2], "whole", "-q")[0] == 0
+    given = load_scenario("tiny.yaml", plugins="late.py")
+    assert_equal(tmp_path / "run", tmp_path / "whole", given)
+
+
+def test_the_fault_of_a_run_has_its_fields(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    given = parse(merge(TINY, {"method": [{"kind": "late"}]}), tmp_path / "late.py")
+    with pytest.raises(PluginFailedError) as failure:
+        run(given, tmp_path / "run")
+    found = failure.value.fault
+    assert (found.round, found.client, found.leg, found.hook) == (2, 0, "smashed", "encode")
+    assert isinstance(failure.value.__cause__, PluginError)
+
+
+def test_validate_and_run_find_a_fault_before_training(simsplit, tmp_path):
+    written(tmp_path, "encode", "shape")
+    values = merge(TINY, PLACES["my_method"])
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
+    swept = {**values, "sweep": {"method": [[], [{"kind": "my_method"}]]}}
+    (tmp_path / "swept.yaml").write_text(yaml.safe_dump(swept))
+    for words in (["validate", "tiny.yaml"], ["validate", "swept.yaml"], ["run", "tiny.yaml"]):
+        code, out, err = simsplit(*words, "--plugin", "mine.py")
+        assert (code, out) == (2, "")
+        assert ("mine.py" in err, "hook encode" in err) == (True, True)
+    assert not list((tmp_path / "runs").glob("*/rounds.csv"))
+    written(tmp_path)
+    assert simsplit("validate", "tiny.yaml", "--plugin", "mine.py")[0] == 0
+
+
+def test_an_error_of_ours_passes(tmp_path):
+    file = written(tmp_path, "build", "raises")
+    ours = "raise __import__('simsplit.errors').errors.ScenarioError('seed', 'is odd')"
+    file.write_text(file.read_text().replace(SPOILT, ours))
+    with pytest.raises(ScenarioError, match="seed: is odd"):
+        run(scenario_with("my_method", file), tmp_path / "run")
+
+
+def test_nan_of_a_training_that_diverges_is_not_the_plugins(tmp_path):
+    steep = {"client": {"lr": 1e30}, "server": {"lr": 1e30}}
+    given = scenario_with("my_method", written(tmp_path), train=steep)
+    with pytest.raises(RunFailedError, match="no longer finite") as failure:
+        run(given, tmp_path / "run")
+    assert not isinstance(failure.value, PluginFailedError)
+
+
+def test_what_hooks_of_one_object_give_each_other_is_not_checked(tmp_path):
+    file = written(tmp_path)
+    inner = """
+class Halved(Mine):
+    def encode(self, z, step):
+        return super().encode(z.flatten(1)[:, :4], step)
+
+    def lift(self, z, step):
+        return torch.zeros(len(z), 512) + z.sum()
+
+
+class HalvedConfig(CodecConfig):
+    kind: Literal["halved"] = "halved"
+
+    def sent_shape(self, shape, where):
+        return (4,)
+
+    def build(self, site):
+        return Halved()
+
+
+METHODS = {"halved": HalvedConfig}
+"""
+    text = file.read_text()
+    file.write_text(text.replace('METHODS = {"my_method": MethodConfig}', inner))
+    given = parse(merge(TINY, {"method": [{"kind": "halved"}]}), file)
+    (shape,) = {given.shapes(given.data.describe())[0][0]}
+    file.write_text(file.read_text().replace("len(z), 512", f"len(z), *{shape}"))
+    rehearsed(parse(merge(TINY, {"method": [{"kind": "halved"}]}), file))
+
+
+def test_a_users_own_object_of_a_plugins_class_is_not_checked(tmp_path):
+    given = scenario_with("my_method", written(tmp_path, "decode", "none"))
+    cls = type(given.method[0]).build.__wrapped__.__globals__["Mine"]
+    assert cls().decode(torch.zeros(2), None) is None
+
+
+def test_the_error_crosses_processes(tmp_path):
+    with pytest.raises(PluginError) as failure:
+        rehearsed(scenario_with("my_method", written(tmp_path, "encode", "none")))
+    again = pickle.loads(pickle.dumps(failure.value))
+    assert (type(again), again.fault) == (PluginError, failure.value.fault)
+
+
+def test_metrics_cross_processes():
+    metric = gather_plugins(CALIBRATION).of("METRICS")["calibration_error"]
+    assert pickle.loads(pickle.dumps(metric)) == metric
