@@ -106,7 +106,7 @@ class PluginFailedError(RunFailedError):
 
     def __init__(self, fault: Fault, advice: str) -> None:
         self.fault = fault
-        super().__init__(f"{fault}\n{advice}")
+        super().__init__(f"{fault}; {advice}")
 
 
 class ProtocolError(SimsplitError):

@@ -46,11 +46,15 @@ def rehearse(scenario: Scenario, data: Prepared | None, device: torch.device) ->
         return
     with _undo_draws(scenario.seed, device), _raise_own():
         known = data or _make_data(scenario)
-        if known is not None:
-            small = _shrink_scenario(scenario)
-            clients = _choose_clients(small)
-            few = _shrink_data(known, clients, small)
-            _Rehearsal(small, few, clients, device).run()
+        if known is None:
+            return
+        small = _shrink_scenario(scenario)
+        clients = _choose_clients(small)
+        try:
+            _Rehearsal(small, _shrink_data(known, clients, small), clients, device).run()
+        except PluginError as error:
+            # Round and client are those of the rehearsal, which the user has not asked for.
+            raise PluginError(replace(error.fault, round=None, client=None)) from error
 
 
 def list_own_parts(scenario: Scenario) -> frozenset[str]:

@@ -175,6 +175,8 @@ class Bounds:
         except KeyError:
             return  # the method unpacks by its memory of its own forward pass, which is not here
         except (SimsplitError, RuntimeError, ValueError, IndexError, TypeError) as error:
+            if isinstance(error.__cause__, KeyError):
+                return  # the same of a plugin's method
             raise ProtocolError(
                 f"a packet on {packet.leg} that no method reads ({type(error).__name__})"
             ) from None

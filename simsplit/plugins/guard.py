@@ -62,6 +62,8 @@ _SEGMENT_LEGS: dict[Segment, Leg | None] = {
     "trunk": Leg.FEATURES,
     "tail": None,
 }
+_STATE = "state"
+"""The hook whose tensors are for checkpoints, in which NaN may stand for nothing."""
 _configs: WeakKeyDictionary[type, tuple[str, str]] = WeakKeyDictionary()
 """By config class: the plugin that brought it, and the kind of part that it is."""
 _guarded: WeakSet[type] = WeakSet()
@@ -101,6 +103,9 @@ class GuardedMetric:
 
     owner: Owner
     function: Callable[[Tensor, Tensor], float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.function.__doc__)  # the catalogue lists it
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> float:
         """Return the metric of some outputs, after a check."""
@@ -234,7 +239,7 @@ def _inspect(hook: _Hook, owner: Owner, of: object, given: Sequence[Any], result
     wrong = None
     if not fits(result, hook.returns):
         wrong = Wrong(describe_annotation(hook.returns), describe(result))
-    elif find_nan(result) and _is_own_nan(of, given):
+    elif hook.name != _STATE and find_nan(result) and _is_own_nan(of, given):
         wrong = Wrong(f"{describe_annotation(hook.returns)} without NaN", describe(result))
     elif hook.check is not None:
         wrong = hook.check(owner, of, given, result)

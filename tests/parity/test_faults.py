@@ -16,7 +16,7 @@ from hosted import on_hosts
 
 from simsplit.data import Prepared, prepare
 from simsplit.engine.ray_pool import Hosts
-from simsplit.errors import DataError, RunFailedError
+from simsplit.errors import DataError, PluginFailedError, RunFailedError
 from simsplit.experiment import Experiment
 from simsplit.packets import Packet
 from simsplit.progress import Observer, RoundEnded
@@ -168,12 +168,13 @@ def test_a_host_that_dies_every_time(tmp_path: Path, hosts: Hosts) -> None:
 
 
 FAULTS = {
-    "encode": "leg smashed: ZeroDivisionError: integer division or modulo by zero",
-    "pack": "leg smashed: ZeroDivisionError: integer division or modulo by zero",
-    "lift": "leg features (at the server): ZeroDivisionError: integer division or modulo by zero",
-    "decode": "leg features_grad: ZeroDivisionError: integer division or modulo by zero",
-    "loss": "leg smashed_grad: ZeroDivisionError: integer division or modulo by zero",
+    "encode": "smashed",
+    "pack": "smashed",
+    "lift": "smashed",
+    "decode": "features",
+    "loss": "smashed_grad",
 }
+"""By hook of a method: the leg on which it acts."""
 
 
 def failing(made: Experiment) -> str:
@@ -192,13 +193,17 @@ def test_what_a_method_throws(hook: str, aggregation: str, tmp_path: Path, hosts
         update={"aggregation": scenario(aggregation=aggregation).aggregation}
     )
     inline, path = tmp_path / "inline", tmp_path / "hosts"
-    expected = f"round 2, client 1, {FAULTS[hook]}"
-    assert failing(experiment(given, inline)) == expected
-    assert failing(on_hosts(given, path, hosts)) == expected
+    for made in (experiment(given, inline), on_hosts(given, path, hosts)):
+        with pytest.raises(PluginFailedError) as failure:
+            made.run(resume=False)
+        fault = failure.value.fault
+        assert (fault.round, fault.client, fault.hook) == (2, 1, hook)
+        assert (fault.part, fault.name, fault.leg) == ("method", "faulty", FAULTS[hook])
+        assert fault.came.startswith("ZeroDivisionError: ")
     for each in (inline, path):
         run = Run.load(each)
         assert run.rounds["round"].tolist() == [1]
-        assert (run.summary["status"], run.summary["reason"]) == ("failed", expected)
+        assert (run.summary["status"], run.summary["reason"]) == ("failed", str(fault))
         assert "in _reach" in (each / "traceback.txt").read_text()  # the plugin's own line
     cause.unlink()
     on_hosts(given, path, hosts).run(resume=True)

@@ -362,7 +362,7 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
     found = failure.value.fault
     assert (found.plugin, found.file) == (str(file), str(file))
     assert (found.part, found.name, found.hook) == (WORDS[name], name, hook)
-    assert found.leg == leg
+    assert (found.leg, found.round, found.client) == (leg, None, None)
     line = file.read_text().splitlines()[found.line - 1]
     raised = "def forward" if hook.endswith("forward") else f"def {hook}"
     assert (SPOILT if fault == "raises" else raised) in line or "@property" in line
@@ -518,3 +518,4 @@ def test_the_error_crosses_processes(tmp_path):
 def test_metrics_cross_processes():
     metric = gather_plugins(CALIBRATION).of("METRICS")["calibration_error"]
     assert pickle.loads(pickle.dumps(metric)) == metric
+    assert metric.__doc__ == metric.function.__doc__

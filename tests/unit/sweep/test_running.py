@@ -4,7 +4,6 @@ import json
 
 import pytest
 from builders import TINY, StopAt
-from gists import says
 
 from simsplit import experiment
 from simsplit.errors import RunError
@@ -188,7 +187,9 @@ def test_a_defect_is_reported_with_its_place(swept, tmp_path, plugin):
     result = run_sweep(sweep, tmp_path / "out")
     assert list(result.runs) == ["method=raw"]
     (told,) = result.failed.values()
-    assert says(told, "ZeroDivisionError: ... (my_methods.py:")
+    assert all(
+        word in told for word in ("'divide'", "encode", "ZeroDivisionError", "my_methods.py")
+    )
 
 
 def test_a_cell_whose_scenario_has_changed_is_refused_before_anything_runs(swept, tmp_path):
@@ -284,7 +285,7 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
         assert tables(inline.runs[name].path) == tables(beside.runs[name].path)
     died = beside.failed["method=fatal,seed=0"]
     assert "process died" in died
-    assert beside.failed["method=divide,seed=1"].startswith("ZeroDivisionError: ")
+    assert "ZeroDivisionError" in beside.failed["method=divide,seed=1"]
     starts = [cell for what, cell in heard.said if what == "starts"]
     assert starts == [cell.name for cell in sweep.cells]
 
