@@ -116,7 +116,12 @@ def _describe_type(value: object) -> str:
 
 def find_nan(value: object) -> bool:
     """Return whether there is NaN in a value, or in tensors that it holds."""
-    return any(bool(each.isnan().any()) for each in _find_tensors(value, DEPTH))
+    return any(_has_nan(each) for each in _find_tensors(value, DEPTH))
+
+
+def _has_nan(tensor: Tensor) -> bool:
+    # A sum takes a fifth of the time, and is not finite if there is NaN.
+    return not bool(tensor.sum().isfinite()) and bool(tensor.isnan().any())
 
 
 def is_finite(value: object) -> bool:
