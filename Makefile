@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+HOURS  ?= 2
+DATA   ?= data
 
-.PHONY: demo test check lint types imports docs tests bench clean
+.PHONY: demo test check lint types imports docs tests evidence bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/simsplit run scenarios/quickstart.yaml
@@ -22,11 +24,15 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.tested             ## the documentation site, in site/
+docs: $(VENV)/.tested             ## RESULTS.md's verdicts, and the documentation site in site/
+	$(BIN)/python docs/made_blocks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 tests: $(VENV)/.tested            ## the whole suite, slow tests included
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -q --durations=20
+
+evidence: $(VENV)/.installed      ## measures what papers' tables lack: make evidence HOURS=8 DATA=/where/data/lie
+	$(BIN)/simsplit reproduce --missing --budget $(HOURS)h --data $(DATA)
 
 bench: $(VENV)/.installed
 	$(BIN)/simsplit bench

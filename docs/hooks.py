@@ -1,15 +1,17 @@
 """What `mkdocs build` calls: pages made from the package, and links of the repository."""
 
-from making import fields, links, pages
+from making import fields, links, pages, papers, pictures
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the groups of the reference behind the pages that `nav` names there."""
+    """Put the reference's groups and the papers' tables among the pages that `nav` names."""
     (reference,) = (part["Reference"] for part in config.nav or () if "Reference" in part)
     reference.extend(f"reference/{group}.md" for group, _ in fields.listed())
+    (results,) = (part["Results"] for part in config.nav or () if "Results" in part)
+    results.insert(1, {"Tables of the papers": [path for path, _ in papers.pages()]})
     return config
 
 
@@ -17,6 +19,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made to those that lie in the folder."""
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
+    for path, content in pictures():
+        files.append(File.generated(config, path, content=content))
     return files
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from making import api, columns, commands, compatibility, fields, gallery, plugins, top
+from making import api, columns, commands, compatibility, fields, gallery, papers, plugins, top
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -14,4 +14,10 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/plugins.md", plugins.page()
     yield "reference/compatibility.md", compatibility.page()
     yield from fields.pages()
+    yield from papers.pages()
     yield from top.pages()
+
+
+def pictures() -> Iterator[tuple[str, bytes]]:
+    """Each picture that is made: its path in the site, and its content."""
+    yield from papers.pictures()

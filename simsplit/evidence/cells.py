@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.evidence.claims import Axes, Claim, Figure, Measured, Tier
+from simsplit.evidence.claims import Axes, Claim, Measured, Tier
 from simsplit.evidence.digests import digest_figure, digest_of
 from simsplit.evidence.measurements import write_setting
 from simsplit.report.short_names import value_of
@@ -21,49 +21,34 @@ SEEDS = (0, 1, 2)
 class MeasuringCell:
     """A scenario with one seed, as it measures one row of a table."""
 
-    scenario: Scenario
-    claim: Claim
+    base: Scenario
+    """The scenario, with any seed."""
+    seed: int
+    """The seed of its draws."""
     axes: Axes
     """The axes of the printed row."""
-    entry: Measured
-    """What the claim says of its scenario."""
+    takes_min: float
+    """Minutes, as the claim has it."""
+    digest: str
+    """The digest of the scenario."""
+    digests: Mapping[str, str]
+    """Figure that its run has -> the digest of its row."""
 
-    @property
-    def takes_min(self) -> float:
-        """Minutes, as the claim has it."""
-        return self.entry.takes_min
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario with its seed."""
+        base = self.base
+        return base if base.seed == self.seed else base.model_copy(update={"seed": self.seed})
 
-    @property
-    def figures(self) -> Mapping[str, Figure]:
-        """The figures that its run has."""
-        known = self.claim.measured_figures
-        return {name: known[name] for name in self.entry.figures or known}
-
-    @property
-    def seed(self) -> int:
-        """The seed of its draws."""
-        return self.scenario.seed
-
-    @property
+    @cached_property
     def setting(self) -> str:
         """Its axes as rows of measurements have them."""
         return write_setting(self.axes)
 
     @property
     def key(self) -> tuple[str, int]:
-        """What no two cells of a table at a tier share."""
+        """Its row and seed; scenarios with different figures may share it."""
         return self.setting, self.seed
-
-    @cached_property
-    def digest(self) -> str:
-        """The digest of its scenario."""
-        return digest_of(self.scenario)
-
-    @cached_property
-    def digests(self) -> Mapping[str, str]:
-        """Figure -> the digest that its row has."""
-        figures = self.figures.items()
-        return {name: digest_figure(self.digest, figure.recipe) for name, figure in figures}
 
     @property
     def name(self) -> str:
@@ -79,7 +64,7 @@ def list_cells(
 
     `folder` is the claims' own. By default the seeds are the sweep's, or SEEDS.
     """
-    made: dict[tuple[str, int], MeasuringCell] = {}
+    made: dict[tuple[str, int, frozenset[str]], MeasuringCell] = {}
     for entry in claim.measured.get(tier, ()):
         own: dict[tuple[str, int], MeasuringCell] = {}
         for cell in _list_of_entry(claim, entry, folder, seeds):
@@ -90,7 +75,8 @@ def list_cells(
                     "the printed table lacks an axis, or words gives two values one name",
                 )
             own[cell.key] = cell
-        made = own | made
+            # another scenario may measure other figures of the same row
+            made.setdefault((*cell.key, frozenset(cell.digests)), cell)
     return list(made.values())
 
 
@@ -106,19 +92,27 @@ def _list_of_entry(
             of_row = known.setdefault(tuple(row.values()), {})
             of_row.setdefault(cell.scenario.seed, []).append((row, cell.scenario))
     swept = any("seed" in cell.settings for cell in sweep.cells)
+    known_figures = claim.measured_figures
+    figures = entry.figures or known_figures
     for of_row in known.values():
         first = next(iter(of_row.values()))
         for seed in seeds or (tuple(of_row) if swept else SEEDS):
             for printed, scenario in of_row.get(seed, first):
-                yield MeasuringCell(_with_seed(scenario, seed), claim, printed, entry)
-
-
-def _with_seed(scenario: Scenario, seed: int) -> Scenario:
-    return scenario if scenario.seed == seed else scenario.model_copy(update={"seed": seed})
+                digest = digest_of(scenario)
+                digests = {
+                    name: digest_figure(digest, known_figures[name].recipe) for name in figures
+                }
+                yield MeasuringCell(scenario, seed, printed, entry.takes_min, digest, digests)
 
 
 def _load(file: Path) -> Sweep:
     """Load a scenario file; one without a sweep is a sweep of one cell."""
+    return _load_as_of(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _load_as_of(file: Path, _modified_ns: int) -> Sweep:
+    """Load a scenario file once, since several tables share it."""
     if has_sweep(file):
         return load_sweep(file)
     scenario = load_scenario(file)

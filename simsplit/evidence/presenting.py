@@ -29,6 +29,12 @@ def count_verdicts(tables: Iterable[JudgedTable]) -> str:
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
 
 
+def count_statements(built: EvidenceTable) -> str:
+    """Count a table's statements by verdict, in words."""
+    counts = Counter(each.judged.verdict for each in built.judged)
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+
+
 def _describe_line(
     table: PaperTable, verdict: Verdict, built: EvidenceTable | None
 ) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> li
     """
     facts = run.environment
     rows = []
-    for name, figure in cell.figures.items():
+    for name, digest in cell.digests.items():
+        figure = table.claim.figures[name]
         values = measure([run], figure.at)
         if figure.is_ not in values:
             hint = near(figure.is_, values) or f"; it has {listed(values, 40)}"
@@ -42,7 +43,7 @@ def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> li
                 seed=cell.seed,
                 figure=name,
                 value=round(values[figure.is_][0] * figure.times, 10),
-                digest=cell.digests[name],
+                digest=digest,
                 version=str(facts["packages"]["simsplit"]),
                 commit=str(facts["commit"] or ""),
                 command=write_command(cell, table, tier),

@@ -52,8 +52,8 @@ class Outcome:
     measured: list[ChosenCell] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Cell -> why it failed."""
-    rows: dict[tuple[str, str, int], list[Measurement]] = field(default_factory=dict)
-    """(table and tier, setting, seed) -> the rows of that cell."""
+    rows: dict[tuple[str, str], list[Measurement]] = field(default_factory=dict)
+    """(table and tier, name of a cell) -> the rows of that cell."""
     out_of_time: bool = False
     """Whether the budget ended before the cells did."""
 
@@ -68,8 +68,8 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
     for chosen in selection.cells:
         cell = chosen.cell
         if data is not None:
-            cell = replace(cell, scenario=move_data(cell.scenario, data))
-        if (why := explain_absence(cell.scenario)) is not None:
+            cell = replace(cell, base=move_data(cell.base, data))
+        if (why := explain_absence(cell.base)) is not None:
             absent[chosen.table.full_name] = why
         else:
             cells.append(replace(chosen, cell=cell))
@@ -186,7 +186,7 @@ class _CellObserver:
         # its rows are what is kept of a run; the weights of hundreds of runs fill a disk
         shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
         self.outcome.measured.append(chosen)
-        self.outcome.rows[chosen.group, *chosen.cell.key] = rows
+        self.outcome.rows[chosen.group, chosen.cell.name] = rows
         self.watch.ends(chosen, rows, "")
 
     def warn(self, message: str) -> None:
@@ -260,7 +260,7 @@ def compare_with_known(table: EvidenceTable, outcome: Outcome) -> list[CheckedFi
         known.setdefault((row.setting, row.figure), {})[row.seed] = row.value
     checked = []
     for chosen in outcome.measured:
-        for row in outcome.rows[chosen.group, *chosen.cell.key]:
+        for row in outcome.rows[chosen.group, chosen.cell.name]:
             seeds = known[row.setting, row.figure]
             checked.append(
                 CheckedFigure(

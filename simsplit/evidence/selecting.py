@@ -92,8 +92,8 @@ def select_known(table: EvidenceTable, only: Mapping[str, str]) -> Selection:
     Raises:
         SimsplitError: where there is none.
     """
-    lacking = {cell.key for cell in table.lacking}
-    cells = [cell for cell in pick(table.table, table.cells, only) if cell.key not in lacking]
+    lacking = {cell.name for cell in table.lacking}
+    cells = [cell for cell in pick(table.table, table.cells, only) if cell.name not in lacking]
     if not cells:
         raise SimsplitError(
             f"{table.table.full_name} has no measurement at tier {table.tier} that could be checked"

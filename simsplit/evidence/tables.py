@@ -147,7 +147,7 @@ class EvidenceTable:
         known: dict[tuple[str, int], set[str]] = {}
         for row in self.fresh:
             known.setdefault((row.setting, row.seed), set()).add(row.figure)
-        return [cell for cell in self.cells if set(cell.figures) - known.get(cell.key, set())]
+        return [cell for cell in self.cells if set(cell.digests) - known.get(cell.key, set())]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: rows, statements and verdict."""
@@ -262,7 +262,10 @@ def judge_table(table: PaperTable, known: KnownRows) -> tuple[Verdict, EvidenceT
     """Judge a table by the fullest tier that is measured, else by its cheapest one."""
     if not table.tiers:
         return (Verdict.NO_CLAIM if table.claim.describes else Verdict.OUT_OF_REACH), None
-    built = [build_table(table, tier, known) for tier in table.tiers]
+    # a tier of which no table has rows cannot be measured, and its cells take long to load
+    have_rows = {tier for _, _, tier in known.by_file}
+    tiers = [tier for tier in table.tiers if tier in have_rows or tier == table.tiers[0]]
+    built = [build_table(table, tier, known) for tier in tiers]
     measured = [each for each in built if each.fresh]
     chosen = (measured or built[:1])[-1]
     if table.claim.out_of_reach and not measured:

@@ -12,6 +12,7 @@ from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.presenting import (
     JudgedTable,
+    count_statements,
     count_verdicts,
     list_statements,
     tabulate_overview,
@@ -38,7 +39,7 @@ def print_evidence(built: EvidenceTable) -> None:
     claim = built.claim
     typer.echo(f"{built.table.full_name}, {claim.title}, tier {built.tier}: {claim.says}")
     print_table(tabulate_rows(built), "table")
-    typer.echo(f"verdict: {built.verdict.value}")
+    typer.echo(f"verdict: {built.verdict.value} ({count_statements(built) or 'no statement'})")
     for line in list_statements(built):
         typer.echo(f"  {line}")
     for line in claim.silent:

@@ -1,0 +1,6 @@
+"""Write the parts of RESULTS.md that are made from data anew: a part of `make docs`."""
+
+from making.blocks import fill_files
+
+for name in fill_files():
+    print(f"{name}: written anew from results/")  # noqa: T201 - a script

@@ -1,0 +1,32 @@
+"""Parts of hand-written pages are made from data; `python docs/made_blocks.py` writes them anew."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from making import papers
+
+ROOT = Path(__file__).parents[2]
+BLOCKS: Mapping[str, Callable[[], str]] = {"verdicts": papers.verdicts}
+"""The name in a block's marks -> what makes its text."""
+FILES = ("RESULTS.md",)
+
+
+def fill(text: str) -> str:
+    """Return a page with the text of every block as the data have it."""
+    for name, make in BLOCKS.items():
+        start, end = f"<!-- made: {name} -->", f"<!-- end: {name} -->"
+        block = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        text = block.sub(lambda _, a=start, b=end, make=make: f"{a}\n{make()}\n{b}", text)
+    return text
+
+
+def fill_files() -> list[str]:
+    """Write the blocks of all pages anew, and return the names of those that have changed."""
+    changed = []
+    for name in FILES:
+        before = (ROOT / name).read_text(encoding="utf-8")
+        if (now := fill(before)) != before:
+            (ROOT / name).write_text(now, encoding="utf-8")
+            changed.append(name)
+    return changed
