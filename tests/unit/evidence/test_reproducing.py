@@ -168,7 +168,7 @@ def test_a_budget_takes_what_fits_and_says_what_does_not(paper, simsplit):
     code, _, err = simsplit("reproduce", "--missing", "--budget", "4m", "--dry")
     assert code == 0
     assert says(err, "2 cells of 1 table")
-    assert says(err, "2 cells more do not fit")
+    assert says(err, "2 cells more")
     assert not paper.rows.exists()
 
 
