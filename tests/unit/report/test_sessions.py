@@ -49,6 +49,8 @@ def written(path, *, utility=0.5, scale=1.0, method=(), number=1):
     pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(path / "sessions.csv", index=False)
     (path / "scenario.yaml").write_text(scenario(method=list(method)).yaml())
     pd.DataFrame({"round": [1]}).to_csv(path / "rounds.csv", index=False)
+    clients = {"round": [1], "client": [0], "malicious": [0]}
+    pd.DataFrame(clients).to_csv(path / "clients.csv", index=False)
     summary = {"name": "run", "status": "finished", "bytes": {"total": 0}, "last": {"round": 1}}
     (path / "summary.json").write_text(json.dumps(summary))
     return Run.load(path)
