@@ -14,7 +14,9 @@ from simsplit.results.label_results import (
     FLOORS,
     MAJORITY,
     PURITY,
+    find_views,
     find_worst_by_attack,
+    keep_view,
     summarise_labels,
 )
 
@@ -91,10 +93,14 @@ def compare_labels(entries: Sequence[Entry], baseline: Baseline = None) -> list[
 
 
 def measure_labels(run: Run) -> dict[str, float]:
-    """Return the worst leaks of labels, and their chances."""
+    """Return the worst leaks of labels and their chances, over all views and of each view."""
+    worst = dict(summarise_labels(run.labels))
+    for view in find_views(run.labels):
+        of_view = summarise_labels(keep_view(run.labels, view))
+        worst |= {f"{name}_{view}": each for name, each in of_view.items()}
     return {
-        f"{name}_{figure}": float(worst[figure])
-        for name, worst in summarise_labels(run.labels).items()
+        f"{name}_{figure}": float(each[figure])
+        for name, each in worst.items()
         for figure in ("leak", "chance")
     }
 

@@ -43,6 +43,18 @@ def find_worst_by_attack(table: "pd.DataFrame", *, by_view: bool = False) -> "pd
     return worst.reset_index(drop=True)
 
 
+def find_views(table: "pd.DataFrame") -> list[str]:
+    """Return the names of the views that attacks had."""
+    if table.empty:
+        return []
+    return [str(name) for name in table.loc[~table["attack"].isin(FLOORS), "view"].unique()]
+
+
+def keep_view(table: "pd.DataFrame", view: str) -> "pd.DataFrame":
+    """Return the rows of attacks on one view, and all floors."""
+    return table[(table["view"] == view) | table["attack"].isin(FLOORS)]
+
+
 def summarise_labels(table: "pd.DataFrame") -> dict[str, Any]:
     """Return the worst leak over attacks, views, adapters and evaluations, with its floors.
 

@@ -14,6 +14,7 @@ from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.evidence.cells import list_cells
 from simsplit.evidence.claims import FIGURE, Claim, Claims, load_claims
 from simsplit.report.input_tables import BLIND, TITLES
+from simsplit.report.label_views import VIEWS
 from simsplit.report.numbers import _DETECTED
 from simsplit.results.session_results import FLOORS, SIDES
 from simsplit.scenario import Scenario
@@ -28,14 +29,22 @@ def numbered(what: str, last: int) -> set[str]:
 PAPERS: Mapping[str, set[str]] = {
     "lightsplit": numbered("table", 17) | numbered("figure", 24),
     "mixguard": numbered("table", 8) | numbered("figure", 5),
+    "p3eft": numbered("table", 8) | numbered("figure", 3) | {"appendix_c"},
 }
 DRAWINGS = {
     "lightsplit": {"figure1", "figure2", "figure3"},
     "mixguard": {"figure1"},
+    "p3eft": {"figure1"},
 }
 _ONCE = {"seconds", "simulated_s", "resident_bytes", "attack_success", "attack_success_all"}
 _ONCE |= {"bytes_total", "bytes_plain", "bytes_per_sample", "seconds_per_sample"}
-_ONCE |= {"labels_leak", "labels_chance", "labels_known_leak", "labels_known_chance"}
+_LABELS = (
+    "labels",
+    "labels_known",
+    *(f"labels_{v}" for v in VIEWS),
+    *(f"labels_known_{v}" for v in VIEWS),
+)
+_ONCE |= {f"{name}_{figure}" for name in _LABELS for figure in ("leak", "chance")}
 _ONCE |= {"sessions_ap", "sessions_mp"}
 
 

@@ -7,7 +7,7 @@ import pytest
 from builders import finished, scenario
 
 from simsplit import Run
-from simsplit.report.label_tables import tabulate_label_views, tabulate_labels
+from simsplit.report.label_tables import measure_labels, tabulate_label_views, tabulate_labels
 from simsplit.report.numbers import compare
 from simsplit.results.label_results import summarise_labels
 
@@ -43,6 +43,13 @@ def test_the_worst_is_over_all_and_knows_its_own_floor():
     assert "majority" not in worst["labels"]
     assert worst["labels_known"]["leak"] == 0.95
     assert worst["labels_known"]["majority"] == 0.6
+
+
+def test_numbers_have_the_worst_of_each_view(with_labels):
+    values = measure_labels(with_labels())
+    assert (values["labels_leak"], values["labels_gradient_leak"]) == (1.0, 1.0)
+    assert values["labels_features_leak"] == 0.75
+    assert values["labels_features_chance"] == 0.56
 
 
 def test_no_attack_on_labels_has_no_worst():
